@@ -1,1 +1,57 @@
-//! (being written)
+//! The MCP wire, lossless.
+//!
+//! A message is read only as far as it must be: its id, its method, and whether it is an answer. Everything
+//! else stays the bytes it was (`RawValue`), so nothing is lost that we do not know, and nothing is paid for
+//! that nobody asks. What the messages *mean* (tools, calls, retries) is left to those above.
+//!
+//! Reading order: [`Message`] is an envelope, [`ProtocolVersion`] which dialect, `line` and `sse` cut bytes
+//! into messages, a [`Transport`] carries them, and a [`Connection`] matches answers to requests.
+//!
+//! Not here yet, and where it will go: the legacy SSE transport and the GET stream beside `http`; the era of
+//! 2026-07-28 beside `version`; the side that is spoken to behind a feature `server`.
+
+mod envelope;
+mod scan;
+mod version;
+
+#[cfg(feature = "client")]
+mod connection;
+#[cfg(feature = "client")]
+mod failure;
+#[cfg(feature = "client")]
+mod http;
+#[cfg(feature = "client")]
+mod line;
+#[cfg(feature = "client")]
+mod outbox;
+#[cfg(feature = "client")]
+mod router;
+#[cfg(feature = "client")]
+mod sse;
+#[cfg(feature = "client")]
+mod stdio;
+#[cfg(feature = "client")]
+mod tail;
+#[cfg(feature = "client")]
+mod transport;
+
+pub use envelope::{
+    Id, Message, MessageError, RpcError, error_answer, notification, request, success_answer,
+};
+pub use version::{ProtocolVersion, UnknownVersion};
+
+#[cfg(feature = "client")]
+pub use connection::{Connection, Pending};
+#[cfg(feature = "client")]
+pub use failure::{Exit, Failure, TransportError};
+#[cfg(feature = "client")]
+pub use http::{HttpEndpoint, InvalidEndpoint};
+#[cfg(feature = "client")]
+pub use router::{Heard, Listener};
+#[cfg(feature = "client")]
+pub use stdio::{Grace, StdioChild};
+#[cfg(feature = "client")]
+pub use transport::{FarEnd, Transport};
+
+/// The longest message taken from a server, unless configured otherwise.
+pub const DEFAULT_MESSAGE_LIMIT: usize = 64 << 20;

@@ -1,0 +1,184 @@
+//! A connection to one server: requests go out under ids of ours, answers come back to whoever waits.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bascule_model::Delivery;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::http::HttpLink;
+use crate::router::{Answer, Listener, Router};
+use crate::tail::Tail;
+use crate::transport::Link;
+use crate::{ProtocolVersion, Transport, TransportError, notification, request};
+
+/// A handle; clones share the connection. When the last one is dropped the connection closes by itself.
+#[derive(Clone)]
+pub struct Connection(Arc<Inner>);
+
+struct Inner {
+    link: Link,
+    router: Arc<Router>,
+    stderr: Arc<Tail>,
+    pid: Option<u32>,
+    next_id: AtomicU64,
+    version: OnceLock<ProtocolVersion>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Connection {
+    /// Takes a transport into use. Messages longer than `limit` bytes are not read.
+    ///
+    /// Must be called within a tokio runtime: what reads and what keeps the server are tasks of it.
+    pub fn open(transport: Transport, limit: usize, listener: Listener) -> Self {
+        let router = Arc::new(Router::new(limit, listener));
+        let stderr = Arc::new(Tail::default());
+        let tasks = TaskTracker::new();
+        let stop = CancellationToken::new();
+        let mut pid = None;
+        let link = match transport {
+            Transport::Stdio(child) => {
+                pid = child.pid();
+                let (outbox, keeper) = child.split(limit, router.clone(), stderr.clone(), stop.clone());
+                tasks.spawn(keeper);
+                Link::Stdio(outbox)
+            }
+            Transport::Http(endpoint) => {
+                Link::Http(Arc::new(HttpLink::new(endpoint, limit, router.clone(), tasks.clone())))
+            }
+            Transport::Memory(end) => {
+                let (sender, listen) = end.split(router.clone(), stop.clone());
+                tasks.spawn(listen);
+                Link::Memory(sender)
+            }
+        };
+        let (next_id, version) = (AtomicU64::new(1), OnceLock::new());
+        Self(Arc::new(Inner { link, router, stderr, pid, next_id, version, tasks, stop }))
+    }
+
+    /// Sends a request. `params` is told the id, which also serves as progress token.
+    ///
+    /// Dropping the [`Pending`] cancels the request at the server.
+    pub fn request(&self, method: &str, params: impl FnOnce(u64) -> Option<String>) -> Pending {
+        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let progress = Arc::new(Notify::new());
+        let answer = self.0.router.expect(id, progress.clone());
+        let frame = request(id, method, params(id).as_deref());
+        let exchange = self.0.link.send(Some(id), frame).unwrap_or_else(|failure| {
+            self.0.router.fail(id, failure);
+            None
+        });
+        // The protocol forbids to cancel `initialize`.
+        let cancellable = method != "initialize";
+        Pending { connection: self.clone(), id, answer, progress, exchange, cancellable }
+    }
+
+    /// Sends a notification and, over HTTP, waits until the server has taken it: what follows may rely on it.
+    pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), crate::Failure> {
+        if let Some(why) = self.0.router.ended() {
+            return Err(crate::Failure::not_sent(why));
+        }
+        self.0.link.tell(notification(method, params)).await
+    }
+
+    /// The handshake agreed on a version.
+    pub fn agree_on(&self, version: ProtocolVersion) {
+        let _ = self.0.version.set(version);
+        if let Link::Http(link) = &self.0.link {
+            link.agree_on(version);
+        }
+    }
+
+    /// The version agreed on.
+    pub fn version(&self) -> Option<ProtocolVersion> {
+        self.0.version.get().copied()
+    }
+
+    /// The end of what the server's process wrote to stderr; empty where there is no process.
+    pub fn stderr(&self) -> String {
+        self.0.stderr.text()
+    }
+
+    /// The server's process, where it is one.
+    pub fn pid(&self) -> Option<u32> {
+        self.0.pid
+    }
+
+    /// Why the connection is over, if it is.
+    pub fn ended(&self) -> Option<Arc<TransportError>> {
+        self.0.router.ended()
+    }
+
+    /// Ends the connection and waits until nothing of it is left: session, tasks, process. Any number of
+    /// times.
+    pub async fn close(&self) {
+        self.0.stop.cancel();
+        if let Link::Http(link) = &self.0.link {
+            link.close().await;
+        }
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+/// A request on its way. Dropped before its answer came, it is cancelled at the server.
+pub struct Pending {
+    connection: Connection,
+    id: u64,
+    answer: oneshot::Receiver<Answer>,
+    progress: Arc<Notify>,
+    exchange: Option<AbortHandle>,
+    cancellable: bool,
+}
+
+impl Pending {
+    /// The answer. May be dropped and asked again.
+    pub async fn answer(&mut self) -> Answer {
+        (&mut self.answer).await.unwrap_or_else(|_| Err(crate::Failure::not_sent(TransportError::Closed)))
+    }
+
+    /// Returns when the server next reports progress.
+    pub async fn progressed(&self) {
+        self.progress.notified().await;
+    }
+
+    /// Gives up on it, telling the server why, and says what is known about the request.
+    pub fn abandon(mut self, reason: &str) -> Delivery {
+        self.cancel(reason)
+    }
+
+    fn cancel(&mut self, reason: &str) -> Delivery {
+        let inner = &self.connection.0;
+        if !inner.router.forget(self.id) {
+            return Delivery::Answered;
+        }
+        if inner.link.recall(self.id) {
+            return Delivery::NotSent;
+        }
+        if let Some(exchange) = &self.exchange {
+            exchange.abort();
+        }
+        if self.cancellable {
+            let reason = serde_json::Value::from(reason);
+            let params = format!(r#"{{"requestId":{},"reason":{reason}}}"#, self.id);
+            let _ = inner.link.send(None, notification("notifications/cancelled", Some(&params)));
+        }
+        Delivery::Unknown
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        self.cancel("the caller left");
+    }
+}

@@ -1,0 +1,153 @@
+//! Cuts a byte stream into lines, one message each, without ever holding more than a message may be.
+
+use std::io;
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+use crate::scan::{Scan, Unread, scan};
+
+const READ_AT_ONCE: usize = 16 << 10;
+/// A buffer that grew beyond this for one long message is given back after it.
+const KEPT_BUFFER: usize = 1 << 20;
+
+/// The lines of a stream.
+pub(crate) struct Lines<R> {
+    source: R,
+    buffer: BytesMut,
+    searched: usize,
+    limit: usize,
+    /// Set while the rest of an overlong line goes by.
+    skipping: Option<Scan>,
+}
+
+/// One line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    /// Without its line break; never empty.
+    Whole(Bytes),
+    /// Longer than the limit, with what could be seen of it in passing.
+    TooLong(Unread),
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    pub(crate) fn new(source: R, limit: usize) -> Self {
+        Self { source, buffer: BytesMut::new(), searched: 0, limit, skipping: None }
+    }
+
+    /// The next line, or none at the end. May be dropped and asked again: nothing is lost.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
+        loop {
+            if let Some(line) = self.cut() {
+                return Ok(Some(line));
+            }
+            self.make_room();
+            if self.source.read_buf(&mut self.buffer).await? == 0 {
+                return Ok(self.rest());
+            }
+        }
+    }
+
+    fn cut(&mut self) -> Option<Line> {
+        while let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
+            let line = self.buffer.split_to(self.searched + at + 1);
+            self.searched = 0;
+            if let Some(line) = self.judge(line) {
+                return Some(line);
+            }
+        }
+        self.searched = self.buffer.len();
+        if self.skipping.is_some() || self.buffer.len() > self.limit {
+            self.skipping.get_or_insert_default().feed(&self.buffer);
+            self.buffer.clear();
+            self.searched = 0;
+        }
+        None
+    }
+
+    fn judge(&mut self, line: BytesMut) -> Option<Line> {
+        if let Some(mut skipped) = self.skipping.take() {
+            skipped.feed(&line);
+            return Some(Line::TooLong(skipped.outcome()));
+        }
+        let text = line.trim_ascii();
+        match text.len() {
+            0 => None,
+            long if long > self.limit => Some(Line::TooLong(scan(text))),
+            _ => Some(Line::Whole(line.freeze())),
+        }
+    }
+
+    /// A last line may lack its break.
+    fn rest(&mut self) -> Option<Line> {
+        let line = std::mem::take(&mut self.buffer);
+        self.searched = 0;
+        self.judge(line)
+    }
+
+    fn make_room(&mut self) {
+        if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BUFFER {
+            self.buffer = BytesMut::new();
+        }
+        self.buffer.reserve(READ_AT_ONCE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read_all(pieces: &[&[u8]], limit: usize) -> Vec<String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        runtime.block_on(async {
+            let source = pieces
+                .iter()
+                .fold(Box::new(tokio::io::empty()) as Box<dyn AsyncRead + Unpin>, |before, piece| {
+                    Box::new(before.chain(io::Cursor::new(piece.to_vec())))
+                });
+            let mut lines = Lines::new(source, limit);
+            let mut seen = Vec::new();
+            while let Some(line) = lines.next().await.unwrap() {
+                seen.push(match line {
+                    Line::Whole(line) => String::from_utf8_lossy(line.trim_ascii()).into_owned(),
+                    Line::TooLong(unread) => format!("{unread:?}"),
+                });
+            }
+            seen
+        })
+    }
+
+    #[test]
+    fn blank_lines_and_carriage_returns_are_nothing() {
+        assert_eq!(read_all(&[b"\n\r\n{}\r\n\n[]"], 10), ["{}", "[]"]);
+    }
+
+    #[test]
+    fn an_overlong_line_is_passed_over_and_the_next_one_read() {
+        let long = format!(r#"{{"result":"{}","id":5}}"#, "x".repeat(100_000));
+        let text = format!("{{}}\n{long}\n[]\n");
+        for limit in [10, 1000, 99_999] {
+            assert_eq!(read_all(&[text.as_bytes()], limit), ["{}", r#"AnswerTo("5")"#, "[]"], "{limit}");
+        }
+        assert_eq!(read_all(&[text.as_bytes()], 200_000).len(), 3);
+    }
+
+    #[test]
+    fn an_overlong_line_that_never_ends_is_told_at_the_end() {
+        assert_eq!(read_all(&[&vec![b'x'; 50_000]], 100), ["Unknown"]);
+    }
+
+    proptest! {
+        #[test]
+        fn where_the_pieces_are_cut_makes_no_difference(
+            lines in prop::collection::vec("[ -~]{0,40}", 0..20),
+            size in 1usize..30,
+            limit in 5usize..60,
+        ) {
+            let text = lines.join("\n");
+            let pieces: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
+            prop_assert_eq!(read_all(&pieces, limit), read_all(&[text.as_bytes()], limit));
+        }
+    }
+}

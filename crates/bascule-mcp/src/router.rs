@@ -1,0 +1,314 @@
+//! Matches what comes in to what is waited for.
+//!
+//! Called from the transports' read loops, so nothing here waits: answers wake their callers, everything else
+//! is told to the listener.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use bascule_model::Delivery;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::{Notify, oneshot};
+
+use crate::scan::{Unread, scan};
+use crate::{Failure, Id, Message, MessageError, RpcError, TransportError, error_answer, success_answer};
+
+/// What a server said that answers nothing of ours.
+#[derive(Debug)]
+pub enum Heard<'a> {
+    /// A notification.
+    Notification { method: &'a str, params: Option<&'a RawValue> },
+    /// A line that is no message: a log line on the wrong stream, or broken JSON.
+    Junk { line: &'a [u8], why: String },
+    /// An answer nobody waits for: a second one, one that came too late, or one to nothing.
+    Unmatched { id: &'a str },
+    /// A message of the server's own that was too long to be read.
+    TooLong { limit: usize },
+}
+
+/// Hears it. Must return at once: the read loop waits for it.
+pub type Listener = Box<dyn Fn(Heard<'_>) + Send + Sync>;
+
+/// What a request comes to.
+pub(crate) type Answer = Result<Box<RawValue>, Failure>;
+
+pub(crate) struct Router {
+    state: Mutex<State>,
+    listener: Listener,
+    limit: usize,
+}
+
+/// Either requests may be waited for, or we know why not.
+enum State {
+    Open(HashMap<u64, Waiter>),
+    Ended(Arc<TransportError>),
+}
+
+struct Waiter {
+    answer: oneshot::Sender<Answer>,
+    progress: Arc<Notify>,
+}
+
+impl Router {
+    pub(crate) fn new(limit: usize, listener: Listener) -> Self {
+        Self { state: Mutex::new(State::Open(HashMap::new())), listener, limit }
+    }
+
+    /// Awaits an answer under this id. On a connection that has ended it is there at once.
+    pub(crate) fn expect(&self, id: u64, progress: Arc<Notify>) -> oneshot::Receiver<Answer> {
+        let (answer, receiver) = oneshot::channel();
+        match &mut *self.state() {
+            State::Open(waiting) => drop(waiting.insert(id, Waiter { answer, progress })),
+            State::Ended(why) => drop(answer.send(Err(Failure::not_sent(why.clone())))),
+        }
+        receiver
+    }
+
+    /// Nobody waits for this answer any more. Says whether somebody did.
+    pub(crate) fn forget(&self, id: u64) -> bool {
+        self.take(id).is_some()
+    }
+
+    /// This request failed on its way.
+    pub(crate) fn fail(&self, id: u64, failure: Failure) {
+        if let Some(waiter) = self.take(id) {
+            let _ = waiter.answer.send(Err(failure));
+        }
+    }
+
+    /// The connection is over. Of the requests still waiting, `unsent` had not left.
+    pub(crate) fn end(&self, why: Arc<TransportError>, unsent: &[u64]) {
+        let before = std::mem::replace(&mut *self.state(), State::Ended(why.clone()));
+        match before {
+            State::Open(waiting) => {
+                for (id, waiter) in waiting {
+                    let delivery = if unsent.contains(&id) { Delivery::NotSent } else { why.delivery() };
+                    let _ = waiter.answer.send(Err(Failure::Broken { delivery, why: why.clone() }));
+                }
+            }
+            // The first reason is the true one.
+            State::Ended(first) => *self.state() = State::Ended(first),
+        }
+    }
+
+    /// Why the connection is over, if it is.
+    pub(crate) fn ended(&self) -> Option<Arc<TransportError>> {
+        match &*self.state() {
+            State::Open(_) => None,
+            State::Ended(why) => Some(why.clone()),
+        }
+    }
+
+    /// Takes a message. What it gives back is to be sent at once: the answer to a request of the server's.
+    #[must_use]
+    pub(crate) fn deliver(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        match Message::parse(frame) {
+            Ok(Message::Answer { id, outcome }) => self.settle(id, outcome),
+            Ok(Message::Notification { method, params }) => self.notified(&method, params),
+            Ok(Message::Request { id, method, .. }) => return Some(answer_server(id, &method)),
+            Err(MessageError::Batch) => {
+                (self.listener)(Heard::Junk { line: frame, why: MessageError::Batch.to_string() });
+                return Some(error_answer(Id::NULL, RpcError::INVALID_REQUEST, "batches are not supported"));
+            }
+            Err(error) => self.unreadable(frame, error),
+        }
+        None
+    }
+
+    /// Takes what could be seen of a message that was too long.
+    pub(crate) fn deliver_unread(&self, unread: Unread) {
+        let limit = self.limit;
+        match unread {
+            Unread::AnswerTo(id) => match Id::from_json(&id).and_then(Id::as_number) {
+                Some(id) => self.fail(id, Failure::TooLong { limit, certain: true }),
+                None => (self.listener)(Heard::Unmatched { id: &id }),
+            },
+            Unread::Theirs => (self.listener)(Heard::TooLong { limit }),
+            Unread::Unknown => self.fail_all(|| Failure::TooLong { limit, certain: false }),
+        }
+    }
+
+    fn settle(&self, id: Id<'_>, outcome: Result<&RawValue, &RawValue>) {
+        match id.as_number().and_then(|id| self.take(id)) {
+            Some(waiter) => {
+                let answer = outcome.map(ToOwned::to_owned);
+                let _ = waiter.answer.send(answer.map_err(|error| Failure::Answered(RpcError::read(error))));
+            }
+            None => (self.listener)(Heard::Unmatched { id: id.as_json() }),
+        }
+    }
+
+    fn notified(&self, method: &str, params: Option<&RawValue>) {
+        if method == "notifications/progress" {
+            self.progressed(params);
+        }
+        (self.listener)(Heard::Notification { method, params });
+    }
+
+    fn progressed(&self, params: Option<&RawValue>) {
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Progress {
+            progress_token: u64,
+        }
+        let Some(Ok(told)) = params.map(|p| serde_json::from_str::<Progress>(p.get())) else { return };
+        if let State::Open(waiting) = &*self.state()
+            && let Some(waiter) = waiting.get(&told.progress_token)
+        {
+            waiter.progress.notify_one();
+        }
+    }
+
+    /// A broken line that begins like an answer fails its call now rather than at the deadline.
+    fn unreadable(&self, frame: &[u8], error: MessageError) {
+        if frame.trim_ascii_start().starts_with(b"{")
+            && let Unread::AnswerTo(id) = scan(frame)
+            && let Some(id) = Id::from_json(&id).and_then(Id::as_number)
+        {
+            self.fail(id, Failure::Garbled);
+        }
+        (self.listener)(Heard::Junk { line: frame, why: error.to_string() });
+    }
+
+    fn fail_all(&self, failure: impl Fn() -> Failure) {
+        let State::Open(waiting) = &mut *self.state() else { return };
+        for (_, waiter) in waiting.drain() {
+            let _ = waiter.answer.send(Err(failure()));
+        }
+    }
+
+    fn take(&self, id: u64) -> Option<Waiter> {
+        match &mut *self.state() {
+            State::Open(waiting) => waiting.remove(&id),
+            State::Ended(_) => None,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while holding it")
+    }
+}
+
+/// A server may ask whether we live; of the rest we offered nothing.
+fn answer_server(id: Id<'_>, method: &str) -> Vec<u8> {
+    match method {
+        "ping" => success_answer(id, "{}"),
+        _ => error_answer(id, RpcError::METHOD_NOT_FOUND, &format!("this client does not offer `{method}`")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A router that expects 1 and 2, what it heard, and what came of the two.
+    fn check(frames: &[&str], expected: [&str; 3]) {
+        let heard = Arc::new(Mutex::new(Vec::new()));
+        let log = heard.clone();
+        let listener = move |said: Heard<'_>| {
+            log.lock().unwrap().push(match said {
+                Heard::Notification { method, .. } => method.to_owned(),
+                Heard::Junk { .. } => "junk".into(),
+                Heard::Unmatched { id } => format!("unmatched {id}"),
+                Heard::TooLong { .. } => "too long".into(),
+            });
+        };
+        let router = Router::new(100, Box::new(listener));
+        let mut answers = [1, 2].map(|id| router.expect(id, Arc::default()));
+        let replies: Vec<_> = frames.iter().filter_map(|frame| router.deliver(frame.as_bytes())).collect();
+        let mut said = heard.lock().unwrap().clone();
+        said.extend(replies.into_iter().map(|r| String::from_utf8(r).unwrap()));
+        let [one, two] = answers.each_mut().map(|answer| match answer.try_recv() {
+            Ok(Ok(result)) => result.get().to_owned(),
+            Ok(Err(failure)) => failure.to_string(),
+            Err(_) => "waiting".into(),
+        });
+        assert_eq!([said.join(" | "), one, two], expected.map(str::to_owned));
+    }
+
+    #[test]
+    fn answers_reach_their_callers_in_any_order() {
+        check(
+            &[
+                r#"{"jsonrpc":"2.0","id":2,"result":[ 2 ]}"#,
+                r#"{"jsonrpc":"2.0","id":1,"error":{"code":-5,"message":"no"}}"#,
+            ],
+            ["", "no (JSON-RPC error -5)", "[ 2 ]"],
+        );
+    }
+
+    #[test]
+    fn second_and_foreign_answers_disturb_nobody() {
+        let answer = r#"{"jsonrpc":"2.0","id":1,"result":1}"#;
+        let stray = r#"{"jsonrpc":"2.0","id":"x","result":1}"#;
+        check(&[answer, answer, stray], ["unmatched 1 | unmatched \"x\"", "1", "waiting"]);
+    }
+
+    #[test]
+    fn junk_is_told_and_passed_over() {
+        check(&["[info] hello", "{}", "Traceback:"], ["junk | junk | junk", "waiting", "waiting"]);
+    }
+
+    #[test]
+    fn a_broken_answer_fails_its_call_alone() {
+        check(
+            &[r#"{"jsonrpc":"2.0","id":1,"result":{"a":}}"#],
+            ["junk", "the answer is not valid JSON-RPC", "waiting"],
+        );
+    }
+
+    #[test]
+    fn a_server_is_answered_politely() {
+        check(
+            &[
+                r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#,
+                r#"{"jsonrpc":"2.0","id":1,"method":"roots/list"}"#,
+            ],
+            [
+                r#"{"jsonrpc":"2.0","id":"p","result":{}} | {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"this client does not offer `roots/list`"}}"#,
+                "waiting",
+                "waiting",
+            ],
+        );
+        check(
+            &[r#"[{"jsonrpc":"2.0","id":1,"result":{}}]"#],
+            [
+                r#"junk | {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"batches are not supported"}}"#,
+                "waiting",
+                "waiting",
+            ],
+        );
+    }
+
+    #[test]
+    fn an_overlong_answer_fails_the_one_it_names_or_else_all() {
+        let router = Router::new(100, Box::new(|_| {}));
+        let mut first = router.expect(1, Arc::default());
+        let mut second = router.expect(2, Arc::default());
+        router.deliver_unread(Unread::AnswerTo("1".into()));
+        assert!(matches!(first.try_recv(), Ok(Err(Failure::TooLong { certain: true, .. }))));
+        router.deliver_unread(Unread::Theirs);
+        assert!(second.try_recv().is_err(), "a message of the server's own is nobody's answer");
+        router.deliver_unread(Unread::Unknown);
+        assert!(matches!(second.try_recv(), Ok(Err(Failure::TooLong { certain: false, .. }))));
+        assert!(router.ended().is_none(), "the connection goes on");
+    }
+
+    #[test]
+    fn at_the_end_everyone_learns_why_and_how_far_they_got() {
+        let router = Router::new(100, Box::new(|_| {}));
+        let mut answers = [1, 2].map(|id| router.expect(id, Arc::default()));
+        router.end(Arc::new(TransportError::OutputClosed), &[2]);
+        router.end(Arc::new(TransportError::Closed), &[]);
+        let mut after = router.expect(3, Arc::default());
+        let told = |answer: &mut oneshot::Receiver<Answer>| {
+            let failure = answer.try_recv().unwrap().unwrap_err();
+            (failure.to_string(), failure.delivery())
+        };
+        let said = "the server closed its output".to_owned();
+        assert_eq!(told(&mut answers[0]), (said.clone(), Delivery::Unknown));
+        assert_eq!(told(&mut answers[1]), (said.clone(), Delivery::NotSent));
+        assert_eq!(told(&mut after), (said, Delivery::NotSent));
+    }
+}

@@ -1,0 +1,223 @@
+//! A server that is a child process: messages over its stdin and stdout, its stderr kept for the post-mortem.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::process::{Child, ChildStderr, Command};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::line::{Line, Lines};
+use crate::outbox::Outbox;
+use crate::router::Router;
+use crate::tail::Tail;
+use crate::{Exit, TransportError};
+
+/// After the process ended: how long its last words may still be in the pipes. Somebody else (a grandchild)
+/// may hold them open for ever.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+/// After it closed its output: how long it may take to exit by itself.
+const EXIT_AFTER_EOF: Duration = Duration::from_secs(1);
+
+/// How long a process is given to end, each time it is asked less kindly.
+#[derive(Debug, Clone, Copy)]
+pub struct Grace {
+    /// After its stdin was closed.
+    pub after_close: Duration,
+    /// After SIGTERM; then comes SIGKILL.
+    pub after_term: Duration,
+}
+
+impl Default for Grace {
+    fn default() -> Self {
+        Self { after_close: Duration::from_secs(1), after_term: Duration::from_secs(2) }
+    }
+}
+
+/// A started process with its three pipes.
+#[derive(Debug)]
+pub struct StdioChild {
+    child: Child,
+    stdin: pipe::Sender,
+    stdout: pipe::Receiver,
+    stderr: ChildStderr,
+    grace: Grace,
+}
+
+impl StdioChild {
+    /// Starts a program in a process group of its own. Environment and folder are the command's business.
+    pub fn spawn(command: std::process::Command, grace: Grace) -> Result<Self, TransportError> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let failed = |reason| TransportError::Spawn { program: program.clone(), reason };
+        let mut child = Command::from(command)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(failed)?;
+        let stdin: OwnedFd = child.stdin.take().expect("piped above").into_owned_fd().map_err(failed)?;
+        let stdout: OwnedFd = child.stdout.take().expect("piped above").into_owned_fd().map_err(failed)?;
+        let stderr = child.stderr.take().expect("piped above");
+        Ok(Self {
+            child,
+            stdin: pipe::Sender::from_owned_fd(stdin).map_err(failed)?,
+            stdout: pipe::Receiver::from_owned_fd(stdout).map_err(failed)?,
+            stderr,
+            grace,
+        })
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Takes the process apart into what sends and the task that does all the rest.
+    pub(crate) fn split(
+        self,
+        limit: usize,
+        router: Arc<Router>,
+        stderr: Arc<Tail>,
+        stop: CancellationToken,
+    ) -> (Arc<Outbox>, impl Future<Output = ()> + Send) {
+        let outbox = Arc::new(Outbox::new(self.stdin, limit));
+        let keeper = Keeper {
+            group: self.child.id().and_then(|pid| Pid::from_raw(pid as i32)),
+            child: self.child,
+            lines: Lines::new(self.stdout, limit),
+            stderr: tokio::spawn(keep_tail(self.stderr, stderr)),
+            grace: self.grace,
+            router,
+            outbox: outbox.clone(),
+            stop,
+        };
+        (outbox, keeper.run())
+    }
+}
+
+/// Keeps one process: reads what it says, notices its end, and sees to it.
+struct Keeper {
+    group: Option<Pid>,
+    child: Child,
+    lines: Lines<pipe::Receiver>,
+    stderr: JoinHandle<()>,
+    grace: Grace,
+    router: Arc<Router>,
+    outbox: Arc<Outbox>,
+    stop: CancellationToken,
+}
+
+/// Why the keeper stopped listening.
+enum End {
+    Asked,
+    Output,
+    Pipe(io::Error),
+    Exit(Exit),
+}
+
+impl Keeper {
+    async fn run(mut self) {
+        let end = self.listen().await;
+        let why = match end {
+            End::Asked => TransportError::Closed,
+            End::Exit(exit) => TransportError::Exited(exit),
+            // Closed pipes are mostly the first sign of an exit, which says more.
+            End::Output => self.exit_or(TransportError::OutputClosed).await,
+            End::Pipe(error) => self.exit_or(TransportError::Pipe(error)).await,
+        };
+        if matches!(why, TransportError::Exited(_)) {
+            let _ = timeout(LAST_WORDS, &mut self.stderr).await;
+        }
+        let unsent = self.outbox.close();
+        self.router.end(Arc::new(why), &unsent);
+        self.see_off().await;
+        self.stderr.abort();
+    }
+
+    async fn listen(&mut self) -> End {
+        let mut exited: Option<(Exit, Instant)> = None;
+        let exit = self.child.wait();
+        let writing = self.outbox.run();
+        tokio::pin!(exit, writing);
+        loop {
+            let waited_enough = async {
+                match exited {
+                    Some((exit, since)) => {
+                        sleep_until(since + LAST_WORDS).await;
+                        exit
+                    }
+                    None => std::future::pending().await,
+                }
+            };
+            // Nothing is lost when a branch is dropped: lines and outbox keep what they have in themselves.
+            tokio::select! {
+                line = self.lines.next() => match line {
+                    Ok(Some(line)) => hear(line, &self.router, &self.outbox),
+                    Ok(None) => return exited.map_or(End::Output, |(exit, _)| End::Exit(exit)),
+                    Err(error) => return End::Pipe(error),
+                },
+                status = &mut exit, if exited.is_none() => match status {
+                    Ok(status) => exited = Some((status.into(), Instant::now())),
+                    Err(error) => return End::Pipe(error),
+                },
+                result = &mut writing, if exited.is_none() => match result {
+                    Ok(()) => return End::Asked,
+                    Err(error) => return End::Pipe(error),
+                },
+                exit = waited_enough => return End::Exit(exit),
+                () = self.stop.cancelled() => return End::Asked,
+            }
+        }
+    }
+
+    async fn exit_or(&mut self, otherwise: TransportError) -> TransportError {
+        match timeout(EXIT_AFTER_EOF, self.child.wait()).await {
+            Ok(Ok(status)) => TransportError::Exited(status.into()),
+            _ => otherwise,
+        }
+    }
+
+    /// Ends the process and whatever it left in its group: asked first, then told, then made to.
+    async fn see_off(&mut self) {
+        let gone = timeout(self.grace.after_close, self.child.wait()).await.is_ok();
+        if !gone {
+            self.signal(Signal::TERM);
+            let _ = timeout(self.grace.after_term, self.child.wait()).await;
+        }
+        self.signal(Signal::KILL);
+        let _ = self.child.wait().await;
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(group) = self.group {
+            let _ = kill_process_group(group, signal);
+        }
+    }
+}
+
+fn hear(line: Line, router: &Router, outbox: &Outbox) {
+    match line {
+        Line::Whole(frame) => {
+            if let Some(reply) = router.deliver(&frame) {
+                // A server that asks but does not read will be found out by its own calls.
+                let _ = outbox.send(None, reply);
+            }
+        }
+        Line::TooLong(unread) => router.deliver_unread(unread),
+    }
+}
+
+async fn keep_tail(mut stream: ChildStderr, tail: Arc<Tail>) {
+    let mut buffer = vec![0; 4096];
+    while let Ok(count @ 1..) = stream.read(&mut buffer).await {
+        tail.push(&buffer[..count]);
+    }
+}

@@ -1,0 +1,45 @@
+//! The end of a stream that may be endless: what a server's process wrote to stderr.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+/// How much is kept.
+const KEPT: usize = 8 << 10;
+
+/// Keeps the last bytes given to it.
+#[derive(Debug, Default)]
+pub(crate) struct Tail(Mutex<VecDeque<u8>>);
+
+impl Tail {
+    /// Adds bytes, forgetting the oldest.
+    pub(crate) fn push(&self, bytes: &[u8]) {
+        let bytes = &bytes[bytes.len().saturating_sub(KEPT)..];
+        let mut kept = self.0.lock().expect("nothing panics while holding it");
+        let excess = (kept.len() + bytes.len()).saturating_sub(KEPT);
+        kept.drain(..excess);
+        kept.extend(bytes);
+    }
+
+    /// What is there, as text without the trailing line break.
+    pub(crate) fn text(&self) -> String {
+        let mut kept = self.0.lock().expect("nothing panics while holding it");
+        String::from_utf8_lossy(kept.make_contiguous()).trim_end().to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: SB-06
+    #[test]
+    fn only_the_end_is_kept() {
+        let tail = Tail::default();
+        for n in 0..3000 {
+            tail.push(format!("line {n}\n").as_bytes());
+        }
+        assert!(tail.text().ends_with("line 2999") && tail.text().len() < KEPT);
+        tail.push(&vec![b'x'; 5 * KEPT]);
+        assert_eq!(tail.text(), "x".repeat(KEPT));
+    }
+}
