@@ -46,10 +46,12 @@ impl EventReader {
 
     /// Takes the next bytes and hands over every event they complete.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event)) {
-        if self.after_cr && bytes.first() == Some(&b'\n') {
+        if bytes.is_empty() {
+            return;
+        }
+        if std::mem::take(&mut self.after_cr) && bytes[0] == b'\n' {
             bytes = &bytes[1..];
         }
-        self.after_cr &= bytes.is_empty();
         while let Some(at) = memchr::memchr2(b'\n', b'\r', bytes) {
             self.more_of_line(&bytes[..at]);
             self.end_line(&mut each);
