@@ -37,4 +37,7 @@ pub use log::{LogLevel, Logger, TARGET};
 pub use result::CallToolResult;
 pub use timeout::{Environment, InvalidTimeout};
 
-pub use bascule_mcp::{Failure, Heard, Pending, ProtocolVersion, RpcError, Transport, TransportError};
+pub use bascule_mcp::{
+    Answer, Exit, Failure, Grace, Heard, HttpEndpoint, Listener, Pending, ProtocolVersion, RpcError,
+    StdioChild, Step, Transport, TransportError,
+};

@@ -13,7 +13,7 @@ use crate::http::HttpLink;
 use crate::router::{Answer, Listener, Router};
 use crate::tail::Tail;
 use crate::transport::Link;
-use crate::{ProtocolVersion, Transport, TransportError, notification, request};
+use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request};
 
 /// A handle; clones share the connection. When the last one is dropped the connection closes by itself.
 #[derive(Clone)]
@@ -78,9 +78,9 @@ impl Connection {
     }
 
     /// Sends a notification and, over HTTP, waits until the server has taken it: what follows may rely on it.
-    pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), crate::Failure> {
+    pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Failure> {
         if let Some(why) = self.0.router.ended() {
-            return Err(crate::Failure::not_sent(why));
+            return Err(Failure::not_sent(why));
         }
         self.0.link.tell(notification(method, params)).await
     }
@@ -141,15 +141,32 @@ pub struct Pending {
     cancellable: bool,
 }
 
+/// What happens next to a request.
+#[derive(Debug)]
+pub enum Step {
+    /// The server is still at it.
+    Progress,
+    /// It is over.
+    Answer(Answer),
+}
+
 impl Pending {
     /// The answer. May be dropped and asked again.
     pub async fn answer(&mut self) -> Answer {
-        (&mut self.answer).await.unwrap_or_else(|_| Err(crate::Failure::not_sent(TransportError::Closed)))
+        loop {
+            if let Step::Answer(answer) = self.next().await {
+                return answer;
+            }
+        }
     }
 
-    /// Returns when the server next reports progress.
-    pub async fn progressed(&self) {
-        self.progress.notified().await;
+    /// The answer, or the next sign of life. May be dropped and asked again.
+    pub async fn next(&mut self) -> Step {
+        tokio::select! {
+            biased;
+            answer = &mut self.answer => Step::Answer(answer.unwrap_or_else(|_| Err(never_answered()))),
+            () = self.progress.notified() => Step::Progress,
+        }
     }
 
     /// Gives up on it, telling the server why, and says what is known about the request.
@@ -175,6 +192,10 @@ impl Pending {
         }
         Delivery::Unknown
     }
+}
+
+fn never_answered() -> Failure {
+    Failure::not_sent(TransportError::Closed)
 }
 
 impl Drop for Pending {

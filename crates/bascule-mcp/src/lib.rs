@@ -41,13 +41,13 @@ pub use envelope::{
 pub use version::{ProtocolVersion, UnknownVersion};
 
 #[cfg(feature = "client")]
-pub use connection::{Connection, Pending};
+pub use connection::{Connection, Pending, Step};
 #[cfg(feature = "client")]
 pub use failure::{Exit, Failure, TransportError};
 #[cfg(feature = "client")]
 pub use http::{HttpEndpoint, InvalidEndpoint};
 #[cfg(feature = "client")]
-pub use router::{Heard, Listener};
+pub use router::{Answer, Heard, Listener};
 #[cfg(feature = "client")]
 pub use stdio::{Grace, StdioChild};
 #[cfg(feature = "client")]

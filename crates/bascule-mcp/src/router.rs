@@ -31,7 +31,7 @@ pub enum Heard<'a> {
 pub type Listener = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
 /// What a request comes to.
-pub(crate) type Answer = Result<Box<RawValue>, Failure>;
+pub type Answer = Result<Box<RawValue>, Failure>;
 
 pub(crate) struct Router {
     state: Mutex<State>,

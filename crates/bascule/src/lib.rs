@@ -1,1 +1,19 @@
-//! (being written)
+//! Bascule, the drawbridge between agents and MCP tools, as a library.
+//!
+//! Reading order: [`config`] is what the user wrote, [`McpBridgeAdapter`] holds the servers, `call` is the
+//! one road to a tool, `upstream` one server at the end of it. The command line ([`cli`]) and the servers of
+//! the demonstration ([`demo`]) stand on these.
+
+pub mod cli;
+pub mod config;
+pub mod demo;
+
+mod adapter;
+mod call;
+mod deadline;
+mod launch;
+mod normalise;
+mod report;
+mod upstream;
+
+pub use adapter::{BridgeConfig, McpBridgeAdapter};

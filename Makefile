@@ -1,0 +1,37 @@
+# The commands of this project. `make` lists them.
+SHELL := bash
+TESTENV ?= $(CURDIR)/.testenv
+export BASCULE_TESTENV := $(TESTENV)
+
+.PHONY: help build demo test test-full bench coverage lint test-env
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+build: ## build the program: target/release/bascule
+	cargo build --release -p bascule
+
+demo: build ## see it work: needs Rust and a C compiler, nothing else
+	@scripts/demo
+
+test-env: ## install the real MCP servers that the tests use
+	@scripts/test-env
+
+test: test-env ## run all tests: needs Node and Python too
+	cargo build --workspace --bins
+	cargo test --workspace
+
+test-full: test-env ## the same with far more random cases, and the benchmarks as a check that they run
+	cargo build --workspace --bins
+	PROPTEST_CASES=20000 cargo test --workspace --release
+	BASCULE_BENCH_QUICK=1 cargo bench -p bascule
+
+bench: ## measure, side by side in one run
+	cargo bench -p bascule
+
+coverage: test-env ## line coverage of our own crates (at least 85 %)
+	@scripts/coverage
+
+lint: ## formatting and lints, warnings are errors
+	cargo fmt --all -- --check
+	cargo clippy --workspace --all-targets -- -D warnings

@@ -1,0 +1,241 @@
+//! Gathers what is wrong with a value: which errors are told, where, and which are too doubtful to tell.
+
+use bascule_model::Violation;
+use jsonschema::error::ValidationErrorKind::{self, *};
+use jsonschema::{JsonType, ValidationError};
+use serde_json::Value;
+
+use super::Verdict;
+use super::words::{SENTENCE, brief, expected_types, sentence, type_sentence, unknown_property};
+use crate::nearest::nearest_text;
+
+/// How many violations are listed.
+const LISTED: usize = 100;
+/// How far we look into alternatives within alternatives.
+const NESTED_ALTERNATIVES: usize = 4;
+/// The longest pointer, in bytes.
+const POINTER: usize = 1000;
+/// From here on integers are kept as floating-point numbers, and so rounded.
+const ROUNDED: f64 = 9_223_372_036_854_775_808.0;
+
+/// What is known of one value.
+pub(super) struct Findings<'s> {
+    schema: &'s Value,
+    violations: Vec<Violation>,
+    unlisted: usize,
+    doubt: Option<&'static str>,
+}
+
+impl<'s> Findings<'s> {
+    /// Goes through all errors; `schema` is what they speak of.
+    pub(super) fn collect<'i>(errors: impl Iterator<Item = ValidationError<'i>>, schema: &'s Value) -> Self {
+        let mut findings = Self::none(schema);
+        errors.for_each(|error| findings.add(&error, 0));
+        findings
+    }
+
+    /// What a single error comes to.
+    pub(super) fn first(error: &ValidationError<'_>) -> Violation {
+        let mut findings = Findings::none(&Value::Null);
+        findings.add(error, 0);
+        findings.violations.into_iter().next().unwrap_or_else(in_general)
+    }
+
+    fn none(schema: &'s Value) -> Self {
+        Self { schema, violations: Vec::new(), unlisted: 0, doubt: None }
+    }
+
+    /// A value about which there are only doubts passes.
+    pub(super) fn into_verdict(mut self) -> Verdict {
+        if let (true, Some(doubt)) = (self.violations.is_empty(), self.doubt) {
+            return Verdict::Unchecked { why: doubt.into() };
+        }
+        if self.unlisted > 0 {
+            let message = format!("and {} more", self.unlisted);
+            self.violations.push(Violation { pointer: String::new(), message });
+        }
+        match self.violations.is_empty() {
+            true => Verdict::Violations(vec![in_general()]),
+            false => Verdict::Violations(self.violations),
+        }
+    }
+
+    fn add(&mut self, error: &ValidationError<'_>, nesting: usize) {
+        if let Some(doubt) = doubt_about(error) {
+            self.doubt = Some(doubt);
+            return;
+        }
+        let here = error.instance_path().as_str();
+        match error.kind() {
+            AdditionalProperties { unexpected } | UnevaluatedProperties { unexpected } => {
+                self.add_unknown_properties(error, unexpected);
+            }
+            AnyOf { context } | OneOfNotValid { context } => self.add_alternatives(error, context, nesting),
+            // It points to where the property should be: that is where the mending is done.
+            Required { property } => {
+                self.push(member(here, property.as_str().unwrap_or_default()), sentence(error));
+            }
+            PropertyNames { error: inner } => {
+                let name = inner.instance().as_str().unwrap_or_default();
+                self.push(
+                    here.into(),
+                    format!("the property name `{}` {}", brief(name, 60), sentence(inner)),
+                );
+            }
+            _ => self.push(here.into(), sentence(error)),
+        }
+    }
+
+    fn push(&mut self, pointer: String, message: String) {
+        let violation = Violation { pointer: within_bounds(pointer), message: brief(&message, SENTENCE) };
+        if self.violations.len() == LISTED {
+            self.unlisted += 1;
+        } else if !self.violations.contains(&violation) {
+            self.violations.push(violation);
+        }
+    }
+
+    fn add_unknown_properties(&mut self, error: &ValidationError<'_>, unexpected: &[String]) {
+        let here = error.instance_path().as_str();
+        let known = self.known_properties(error);
+        for name in unexpected {
+            let message = unknown_property(name, nearest_text(known.iter().copied(), name));
+            self.push(member(here, name), message);
+        }
+    }
+
+    /// The properties that the schema behind an error knows and the value does not have yet.
+    fn known_properties(&self, error: &ValidationError<'_>) -> Vec<&'s str> {
+        let path = error.schema_path().as_str();
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let schema = self.schema.pointer(parent).and_then(|schema| schema.get("properties"));
+        let names = schema.and_then(Value::as_object).into_iter().flat_map(|properties| properties.keys());
+        names.filter(|name| error.instance().get(name).is_none()).map(String::as_str).collect()
+    }
+
+    /// Of several alternatives, none fits. Whoever wrote the value had one in mind: that one's errors help.
+    fn add_alternatives(
+        &mut self,
+        error: &ValidationError<'_>,
+        alternatives: &[Vec<ValidationError<'static>>],
+        nesting: usize,
+    ) {
+        let here = error.instance_path().as_str();
+        let meant = closest(alternatives, here);
+        match meant.as_slice() {
+            [] => self.push(here.into(), type_sentence(&all_types(alternatives, here), error.instance())),
+            [only] if nesting < NESTED_ALTERNATIVES => {
+                only.iter().for_each(|error| self.add(error, nesting + 1));
+            }
+            [first, ..] => {
+                let count = alternatives.len();
+                let closest = self.first_of(first, here, nesting);
+                self.push(
+                    here.into(),
+                    format!("fits none of the {count} alternatives; the closest: {closest}"),
+                );
+            }
+        }
+    }
+
+    fn first_of(&self, errors: &[ValidationError<'_>], here: &str, nesting: usize) -> String {
+        if nesting >= NESTED_ALTERNATIVES {
+            return "nested too deeply to tell".into();
+        }
+        let mut inner = Findings::none(self.schema);
+        errors.iter().for_each(|error| inner.add(error, nesting + 1));
+        match inner.violations.first() {
+            Some(first) if first.pointer == here => first.message.clone(),
+            Some(first) => format!("`{}` {}", first.pointer, first.message),
+            None => "cannot be judged".into(),
+        }
+    }
+}
+
+/// What is said when nothing better can be.
+pub(super) fn in_general() -> Violation {
+    Violation { pointer: String::new(), message: "does not fit its schema".into() }
+}
+
+/// The alternatives that the value may have been meant for, the one with the fewest errors first: those of
+/// the right type and, if any, those whose fixed values (`"kind": "circle"`) are as they should be.
+fn closest<'e>(
+    alternatives: &'e [Vec<ValidationError<'static>>],
+    here: &str,
+) -> Vec<&'e [ValidationError<'static>]> {
+    let right_type = |errors: &&[ValidationError<'static>]| type_error(errors, here).is_none();
+    let mut meant: Vec<_> = alternatives.iter().map(Vec::as_slice).filter(right_type).collect();
+    let has_fixed_error = |errors: &[ValidationError<'static>]| {
+        errors.iter().any(|error| matches!(error.kind(), Constant { .. } | Enum { .. }))
+    };
+    if meant.iter().any(|errors| !has_fixed_error(errors)) {
+        meant.retain(|errors| !has_fixed_error(errors));
+    }
+    meant.sort_by_key(|errors| errors.len());
+    meant
+}
+
+fn type_error<'e>(errors: &'e [ValidationError<'static>], here: &str) -> Option<&'e ValidationErrorKind> {
+    let mut kinds = errors.iter().filter(|error| error.instance_path().as_str() == here).map(|e| e.kind());
+    kinds.find(|kind| matches!(kind, Type { .. }))
+}
+
+fn all_types(alternatives: &[Vec<ValidationError<'static>>], here: &str) -> Vec<JsonType> {
+    let mut types = Vec::new();
+    for errors in alternatives {
+        if let Some(Type { kind }) = type_error(errors, here) {
+            types.extend(
+                expected_types(kind).into_iter().filter(|kind| !types.contains(kind)).collect::<Vec<_>>(),
+            );
+        }
+    }
+    types
+}
+
+/// Why an error may be none: the validator gave up, or compared numbers that had been rounded.
+fn doubt_about(error: &ValidationError<'_>) -> Option<&'static str> {
+    let value = error.instance().as_ref();
+    let rounded = match error.kind() {
+        BacktrackLimitExceeded { .. } | RegexEngineFailure { .. } => {
+            return Some("a regular expression of its schema takes too long on it");
+        }
+        Minimum { limit } | Maximum { limit } | ExclusiveMinimum { limit } | ExclusiveMaximum { limit } => {
+            holds_rounded(value) && holds_rounded(limit)
+        }
+        MultipleOf { .. } | UniqueItems | Not { .. } | OneOfMultipleValid { .. } => holds_rounded(value),
+        AnyOf { context } | OneOfNotValid { context } => {
+            let mut doubts = context.iter().filter_map(|errors| doubt_about_all(errors));
+            return doubts.next();
+        }
+        _ => false,
+    };
+    rounded.then_some("it holds a number too large to be compared exactly")
+}
+
+/// An alternative is doubtful if there is nothing certain against it.
+fn doubt_about_all(errors: &[ValidationError<'static>]) -> Option<&'static str> {
+    let doubts: Option<Vec<_>> = errors.iter().map(|error| doubt_about(error)).collect();
+    doubts?.first().copied()
+}
+
+fn holds_rounded(value: &Value) -> bool {
+    match value {
+        Value::Number(number) => number.is_f64() && number.as_f64().is_some_and(|n| n.abs() >= ROUNDED),
+        Value::Array(items) => items.iter().any(holds_rounded),
+        Value::Object(members) => members.values().any(holds_rounded),
+        _ => false,
+    }
+}
+
+/// The pointer of an object's member.
+fn member(pointer: &str, name: &str) -> String {
+    format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+/// An overlong pointer points to the nearest ancestor that can be written down.
+fn within_bounds(mut pointer: String) -> String {
+    while pointer.len() > POINTER {
+        pointer.truncate(pointer.rfind('/').unwrap_or(0));
+    }
+    pointer
+}

@@ -1,0 +1,279 @@
+//! What a call through Bascule costs, beside the bare pipe or socket it runs over, in one run.
+//!
+//! `make bench`. Processor time is this process's own (CLOCK_PROCESS_CPUTIME_ID, what `getrusage` adds up but
+//! finer), so the server's share is not in it. A target that is missed is printed as missed.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bascule::config::{ServerSettings, Settings, TransportSettings};
+use bascule::{BridgeConfig, McpBridgeAdapter};
+use bascule_catalog::{Catalog, ServerTools, ToolFilter};
+use bascule_client::{Client, ClientOptions, Grace, HttpEndpoint, StdioChild, Transport};
+use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolDefinition, ToolId};
+use bascule_testkit::binary;
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::value::RawValue;
+
+const ARGUMENTS: &str = r#"{"message":"hello"}"#;
+/// As long as the request that the library sends, so that the bare echo carries the same.
+const LINE: &str = r#"{"jsonrpc":"2.0","id":1000,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hello"},"_meta":{"progressToken":1000}}}"#;
+
+fn main() {
+    let calls = if std::env::var_os("BASCULE_BENCH_QUICK").is_some() { 300 } else { 20_000 };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let _guard = runtime.enter();
+    println!("{calls} calls each, one at a time; times in microseconds\n");
+    println!("{:34}{:>10}{:>10}{:>14}", "", "p50", "p99", "processor");
+
+    let pipe = bare_pipe(calls);
+    pipe.print("bare pipe echo");
+    let stdio = runtime.block_on(library_over_stdio(calls));
+    stdio.print("library call over stdio");
+    let bridge = runtime.block_on(bridge_over_stdio(calls));
+    bridge.print("bridge call over stdio");
+    let socket = bare_socket(calls);
+    socket.print("bare socket echo");
+    let http = runtime.block_on(library_over_http(calls));
+    http.print("library call over HTTP");
+
+    println!();
+    let tools = real_tools(1_000);
+    let assembled = assemble(&tools);
+    let resident = resident_of_one_call();
+    target("library call over stdio, processor time", stdio.processor, 20.0, "µs");
+    target("  over the bare pipe's", stdio.processor / pipe.processor, f64::NAN, "×");
+    target(
+        "bridge call over stdio, processor time above the library's",
+        bridge.processor - stdio.processor,
+        8.0,
+        "µs",
+    );
+    target(
+        "library call over HTTP, processor time over the bare socket's",
+        http.processor / socket.processor,
+        f64::NAN,
+        "×",
+    );
+    target("1,000 real tools assembled and compiled", assembled.as_secs_f64() * 1e3, 50.0, "ms");
+    target("peak resident memory of `bascule call` with one server", resident, 12.0, "MB");
+}
+
+/// What one way of calling costs.
+struct Cost {
+    p50: f64,
+    p99: f64,
+    processor: f64,
+}
+
+impl Cost {
+    fn print(&self, name: &str) {
+        println!("{name:34}{:10.1}{:10.1}{:14.1}", self.p50, self.p99, self.processor);
+    }
+}
+
+fn target(what: &str, measured: f64, at_most: f64, unit: &str) {
+    let verdict = match measured <= at_most {
+        _ if at_most.is_nan() => String::new(),
+        true => format!("target {at_most} {unit}: met"),
+        false => format!("target {at_most} {unit}: MISSED"),
+    };
+    println!("{what:62}{measured:8.2} {unit:3} {verdict}");
+}
+
+/// Collects the time of each call and the processor time of all.
+struct Watch {
+    each: Vec<Duration>,
+    processor: Duration,
+}
+
+impl Watch {
+    fn start() -> Self {
+        Self { each: Vec::with_capacity(20_000), processor: processor_time() }
+    }
+
+    fn stop(mut self) -> Cost {
+        let processor = processor_time() - self.processor;
+        self.each.sort_unstable();
+        let at = |share: f64| micros(self.each[((self.each.len() - 1) as f64 * share) as usize]);
+        Cost { p50: at(0.5), p99: at(0.99), processor: micros(processor) / self.each.len() as f64 }
+    }
+}
+
+fn processor_time() -> Duration {
+    let now = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
+
+fn bare_pipe(calls: usize) -> Cost {
+    let mut child = echo(&["raw"], Stdio::piped(), Stdio::inherit());
+    let (mut input, output) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let cost = echo_lines(calls, &mut input, &mut BufReader::new(output));
+    drop(input);
+    child.wait().unwrap();
+    cost
+}
+
+fn bare_socket(calls: usize) -> Cost {
+    let (mut child, address) = listening_echo(&["raw-tcp", "127.0.0.1:0"]);
+    let stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let cost = echo_lines(calls, &mut stream.try_clone().unwrap(), &mut BufReader::new(stream));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    cost
+}
+
+fn echo_lines(calls: usize, input: &mut impl Write, output: &mut impl BufRead) -> Cost {
+    let mut line = String::new();
+    let mut once = || {
+        line.clear();
+        input.write_all(format!("{LINE}\n").as_bytes()).unwrap();
+        output.read_line(&mut line).unwrap();
+    };
+    (0..calls / 10).for_each(|_| once());
+    let mut watch = Watch::start();
+    for _ in 0..calls {
+        let begin = Instant::now();
+        once();
+        watch.each.push(begin.elapsed());
+    }
+    watch.stop()
+}
+
+async fn library_over_stdio(calls: usize) -> Cost {
+    let child = StdioChild::spawn(Command::new(binary("echo-server")), Grace::default()).unwrap();
+    library(Transport::Stdio(child), calls).await
+}
+
+async fn library_over_http(calls: usize) -> Cost {
+    let (mut child, address) = listening_echo(&["http", "127.0.0.1:0"]);
+    let endpoint = HttpEndpoint::new(&format!("http://{address}/mcp"), []).unwrap();
+    let cost = library(Transport::Http(endpoint), calls).await;
+    child.kill().unwrap();
+    child.wait().unwrap();
+    cost
+}
+
+async fn library(transport: Transport, calls: usize) -> Cost {
+    let client = Client::connect(transport, ClientOptions::default()).await.unwrap();
+    for _ in 0..calls / 10 {
+        client.call("echo", ARGUMENTS).answer().await.unwrap();
+    }
+    let mut watch = Watch::start();
+    for _ in 0..calls {
+        let begin = Instant::now();
+        client.call("echo", ARGUMENTS).answer().await.unwrap();
+        watch.each.push(begin.elapsed());
+    }
+    let cost = watch.stop();
+    client.close().await;
+    cost
+}
+
+async fn bridge_over_stdio(calls: usize) -> Cost {
+    let command = binary("echo-server").display().to_string();
+    let transport = TransportSettings::Stdio { command, args: Vec::new(), env: Vec::new(), cwd: None };
+    let server = ServerSettings::new(ServerName::parse("echo").unwrap(), transport);
+    let settings = Settings { servers: vec![server], disabled: Vec::new(), bridge: Default::default() };
+    let bridge = McpBridgeAdapter::init(BridgeConfig::new(settings)).await.unwrap();
+    let request = CallRequest {
+        tool: ToolId::parse("echo:echo").unwrap(),
+        arguments: RawValue::from_string(ARGUMENTS.into()).unwrap(),
+        timeout: None,
+    };
+    for _ in 0..calls / 10 {
+        bridge.execute(request.clone(), None).await.unwrap();
+    }
+    let mut watch = Watch::start();
+    for _ in 0..calls {
+        let begin = Instant::now();
+        bridge.execute(request.clone(), None).await.unwrap();
+        watch.each.push(begin.elapsed());
+    }
+    let cost = watch.stop();
+    bridge.terminate().await;
+    cost
+}
+
+/// Real servers' tools, repeated under other names until there are enough.
+fn real_tools(count: usize) -> Vec<ToolDefinition> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bascule-catalog/tests/catalogs");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let tools: Vec<serde_json::Value> = files
+        .iter()
+        .map(|file| serde_json::from_slice::<serde_json::Value>(&std::fs::read(file).unwrap()).unwrap())
+        .flat_map(|catalog| catalog["tools"].as_array().cloned().unwrap())
+        .collect();
+    let renamed = tools.iter().cycle().take(count).enumerate().map(|(n, tool)| {
+        let mut tool = tool.clone();
+        tool["name"] = format!("{}_{n}", tool["name"].as_str().unwrap()).into();
+        ToolDefinition::parse(RawValue::from_string(tool.to_string()).unwrap()).unwrap()
+    });
+    renamed.collect()
+}
+
+/// The fastest of a few: what it takes, not what else the machine was doing.
+fn assemble(tools: &[ToolDefinition]) -> Duration {
+    let once = || {
+        let tools = tools.to_vec();
+        let begin = Instant::now();
+        let server = ServerName::parse("real").unwrap();
+        let catalog = Catalog::default().with_server(ServerTools::new(server, ToolFilter::default(), tools));
+        let unchecked = catalog.tools().flat_map(|tool| tool.warnings()).count();
+        let took = begin.elapsed();
+        assert!(catalog.tools().count() == 1_000 && unchecked == 0);
+        took
+    };
+    (0..5).map(|_| once()).min().unwrap()
+}
+
+/// The peak, in MB, of the real program while a call is under way.
+fn resident_of_one_call() -> f64 {
+    let folder = std::env::temp_dir().join(format!("bascule-bench-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let program = env!("CARGO_BIN_EXE_bascule");
+    let config = folder.join("mcp.json");
+    let text =
+        format!(r#"{{"mcpServers":{{"trouble":{{"command":"{program}","args":["__demo","trouble"]}}}}}}"#);
+    std::fs::write(&config, text).unwrap();
+    let mut child = Command::new(program)
+        .args(["--config", config.to_str().unwrap(), "call", "trouble:sleep", r#"{"ms":700}"#])
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut peak = 0.0;
+    while child.try_wait().unwrap().is_none() {
+        peak = peak_of(child.id()).unwrap_or(peak);
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    peak
+}
+
+fn peak_of(pid: u32) -> Option<f64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<f64>().ok()? / 1000.0)
+}
+
+fn echo(arguments: &[&str], stdin: Stdio, stderr: Stdio) -> Child {
+    let mut command = Command::new(binary("echo-server"));
+    command.args(arguments).stdin(stdin).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap()
+}
+
+/// An echo that listens, and where.
+fn listening_echo(arguments: &[&str]) -> (Child, String) {
+    let mut child = echo(arguments, Stdio::null(), Stdio::piped());
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    (child, line.trim().to_owned())
+}

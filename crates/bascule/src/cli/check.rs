@@ -1,0 +1,85 @@
+//! `bascule check`: is the configuration right, and do its servers start?
+
+use std::process::ExitCode;
+
+use bascule_model::{Health, ProviderAdapter, ServerHealth};
+use serde_json::{Value, json};
+
+use super::failure::{Failure, problem_json};
+use super::output::Output;
+use super::session::Session;
+use super::terminal::clean;
+use crate::McpBridgeAdapter;
+
+/// What holds for every server of this version, said aloud because the configuration promises more.
+const CONFINEMENT: &str = "environment reduced, process group of its own; the sandbox and the limits on memory, \
+                           processes and isolation are not enforced by this version";
+
+pub(crate) async fn run(session: Session, output: &Output) -> Result<ExitCode, Failure> {
+    let path = session.path.display().to_string();
+    let warnings: Vec<Value> = session.warnings.iter().map(problem_json).collect();
+    session
+        .with_bridge(None, output, async |bridge| {
+            let servers = bridge.health();
+            let fine = servers.iter().all(|server| server.health == Health::Healthy);
+            match output.json {
+                true => output.document(&json!({
+                    "config": path,
+                    "ok": fine,
+                    "warnings": warnings,
+                    "servers": servers.iter().map(|server| in_json(server, bridge)).collect::<Vec<_>>(),
+                })),
+                false => for_people(&path, &servers, bridge, output),
+            }
+            Ok(if fine { ExitCode::SUCCESS } else { ExitCode::from(3) })
+        })
+        .await
+}
+
+fn in_json(server: &ServerHealth, bridge: &McpBridgeAdapter) -> Value {
+    let mut shown = serde_json::to_value(server).unwrap_or_default();
+    shown["restarts"] = 0.into();
+    shown["confinement"] = json!({ "inForce": CONFINEMENT });
+    if let Some(info) = bridge.server_info(server.name.as_str()) {
+        shown["serverInfo"] = json!({ "name": info.name, "version": info.version });
+        shown["protocolVersion"] = info.protocol.as_str().into();
+    }
+    if let Some(error) = bridge.start_failure(server.name.as_str()) {
+        shown["error"] = serde_json::to_value(error).unwrap_or_default();
+    }
+    shown
+}
+
+fn for_people(path: &str, servers: &[ServerHealth], bridge: &McpBridgeAdapter, output: &Output) {
+    let paint = output.paint;
+    output.line(&format!("{path}: {}", counted(servers.len(), "server")));
+    let width = servers.iter().map(|server| server.name.as_str().len()).max().unwrap_or(0);
+    for server in servers {
+        let name = format!("{:width$}", server.name.as_str());
+        match bridge.server_info(server.name.as_str()) {
+            Some(info) if server.health == Health::Healthy => output.line(&format!(
+                "{} {name}  {:9}  {} {}, MCP {}",
+                paint.good("✓"),
+                counted(server.tools, "tool"),
+                clean(&info.name),
+                clean(&info.version),
+                info.protocol,
+            )),
+            _ => failed(&name, server, bridge, output),
+        }
+    }
+    output.line(&paint.faint(&format!("confinement: {CONFINEMENT}")));
+}
+
+fn failed(name: &str, server: &ServerHealth, bridge: &McpBridgeAdapter, output: &Output) {
+    let cause = server.cause.as_deref().unwrap_or("not healthy");
+    output.line(&format!("{} {name}  {}", output.paint.bad("✗"), clean(cause)));
+    let stderr = bridge.start_failure(server.name.as_str()).and_then(|error| error.stderr.as_deref());
+    for line in stderr.unwrap_or_default().lines() {
+        output.line(&format!("    {} {}", output.paint.faint("stderr |"), clean(line)));
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}

@@ -1,0 +1,65 @@
+//! Indents JSON without reading it: order of keys and spelling of numbers stay as they were.
+
+/// Indents valid JSON by two blanks a level.
+pub(crate) fn pretty(json: &str) -> String {
+    let (mut out, mut depth, mut in_string, mut escaped) =
+        (String::with_capacity(json.len() * 2), 0, false, false);
+    let mut characters = json.chars().peekable();
+    while let Some(c) = characters.next() {
+        if in_string {
+            out.push(c);
+            in_string = escaped || c != '"';
+            escaped = c == '\\' && !escaped;
+            continue;
+        }
+        match c {
+            _ if c.is_whitespace() => {}
+            '{' | '[' => {
+                while characters.next_if(|next| next.is_whitespace()).is_some() {}
+                out.push(c);
+                match characters.next_if(|next| matches!(next, '}' | ']')) {
+                    Some(end) => out.push(end),
+                    None => {
+                        depth += 1;
+                        new_line(&mut out, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth -= 1;
+                new_line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                new_line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            '"' => {
+                in_string = true;
+                out.push(c);
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+fn new_line(out: &mut String, depth: usize) {
+    out.push('\n');
+    out.extend(std::iter::repeat_n("  ", depth));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::pretty;
+
+    #[test]
+    fn json_is_indented_and_otherwise_untouched() {
+        let text = r#"{"b":[1.0, {"x":"a\\\"{,:"}],"a":{ },"c":[],"b":-0}"#;
+        assert_eq!(
+            pretty(text),
+            "{\n  \"b\": [\n    1.0,\n    {\n      \"x\": \"a\\\\\\\"{,:\"\n    }\n  ],\n  \"a\": {},\n  \"c\": [],\n  \"b\": -0\n}"
+        );
+    }
+}

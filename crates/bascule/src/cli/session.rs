@@ -1,0 +1,95 @@
+//! One command's use of the bridge: the configuration, the servers it needs, their end.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use bascule_model::{ProviderAdapter, ServerName, ToolId};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::failure::Failure;
+use super::output::Output;
+use super::terminal::spin;
+use crate::config::{self, Loaded, Problem, ServerSettings, Settings};
+use crate::{BridgeConfig, McpBridgeAdapter};
+
+/// A configuration that was read.
+pub(crate) struct Session {
+    pub(crate) path: PathBuf,
+    pub(crate) settings: Settings,
+    pub(crate) warnings: Vec<Problem>,
+}
+
+impl Session {
+    /// Finds and reads the configuration. Its warnings are said at once, on the side.
+    pub(crate) fn load(explicit: Option<&Path>, output: &Output) -> Result<Self, Failure> {
+        let environment = |name: &str| std::env::var(name).ok();
+        // Relative, so that messages say `mcp.json` and not where this happens to be.
+        let path = config::find(explicit, Path::new(""), &environment).map_err(Failure::Config)?;
+        let Loaded { settings, warnings } = config::load(&path, &environment).map_err(Failure::Config)?;
+        for warning in &warnings {
+            output.remark(&warning.to_string());
+        }
+        Ok(Self { path, settings, warnings })
+    }
+
+    /// A configured server, or a refusal that names the nearest.
+    pub(crate) fn server(&self, name: &str) -> Result<&ServerSettings, Failure> {
+        let missing = || Failure::Usage(crate::normalise::no_server(&self.settings, name));
+        self.settings.server(name).ok_or_else(missing)
+    }
+
+    /// The one server that a tool needs; none where it is not configured, which the bridge will say.
+    pub(crate) fn only(&self, tool: &ToolId) -> Option<Vec<ServerName>> {
+        Some(self.settings.server(tool.server()).map(|server| server.name.clone()).into_iter().collect())
+    }
+
+    /// No server may take longer to start than the caller is willing to wait.
+    pub(crate) fn hurry(&mut self, most: Duration) {
+        for server in &mut self.settings.servers {
+            server.start_timeout = server.start_timeout.min(most);
+        }
+    }
+
+    /// Starts servers (all, or those named), does the work, and ends them, whatever happens in between.
+    pub(crate) async fn with_bridge<T>(
+        self,
+        only: Option<Vec<ServerName>>,
+        output: &Output,
+        work: impl AsyncFnOnce(&McpBridgeAdapter) -> Result<T, Failure>,
+    ) -> Result<T, Failure> {
+        let what = describe_start(&self.settings, only.as_deref());
+        let starting = McpBridgeAdapter::init(BridgeConfig { only, ..BridgeConfig::new(self.settings) });
+        let bridge = tokio::select! {
+            bridge = spin(output.json, &what, starting) => bridge?,
+            () = interrupted() => return Err(Failure::Interrupted),
+        };
+        let ended = tokio::select! {
+            ended = work(&bridge) => ended,
+            () = interrupted() => Err(Failure::Interrupted),
+        };
+        bridge.terminate().await;
+        ended
+    }
+}
+
+fn describe_start(settings: &Settings, only: Option<&[ServerName]>) -> String {
+    let all = || settings.servers.iter().map(|server| server.name.to_string()).collect();
+    let names: Vec<String> = only.map_or_else(all, |only| only.iter().map(ToString::to_string).collect());
+    match names.len() {
+        0..=4 => format!("starting {}", names.join(", ")),
+        many => format!("starting {many} servers"),
+    }
+}
+
+/// Returns when the user, or the system, wants us to end.
+async fn interrupted() {
+    let (Ok(mut interrupt), Ok(mut terminate)) =
+        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}

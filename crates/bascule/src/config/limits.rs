@@ -1,0 +1,194 @@
+//! Reads what a server and its tools may use up, and what confines them.
+
+use std::collections::BTreeMap;
+
+use super::expand::Variables;
+use super::reader::{Field, Object};
+use super::settings::{Limits, Network, Retry, Sandbox, ToolSettings};
+use super::transport::path;
+
+/// Slower than this nobody means, and its reciprocal must fit a duration.
+const RATES: (f64, f64) = (0.001, 1_000_000.0);
+
+/// `limits`: what is not said is as in `base`.
+pub(super) fn limits(field: Field, base: &Limits) -> Option<Limits> {
+    let mut object = field.object()?;
+    let mut limits = base.clone();
+    let size = |f: Field| f.positive().map(|size| size as usize);
+    set(&mut limits.max_memory_mb, object.read("maxMemoryMb", Field::positive));
+    set(&mut limits.max_execution, object.read("maxExecutionMs", Field::millis));
+    set(&mut limits.max_concurrent, object.read("maxConcurrent", size));
+    set(&mut limits.max_queue, object.read("maxQueue", |f| f.count().map(|calls| calls as usize)));
+    set(&mut limits.rate_per_second, object.read("ratePerSecond", |f| f.or_null(rate)));
+    set(&mut limits.max_processes, object.read("maxProcesses", |f| f.or_null(Field::positive)));
+    set(&mut limits.max_open_files, object.read("maxOpenFiles", |f| f.or_null(Field::positive)));
+    set(&mut limits.max_output_bytes, object.read("maxOutputBytes", |f| f.or_null(size)));
+    object.warn_unknown();
+    Some(limits)
+}
+
+fn rate(field: Field) -> Option<f64> {
+    field.number(RATES.0, RATES.1)
+}
+
+fn set<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+/// `tools`: what is not said about a tool is as in `base`.
+pub(super) fn tools(field: Field, base: &ToolSettings) -> Option<BTreeMap<String, ToolSettings>> {
+    let entry = |(name, field): (&str, Field)| {
+        if name.contains('*') {
+            field.key_error("names one tool: patterns belong into `allowedTools` and `deniedTools`");
+        }
+        Some((name.to_owned(), tool(field, base)?))
+    };
+    Some(field.object()?.into_entries().into_iter().filter_map(entry).collect())
+}
+
+fn tool(field: Field, base: &ToolSettings) -> Option<ToolSettings> {
+    let mut object = field.object()?;
+    let mut tool = base.clone();
+    set(&mut tool.limits, object.read("limits", |field| limits(field, &base.limits)));
+    set(&mut tool.call_timeout, object.read("timeoutMs", Field::millis));
+    set(&mut tool.retry, object.read("retry", retry));
+    object.warn_unknown();
+    Some(tool)
+}
+
+fn retry(field: Field) -> Option<Retry> {
+    field.one_of(&[("safe", Retry::Safe), ("always", Retry::Always), ("never", Retry::Never)])
+}
+
+/// `sandbox`: a word, or an object that says it all.
+pub(super) fn sandbox(field: Field, variables: &Variables) -> Option<Sandbox> {
+    if field.is_text() {
+        return field.one_of(&[
+            ("off", Sandbox::Off),
+            ("standard", Sandbox::Standard),
+            ("strict", Sandbox::Strict),
+        ]);
+    }
+    let mut object = field.object()?;
+    let paths =
+        |object: &mut Object, key| object.read(key, |f| f.list(|f| path(&f, variables))).unwrap_or_default();
+    let sandbox = Sandbox::Custom {
+        read: paths(&mut object, "read"),
+        write: paths(&mut object, "write"),
+        network: object.read("network", network).unwrap_or_default(),
+        processes: object.read("processes", |f| f.or_null(Field::positive)).flatten(),
+        files: object.read("files", |f| f.or_null(Field::positive)).flatten(),
+    };
+    object.warn_unknown();
+    Some(sandbox)
+}
+
+fn network(field: Field) -> Option<Network> {
+    field.one_of(&[("full", Network::Full), ("none", Network::None)])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::testing::{check_server, server};
+    use super::*;
+
+    // req: SB-02
+    // req: BR-17
+    #[test]
+    fn every_limit_can_be_set() {
+        let server = server(
+            r#"{"command": "x", "limits": {"maxMemoryMb": 1, "maxExecutionMs": 2, "maxConcurrent": 3, "maxQueue": 0,
+                "ratePerSecond": 0.5, "maxProcesses": 5, "maxOpenFiles": 6, "maxOutputBytes": 7}}"#,
+        );
+        let expected = Limits {
+            max_memory_mb: 1,
+            max_execution: Duration::from_millis(2),
+            max_concurrent: 3,
+            max_queue: 0,
+            rate_per_second: Some(0.5),
+            max_processes: Some(5),
+            max_open_files: Some(6),
+            max_output_bytes: Some(7),
+        };
+        assert_eq!(server.limits, expected);
+    }
+
+    #[test]
+    fn null_lifts_the_limits_that_can_be_lifted() {
+        let server = server(
+            r#"{"command": "x", "limits": {"ratePerSecond": null, "maxProcesses": null, "maxOpenFiles": null,
+                "maxOutputBytes": null}}"#,
+        );
+        let expected = Limits { max_processes: None, max_open_files: None, ..Limits::default() };
+        assert_eq!(server.limits, expected);
+        check_server(
+            r#"{"command": "x", "limits": {"maxMemoryMb": null}}"#,
+            "1:65: mcpServers.it.limits.maxMemoryMb: must be a positive integer, is null",
+        );
+    }
+
+    #[test]
+    fn wrong_and_unknown_limits_are_pointed_at() {
+        check_server(
+            r#"{"command": "x", "limits": {"maxQueue": -1, "ratePerSecond": 0, "maxMemoryMB": 1}}"#,
+            "1:62: mcpServers.it.limits.maxQueue: must be zero or a positive integer, is -1\n\
+             1:83: mcpServers.it.limits.ratePerSecond: must be a number from 0.001 to 1000000, is 0\n\
+             1:86: warning: mcpServers.it.limits.maxMemoryMB: unknown key, did you mean `maxMemoryMb`?",
+        );
+        check_server(
+            r#"{"command": "x", "limits": 5}"#,
+            "1:49: mcpServers.it.limits: must be an object, is a number",
+        );
+    }
+
+    // req: SB-02
+    #[test]
+    fn wrong_and_unknown_keys_of_a_tool_are_pointed_at() {
+        check_server(
+            r#"{"command": "x", "tools": {"t": {"retry": "often", "timeoutMs": "soon", "limit": {}}}}"#,
+            "1:64: mcpServers.it.tools.t.retry: must be \"safe\", \"always\" or \"never\", is \"often\"\n\
+             1:86: mcpServers.it.tools.t.timeoutMs: must be a positive integer, is \"soon\"\n\
+             1:94: warning: mcpServers.it.tools.t.limit: unknown key, did you mean `limits`?",
+        );
+        check_server(
+            r#"{"command": "x", "tools": {"read_*": {}}}"#,
+            "1:49: mcpServers.it.tools[\"read_*\"]: names one tool: patterns belong into `allowedTools` and `deniedTools`",
+        );
+    }
+
+    // req: SB-04
+    #[test]
+    fn a_sandbox_is_a_word_or_an_object() {
+        let sandbox = |text: &str| server(&format!(r#"{{"command": "x", "sandbox": {text}}}"#)).sandbox;
+        assert_eq!(sandbox(r#""off""#), Sandbox::Off);
+        assert_eq!(sandbox(r#""standard""#), Sandbox::Standard);
+        assert_eq!(sandbox(r#""strict""#), Sandbox::Strict);
+        let expected = Sandbox::Custom {
+            read: vec!["/config/data".into(), "/usr".into()],
+            write: vec!["/config/out".into()],
+            network: Network::None,
+            processes: Some(4),
+            files: None,
+        };
+        let object = r#"{"read": ["data", "/usr"], "write": ["${workspaceFolder}/out"], "network": "none", "processes": 4}"#;
+        assert_eq!(sandbox(object), expected);
+    }
+
+    #[test]
+    fn wrong_and_unknown_parts_of_a_sandbox_are_pointed_at() {
+        check_server(
+            r#"{"command": "x", "sandbox": "tight"}"#,
+            "1:50: mcpServers.it.sandbox: must be \"off\", \"standard\" or \"strict\", is \"tight\"",
+        );
+        check_server(
+            r#"{"command": "x", "sandbox": {"read": "/usr", "network": false, "writes": []}}"#,
+            "1:59: mcpServers.it.sandbox.read: must be a list, is a string\n\
+             1:78: mcpServers.it.sandbox.network: must be \"full\" or \"none\", is false\n\
+             1:85: warning: mcpServers.it.sandbox.writes: unknown key, did you mean `write`?",
+        );
+    }
+}

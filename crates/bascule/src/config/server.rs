@@ -1,0 +1,183 @@
+//! Reads one server's entry.
+
+use bascule_model::ServerName;
+
+use super::expand::Variables;
+use super::limits::{limits, sandbox, tools};
+use super::reader::{Field, Object};
+use super::settings::{Isolation, Limits, Retry, ServerSettings, Session, ToolSettings};
+use super::transport;
+
+/// An entry of `mcpServers`, which may be there only to be left alone.
+pub(super) enum Entry {
+    /// A server to use. Large, and nearly every entry is one.
+    Used(Box<ServerSettings>),
+    /// `"disabled": true`. Nothing else of it was looked at: it may be off because it is not finished.
+    Disabled(ServerName),
+}
+
+/// Reads the entry of the server called `name`.
+pub(super) fn read(name: &str, field: Field, variables: &Variables) -> Option<Entry> {
+    let name = ServerName::parse(name).map_err(|error| field.key_error(error)).ok();
+    let mut entry = field.object()?;
+    match entry.read("disabled", Field::flag) {
+        Some(true) => name.map(Entry::Disabled),
+        _ => used(name, entry, variables).map(Box::new).map(Entry::Used),
+    }
+}
+
+// Everything is read before the first `?`, so that no problem hides another.
+fn used(name: Option<ServerName>, mut entry: Object, variables: &Variables) -> Option<ServerSettings> {
+    let transport = transport::read(&mut entry, variables);
+    let call_timeout = entry.read("timeoutMs", Field::millis).unwrap_or(ServerSettings::CALL_TIMEOUT);
+    let start_timeout = entry.read("startTimeoutMs", Field::millis).unwrap_or(ServerSettings::START_TIMEOUT);
+    let max_retries = entry.read("maxRetries", Field::count).unwrap_or(ServerSettings::MAX_RETRIES);
+    let reconnect_backoff =
+        entry.read("reconnectBackoffMs", Field::millis).unwrap_or(ServerSettings::RECONNECT_BACKOFF);
+    let reconnect_jitter = entry.read("reconnectJitter", |f| f.number(0.0, 1.0)).unwrap_or(0.0);
+    let allowed = entry.read("allowedTools", patterns);
+    let denied = entry.read("deniedTools", patterns).unwrap_or_default();
+    let isolation = entry.read("isolation", isolation).unwrap_or_default();
+    let session = entry.read("session", session).unwrap_or_default();
+    let sandbox = entry.read("sandbox", |f| sandbox(f, variables)).unwrap_or_default();
+    let limits = entry.read("limits", |f| limits(f, &Limits::default())).unwrap_or_default();
+    let base = ToolSettings { limits: limits.clone(), call_timeout, retry: Retry::default() };
+    let tools = entry.read("tools", |f| tools(f, &base)).unwrap_or_default();
+    entry.warn_unknown();
+    Some(ServerSettings {
+        name: name?,
+        transport: transport?,
+        call_timeout,
+        start_timeout,
+        max_retries,
+        reconnect_backoff,
+        reconnect_jitter,
+        allowed,
+        denied,
+        isolation,
+        session,
+        sandbox,
+        limits,
+        tools,
+    })
+}
+
+fn isolation(field: Field) -> Option<Isolation> {
+    field.one_of(&[("shared", Isolation::Shared), ("per-call", Isolation::PerCall)])
+}
+
+fn session(field: Field) -> Option<Session> {
+    field.one_of(&[("shared", Session::Shared), ("per-client", Session::PerClient)])
+}
+
+fn patterns(field: Field) -> Option<Vec<String>> {
+    field.list(|pattern| match pattern.text()? {
+        "" => {
+            pattern.error("must not be empty (`*` stands for every tool)");
+            None
+        }
+        text => Some(text.to_owned()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::testing::{check, check_server, server, settings};
+    use super::*;
+
+    // req: BR-01
+    // req: BR-09
+    // req: SB-01
+    #[test]
+    fn a_server_can_be_told_how_to_behave() {
+        let server = server(
+            r#"{"command": "x", "timeoutMs": 1, "startTimeoutMs": 2, "maxRetries": 0, "reconnectBackoffMs": 4,
+                "reconnectJitter": 0.5, "allowedTools": ["a_*", "b"], "deniedTools": ["*c*"],
+                "isolation": "per-call", "session": "per-client", "disabled": false}"#,
+        );
+        assert_eq!(server.call_timeout, Duration::from_millis(1));
+        assert_eq!(server.start_timeout, Duration::from_millis(2));
+        assert_eq!((server.max_retries, server.reconnect_jitter), (0, 0.5));
+        assert_eq!(server.reconnect_backoff, Duration::from_millis(4));
+        assert_eq!(server.allowed, Some(vec!["a_*".into(), "b".into()]));
+        assert_eq!(server.denied, ["*c*"]);
+        assert_eq!((server.isolation, server.session), (Isolation::PerCall, Session::PerClient));
+    }
+
+    // req: BR-01
+    #[test]
+    fn every_wrong_value_is_reported_at_once() {
+        check_server(
+            r#"{"timeoutMs": "soon", "maxRetries": -1, "reconnectJitter": 2, "isolation": "both", "session": 1}"#,
+            "1:22: mcpServers.it: needs `command` or `url`\n\
+             1:36: mcpServers.it.timeoutMs: must be a positive integer, is \"soon\"\n\
+             1:58: mcpServers.it.maxRetries: must be zero or a positive integer, is -1\n\
+             1:81: mcpServers.it.reconnectJitter: must be a number from 0 to 1, is 2\n\
+             1:97: mcpServers.it.isolation: must be \"shared\" or \"per-call\", is \"both\"\n\
+             1:116: mcpServers.it.session: must be \"shared\" or \"per-client\", is 1",
+        );
+        check_server(
+            r#"{"command": "x", "allowedTools": "*", "deniedTools": [""], "startTimeoutMs": 0, "reconnectBackoffMs": 0}"#,
+            "1:55: mcpServers.it.allowedTools: must be a list, is a string\n\
+             1:76: mcpServers.it.deniedTools[0]: must not be empty (`*` stands for every tool)\n\
+             1:99: mcpServers.it.startTimeoutMs: must be a positive integer, is 0\n\
+             1:124: mcpServers.it.reconnectBackoffMs: must be a positive integer, is 0",
+        );
+    }
+
+    // req: BR-01
+    #[test]
+    fn an_unknown_key_is_a_warning_that_names_the_nearest_known_one() {
+        check_server(
+            r#"{"command": "x", "timeout": 5, "autoApprove": []}"#,
+            "1:39: warning: mcpServers.it.timeout: unknown key, did you mean `timeoutMs`?\n\
+             1:53: warning: mcpServers.it.autoApprove: unknown key",
+        );
+    }
+
+    #[test]
+    fn a_misspelled_command_is_both_missing_and_explained() {
+        check_server(
+            r#"{"comand": "x"}"#,
+            "1:22: mcpServers.it: needs `command` or `url`\n\
+             1:23: warning: mcpServers.it.comand: unknown key, did you mean `command`?",
+        );
+    }
+
+    #[test]
+    fn a_key_given_twice_is_an_error() {
+        check_server(
+            r#"{"command": "x", "timeoutMs": 1, "timeoutMs": 2, "env": {"A": "1", "A": "2"}}"#,
+            "1:55: mcpServers.it.timeoutMs: is given twice in the same object\n\
+             1:89: mcpServers.it.env.A: is given twice in the same object",
+        );
+    }
+
+    #[test]
+    fn an_entry_is_an_object() {
+        check_server("\"npx\"", "1:22: mcpServers.it: must be an object, is a string");
+    }
+
+    #[test]
+    fn a_servers_name_is_checked_along_with_its_entry() {
+        check(
+            r#"{"mcpServers": {"my files": {"timeoutMs": 0, "command": "x"}}}"#,
+            "1:17: mcpServers[\"my files\"]: server name `my files` may only contain letters, digits, `_` and `-`, \
+             and must not be empty\n\
+             1:43: mcpServers[\"my files\"].timeoutMs: must be a positive integer, is 0",
+        );
+    }
+
+    #[test]
+    fn a_disabled_server_is_only_remembered_by_name() {
+        let settings = settings(r#"{"servers": {"off": {"disabled": true, "command": 7, "x": "${NOPE}"}}}"#);
+        assert!(settings.servers.is_empty() && settings.server("off").is_none());
+        assert!(settings.is_disabled("off") && !settings.is_disabled("on"));
+        check_server(
+            r#"{"command": "x", "disabled": "yes"}"#,
+            "1:51: mcpServers.it.disabled: must be true or false, is \"yes\"",
+        );
+    }
+}

@@ -1,0 +1,106 @@
+//! Until when a call may take: the smallest of three bounds, of which progress moves one.
+
+use std::fmt;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The bounds of one call.
+#[derive(Debug, Clone)]
+pub(crate) struct Deadline {
+    /// Nothing moves this one: the caller's time-out or `maxExecutionMs`.
+    hard: Bound,
+    /// `timeoutMs`, counted from the last sign of life.
+    silence: Bound,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Bound {
+    at: Instant,
+    length: Duration,
+    name: &'static str,
+}
+
+/// Which bound was reached.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TimedOut {
+    length: Duration,
+    name: &'static str,
+}
+
+impl Deadline {
+    pub(crate) fn new(
+        now: Instant,
+        caller: Option<Duration>,
+        silence: Duration,
+        execution: Duration,
+    ) -> Self {
+        let hard = match caller {
+            Some(caller) if caller < execution => Bound::new(now, caller, "the caller's time-out"),
+            _ => Bound::new(now, execution, "`maxExecutionMs`"),
+        };
+        Self { hard, silence: Bound::new(now, silence, "`timeoutMs`") }
+    }
+
+    /// The server reported progress.
+    pub(crate) fn sign_of_life(&mut self, now: Instant) {
+        self.silence = Bound::new(now, self.silence.length, self.silence.name);
+    }
+
+    /// When to give up, as things stand.
+    pub(crate) fn next(&self) -> Instant {
+        self.first().at
+    }
+
+    /// Which bound that is.
+    pub(crate) fn passed(&self) -> TimedOut {
+        let Bound { length, name, .. } = self.first();
+        TimedOut { length, name }
+    }
+
+    fn first(&self) -> Bound {
+        if self.hard.at <= self.silence.at { self.hard } else { self.silence }
+    }
+}
+
+impl Bound {
+    fn new(now: Instant, length: Duration, name: &'static str) -> Self {
+        Self { at: now + length, length, name }
+    }
+}
+
+impl fmt::Display for TimedOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "within {} ms ({})", self.length.as_millis(), self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(caller: Option<u64>, silence: u64, execution: u64, signs: &[u64], expected: (u64, &str)) {
+        let start = Instant::now();
+        let at = |millis| start + Duration::from_millis(millis);
+        let millis = Duration::from_millis;
+        let mut deadline = Deadline::new(start, caller.map(millis), millis(silence), millis(execution));
+        for sign in signs {
+            deadline.sign_of_life(at(*sign));
+        }
+        assert_eq!((deadline.next(), deadline.passed().to_string().as_str()), (at(expected.0), expected.1));
+    }
+
+    #[test]
+    fn the_smallest_bound_holds() {
+        check(Some(10), 20, 30, &[], (10, "within 10 ms (the caller's time-out)"));
+        check(Some(40), 20, 30, &[], (20, "within 20 ms (`timeoutMs`)"));
+        check(None, 50, 30, &[], (30, "within 30 ms (`maxExecutionMs`)"));
+    }
+
+    #[test]
+    fn progress_restarts_the_silence_and_nothing_else() {
+        check(None, 20, 100, &[15, 30], (50, "within 20 ms (`timeoutMs`)"));
+        check(None, 20, 100, &[15, 30, 45, 60, 75, 90], (100, "within 100 ms (`maxExecutionMs`)"));
+        check(Some(40), 20, 100, &[15, 30], (40, "within 40 ms (the caller's time-out)"));
+    }
+}

@@ -1,0 +1,167 @@
+//! Gives every failure the one shape of BR-05.
+
+use bascule_catalog::{Miss, nearest_text};
+use bascule_client::{ConnectError, Exit, Failure, TransportError};
+use bascule_model::{BridgeError, Delivery, ErrorCode, ProviderFault, ServerName, ToolId};
+
+use crate::config::Settings;
+
+/// A server that could not even be tried.
+pub(crate) fn not_started(server: &ServerName, why: impl std::fmt::Display) -> Box<BridgeError> {
+    let said = format!("could not start server `{server}`: {why}");
+    let mut error = BridgeError::new(ErrorCode::ProviderInitFailed, Delivery::NotSent, said);
+    error.server = Some(server.clone());
+    error
+}
+
+/// A server that did not get through the handshake, with advice where there is some.
+pub(crate) fn not_connected(
+    server: &ServerName,
+    (why, hint): &(ConnectError, Option<String>),
+) -> Box<BridgeError> {
+    let said = hint.as_ref().map_or(why.to_string(), |hint| format!("{why}; {hint}"));
+    let mut error = not_started(server, said);
+    if let ConnectError::Failed { stderr, .. } | ConnectError::TimedOut { stderr, .. } = why {
+        error.stderr = text(stderr.clone());
+    }
+    if let ConnectError::Failed { failure, .. } = why {
+        error.exit = exit_of(failure).map(|exit| exit.to_string());
+    }
+    error
+}
+
+/// A server that connected but whose tools could not be had.
+pub(crate) fn not_listed(server: &ServerName, why: String, stderr: String) -> Box<BridgeError> {
+    let mut error = not_started(server, why);
+    error.stderr = text(stderr);
+    error
+}
+
+/// A call that was sent, or should have been.
+pub(crate) fn failed_call(failure: &Failure, stderr: String) -> Box<BridgeError> {
+    let mut error = BridgeError::new(code_of(failure), failure.delivery(), failure.to_string());
+    if let Failure::Answered(fault) = failure {
+        error.provider_error = Some(ProviderFault {
+            code: fault.code,
+            message: fault.message.clone(),
+            data: fault.data.clone(),
+        });
+    }
+    error.exit = exit_of(failure).map(|exit| exit.to_string());
+    error.stderr = text(stderr);
+    error
+}
+
+fn code_of(failure: &Failure) -> ErrorCode {
+    match (exit_of(failure), failure.delivery()) {
+        (Some(_), _) => ErrorCode::ProviderCrashed,
+        (None, Delivery::NotSent) => ErrorCode::ProviderUnavailable,
+        (None, Delivery::Unknown) => ErrorCode::OutcomeUnknown,
+        (None, Delivery::Answered) => ErrorCode::ProviderError,
+    }
+}
+
+fn exit_of(failure: &Failure) -> Option<Exit> {
+    match failure.transport() {
+        Some(TransportError::Exited(exit)) => Some(*exit),
+        _ => None,
+    }
+}
+
+/// Whose error it is, for those further down who did not know.
+pub(crate) fn addressed(mut error: Box<BridgeError>, tool: &ToolId) -> Box<BridgeError> {
+    error.server = error.server.or_else(|| ServerName::parse(tool.server()).ok());
+    error.tool = Some(tool.clone());
+    error
+}
+
+/// What to say of a server that is not there.
+pub(crate) fn no_server(settings: &Settings, name: &str) -> String {
+    if settings.is_disabled(name) {
+        return format!("server `{name}` is disabled in the configuration");
+    }
+    let names: Vec<&str> = settings.servers.iter().map(|server| server.name.as_str()).collect();
+    match nearest_text(names.iter().copied(), name) {
+        Some(near) => format!("there is no server `{name}`; did you mean `{near}`?"),
+        None if names.is_empty() => format!("there is no server `{name}`; none is configured"),
+        None => format!("there is no server `{name}`; there are {}", names.join(", ")),
+    }
+}
+
+/// A call of a server that is not there.
+pub(crate) fn unknown_server(settings: &Settings, tool: &ToolId) -> Box<BridgeError> {
+    let said = no_server(settings, tool.server());
+    let mut error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said);
+    let names = settings.servers.iter().map(|server| server.name.as_str());
+    let near = nearest_text(names, tool.server()).and_then(|name| settings.server(name));
+    error.nearest = near.map(|server| ToolId::new(&server.name, tool.tool())).into_iter().collect();
+    error
+}
+
+/// A call of a tool that is not there, or not for us.
+pub(crate) fn unknown_tool(tool: &ToolId, miss: Miss) -> Box<BridgeError> {
+    let nearest = match miss {
+        Miss::Denied => {
+            let said = format!("the configuration does not allow `{tool}`");
+            return BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said);
+        }
+        Miss::Unknown { nearest } => nearest,
+    };
+    let names: Vec<String> = nearest.iter().map(|near| format!("`{near}`")).collect();
+    let advice = if names.is_empty() { String::new() } else { format!("; near it are {}", names.join(", ")) };
+    let said = format!("there is no tool `{tool}`{advice}");
+    let mut error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said);
+    error.nearest = nearest;
+    error
+}
+
+/// Text, or nothing where there is none.
+pub(crate) fn text(text: String) -> Option<String> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bascule_client::RpcError;
+    use std::sync::Arc;
+
+    fn check(failure: Failure, expected: &str) {
+        let error = failed_call(&failure, "last words".into());
+        let shown = serde_json::to_value(&error).unwrap();
+        let said = format!(
+            "{} {} {} {}",
+            shown["code"].as_str().unwrap(),
+            shown["delivery"].as_str().unwrap(),
+            shown["retryable"],
+            shown["exit"].as_str().unwrap_or("-")
+        );
+        assert_eq!((said.as_str(), error.stderr.as_deref()), (expected, Some("last words")));
+    }
+
+    // req: BR-05
+    #[test]
+    fn every_failure_has_its_code() {
+        let broken = |delivery, why| Failure::Broken { delivery, why: Arc::new(why) };
+        let exit = Exit { code: Some(3), signal: None };
+        check(
+            broken(Delivery::Unknown, TransportError::Exited(exit)),
+            "PROVIDER_CRASHED unknown true exit code 3",
+        );
+        check(
+            broken(Delivery::NotSent, TransportError::Exited(exit)),
+            "PROVIDER_CRASHED not_sent true exit code 3",
+        );
+        check(broken(Delivery::Unknown, TransportError::OutputClosed), "OUTCOME_UNKNOWN unknown false -");
+        check(broken(Delivery::NotSent, TransportError::Closed), "PROVIDER_UNAVAILABLE not_sent true -");
+        check(Failure::Garbled, "PROVIDER_ERROR answered false -");
+        check(Failure::TooLong { limit: 5, certain: true }, "PROVIDER_ERROR answered false -");
+        check(Failure::TooLong { limit: 5, certain: false }, "OUTCOME_UNKNOWN unknown false -");
+        let fault = RpcError { code: -31999, message: "no".into(), data: None };
+        check(Failure::Answered(fault.clone()), "PROVIDER_ERROR answered false -");
+        assert_eq!(
+            failed_call(&Failure::Answered(fault), String::new()).provider_error.unwrap().code,
+            -31999
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! One server, as the bridge sees it: started, listed, called, stopped.
+//!
+//! Started once: bringing a lost server back is the business of the actor that will own this.
+
+use std::sync::Arc;
+
+use bascule_client::{
+    Client, ClientOptions, ConnectError, Failure, Heard, HttpEndpoint, ServerInfo, Step, Transport,
+    TransportError,
+};
+use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, ServerName, ToolDefinition};
+use serde_json::value::RawValue;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tracing::{debug, warn};
+
+use crate::config::{ServerSettings, ServerUrl, TransportSettings};
+use crate::deadline::{Deadline, TimedOut};
+use crate::{launch, normalise};
+
+/// A server that runs, or ran.
+pub(crate) struct Upstream {
+    settings: Arc<ServerSettings>,
+    client: Client,
+}
+
+/// A server that has just been started.
+pub(crate) struct Started {
+    pub(crate) upstream: Upstream,
+    pub(crate) tools: Vec<ToolDefinition>,
+    /// What was odd about its tool list.
+    pub(crate) notes: Vec<String>,
+}
+
+impl Upstream {
+    /// Connects and lists the tools, within the server's start time. When it fails nothing is left of it.
+    pub(crate) async fn start(settings: Arc<ServerSettings>, message_limit: usize) -> BridgeResult<Started> {
+        let name = &settings.name;
+        let by = Instant::now() + settings.start_timeout;
+        let transport = reach(&settings).map_err(|why| normalise::not_started(name, why))?;
+        let options = ClientOptions {
+            timeout: settings.start_timeout,
+            message_limit,
+            listener: listener(name.clone()),
+        };
+        let client = match Client::connect(transport, options).await {
+            Ok(client) => client,
+            Err(error) => return Err(normalise::not_connected(name, &hint(error, &settings))),
+        };
+        let listed = match timeout_at(by, client.list_tools()).await {
+            Ok(listed) => listed.map_err(|error| error.to_string()),
+            Err(_) => {
+                Err(format!("the tools were not listed within {} ms", settings.start_timeout.as_millis()))
+            }
+        };
+        match listed {
+            Ok((tools, notes)) => Ok(Started { upstream: Self { settings, client }, tools, notes }),
+            Err(why) => {
+                client.close().await;
+                Err(normalise::not_listed(name, why, client.stderr()))
+            }
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &ServerSettings {
+        &self.settings
+    }
+
+    pub(crate) fn info(&self) -> &ServerInfo {
+        self.client.info()
+    }
+
+    pub(crate) fn pid(&self) -> Option<u32> {
+        self.client.pid()
+    }
+
+    pub(crate) fn ended(&self) -> Option<Arc<TransportError>> {
+        self.client.ended()
+    }
+
+    /// Sends one call and awaits its answer, which is the server's word as it came. Dropped, it is cancelled.
+    pub(crate) async fn call(
+        &self,
+        tool: &str,
+        arguments: &RawValue,
+        mut deadline: Deadline,
+    ) -> BridgeResult<Box<RawValue>> {
+        let mut pending = self.client.call(tool, arguments.get());
+        loop {
+            tokio::select! {
+                biased;
+                step = pending.next() => match step {
+                    Step::Answer(answer) => return answer.map_err(|failure| self.failed(&failure)),
+                    Step::Progress => deadline.sign_of_life(Instant::now()),
+                },
+                () = sleep_until(deadline.next()) => {
+                    let late = deadline.passed();
+                    let delivery = pending.abandon("the deadline has passed");
+                    return Err(self.too_late(tool, &late, delivery));
+                }
+            }
+        }
+    }
+
+    /// Ends the connection and the process.
+    pub(crate) async fn stop(&self) {
+        self.client.close().await;
+    }
+
+    /// What to say to a new call when the server is gone.
+    pub(crate) fn unavailable(&self, why: &TransportError) -> Box<BridgeError> {
+        let said = format!("server `{}` is down: {why}", self.settings.name);
+        let mut error = BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, said);
+        error.stderr = normalise::text(self.client.stderr());
+        error
+    }
+
+    fn failed(&self, failure: &Failure) -> Box<BridgeError> {
+        normalise::failed_call(failure, self.client.stderr())
+    }
+
+    fn too_late(&self, tool: &str, late: &TimedOut, delivery: Delivery) -> Box<BridgeError> {
+        let said = format!("`{}:{tool}` gave no answer {late}", self.settings.name);
+        let mut error = BridgeError::new(ErrorCode::ProviderTimeout, delivery, said);
+        error.stderr = normalise::text(self.client.stderr());
+        error
+    }
+}
+
+/// Makes the way to a server; for a child process this starts it.
+fn reach(settings: &ServerSettings) -> Result<Transport, String> {
+    match &settings.transport {
+        TransportSettings::Stdio { command, args, env, cwd } => {
+            launch::child(command, args, env, cwd.as_deref()).map(Transport::Stdio).map_err(|e| e.to_string())
+        }
+        TransportSettings::Http { url, headers } | TransportSettings::HttpOrSse { url, headers } => {
+            http(url, headers)
+        }
+        TransportSettings::Sse { .. } => Err(
+            "`type: \"sse\"` is not supported yet; if the server also speaks Streamable HTTP, use `\"http\"`"
+                .into(),
+        ),
+    }
+}
+
+fn http(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<Transport, String> {
+    let headers = headers.iter().map(|(name, value)| (name.as_str(), value.reveal().as_str()));
+    HttpEndpoint::new(url.as_str(), headers).map(Transport::Http).map_err(|error| error.to_string())
+}
+
+/// Says what to do about a server that is merely slow.
+fn hint(error: ConnectError, settings: &ServerSettings) -> (ConnectError, Option<String>) {
+    let slow = matches!(error, ConnectError::TimedOut { .. });
+    let hint = format!(
+        "if it needs longer to start, raise its `startTimeoutMs` ({})",
+        settings.start_timeout.as_millis()
+    );
+    (error, slow.then_some(hint))
+}
+
+/// Logs what a server says unasked. Sizes, not contents: they may hold secrets.
+fn listener(server: ServerName) -> bascule_client::Listener {
+    Box::new(move |heard| match heard {
+        Heard::Notification { method, .. } => debug!(%server, method, "notification"),
+        Heard::Junk { line, why } => {
+            warn!(%server, bytes = line.len(), why, "passed over a line that is no message");
+        }
+        Heard::Unmatched { id } => debug!(%server, id, "an answer that nobody waits for"),
+        Heard::TooLong { limit } => warn!(%server, limit, "a message was too long to be read"),
+    })
+}

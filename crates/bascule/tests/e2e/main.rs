@@ -1,0 +1,10 @@
+//! The built program, from outside: real processes, real servers, real sockets.
+
+mod support;
+
+mod bad_configuration;
+mod bad_http;
+mod bad_stdio;
+mod commands;
+mod peers;
+mod real_servers;

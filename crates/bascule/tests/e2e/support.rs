@@ -1,0 +1,160 @@
+//! Runs `bascule` in a folder of its own, with the configuration a test wants.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// No command of a test may take longer; one that hangs is ended and fails.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A folder with an `mcp.json`, and the program to run in it.
+pub struct Bascule {
+    folder: TempDir,
+    variables: Vec<(String, String)>,
+}
+
+/// What a command came to.
+#[derive(Debug)]
+pub struct Ran {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Bascule {
+    /// With these `mcpServers`.
+    pub fn with_servers(servers: Value) -> Self {
+        Self::with_text(&json!({ "mcpServers": servers }).to_string())
+    }
+
+    /// With one server.
+    pub fn with_server(name: &str, entry: Value) -> Self {
+        Self::with_servers(json!({ name: entry }))
+    }
+
+    /// With the servers that come with the program.
+    pub fn with_demo_servers() -> Self {
+        let demo = |name| json!({ "command": program(), "args": ["__demo", name] });
+        let names = ["notes", "clock", "counter", "trouble"];
+        Self::with_servers(names.iter().map(|name| ((*name).to_owned(), demo(*name))).collect())
+    }
+
+    /// With this text as configuration, which may be no JSON at all.
+    pub fn with_text(text: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("mcp.json"), text).unwrap();
+        Self { folder, variables: Vec::new() }
+    }
+
+    /// Sets a variable of the program's environment.
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.variables.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// The folder that the program runs in.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The program, ready to be started; its process is the caller's business.
+    pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program());
+        command.args(arguments).current_dir(self.folder());
+        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.env_remove("BASCULE_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Runs a command to its end.
+    pub fn run(&self, arguments: &[&str]) -> Ran {
+        self.run_with_input(arguments, "")
+    }
+
+    /// Runs a command to its end, with this on its stdin.
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Ran {
+        let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_owned();
+        // A command that does not read its input closes it; that is no failure of the test.
+        std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
+        let pid = child.id();
+        let (done, finished) = std::sync::mpsc::channel();
+        std::thread::spawn(move || done.send(child.wait_with_output()));
+        match finished.recv_timeout(PATIENCE) {
+            Ok(output) => Ran::from(output.unwrap()),
+            Err(_) => {
+                let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
+                panic!("`bascule {}` did not end within {PATIENCE:?}", arguments.join(" "));
+            }
+        }
+    }
+
+    /// Runs a command with `--json`; gives its exit code and its one document.
+    pub fn json(&self, arguments: &[&str]) -> (i32, Value) {
+        let ran = self.run(&[arguments, &["--json"]].concat());
+        (ran.code.unwrap_or_else(|| panic!("ended by a signal: {ran:?}")), ran.document())
+    }
+
+    /// Calls a tool that must fail: exit code 3, and the normalised error.
+    pub fn call_error(&self, tool: &str, arguments: &str) -> Value {
+        let (code, document) = self.json(&["call", tool, arguments]);
+        assert_eq!(code, 3, "{document:#}");
+        document["error"].clone()
+    }
+
+    /// Calls a tool that must answer: exit code 0, and its `CallToolResult`.
+    pub fn call(&self, tool: &str, arguments: &str) -> Value {
+        let (code, document) = self.json(&["call", tool, arguments]);
+        assert_eq!(code, 0, "{document:#}");
+        document["result"].clone()
+    }
+}
+
+impl Ran {
+    /// The one JSON document on stdout. More, or less, is a failure.
+    pub fn document(&self) -> Value {
+        serde_json::from_str(&self.stdout)
+            .unwrap_or_else(|error| panic!("{error}: not one document: {self:?}"))
+    }
+}
+
+impl From<Output> for Ran {
+    fn from(output: Output) -> Self {
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes UTF-8");
+        Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
+    }
+}
+
+/// The program under test.
+pub fn program() -> &'static str {
+    env!("CARGO_BIN_EXE_bascule")
+}
+
+/// A file of the installed test servers. Never skipped: without them the test fails and says what to do.
+pub fn test_env(path: &str) -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.testenv");
+    let root = std::env::var_os("BASCULE_TESTENV").map_or_else(default, PathBuf::from);
+    let file = root.join(path);
+    assert!(file.exists(), "`{path}` is not installed: run `make test-env`");
+    file.canonicalize().unwrap()
+}
+
+/// The text of a result's content blocks.
+pub fn text(result: &Value) -> String {
+    let blocks = result["content"].as_array().cloned().unwrap_or_default();
+    blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
+}
+
+/// Waits until something becomes true; not for a time, but with an end.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < PATIENCE, "never came true: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
