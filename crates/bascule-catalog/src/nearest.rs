@@ -61,9 +61,10 @@ impl Name {
         by_letters.max(self.shared_words(other)).max(self.abbreviates(other)).min(0.99)
     }
 
-    /// The part of all their words that both have.
+    /// The part of all their words that both have, give or take a slip.
     fn shared_words(&self, other: &Self) -> f64 {
-        let shared = self.words.iter().filter(|word| other.words.contains(word)).count();
+        let has = |word: &str| other.words.iter().any(|other| almost_equal(word, other));
+        let shared = self.words.iter().filter(|word| has(word)).count();
         let longer = self.words.len().max(other.words.len());
         if shared == 0 { 0.0 } else { 0.9 * shared as f64 / longer as f64 }
     }
@@ -76,6 +77,11 @@ impl Name {
         let shortened = short.len() * 5 >= long.len() * 2 && has_letters_in_order(long, short);
         if short.len() >= 3 && (contained || shortened) { ALMOST_THE_SAME } else { 0.0 }
     }
+}
+
+fn almost_equal(word: &str, other: &str) -> bool {
+    let long_enough = word.len().min(other.len()) >= 4;
+    word == other || (long_enough && strsim::normalized_damerau_levenshtein(word, other) > 0.75)
 }
 
 fn has_letters_in_order(text: &str, letters: &str) -> bool {

@@ -5,6 +5,7 @@
 
 mod findings;
 mod meter;
+mod regexes;
 mod screen;
 mod words;
 
@@ -67,12 +68,9 @@ pub enum SchemaError {
     /// Checking by it could take for ever.
     #[error("the schema refers to itself in too many ways")]
     TooIntricate,
-    /// Compiling them would take too long.
-    #[error("the schema has {count} regular expressions, more than are compiled")]
-    TooManyPatterns {
-        /// How many there are.
-        count: usize,
-    },
+    /// Compiling them, or matching them, would take too long.
+    #[error("the schema has too many or too large regular expressions")]
+    LargePatterns,
     /// A reference leads out of the schema, and we fetch nothing.
     #[error("the schema refers to `{uri}`, and nothing is fetched")]
     Elsewhere {
@@ -126,8 +124,13 @@ impl Schema {
         let findings = metered(value, length, self.cost, |view| {
             Findings::collect(self.validator.iter_errors(view), &schema)
         });
-        // We know that it is wrong, even if listing all that is wrong takes too long.
-        findings.map_or_else(|_| Verdict::Violations(vec![in_general()]), Findings::into_verdict)
+        match findings {
+            Ok(findings) => findings.into_verdict(),
+            // An expression that backtracks may have given up, which the validator takes for a mismatch.
+            Err(stopped) if self.cost.backtracks => Verdict::Unchecked { why: why(stopped) },
+            // It is wrong, even if listing all that is wrong takes too long.
+            Err(_) => Verdict::Violations(vec![in_general()]),
+        }
     }
 }
 

@@ -6,7 +6,7 @@ use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
 use super::Verdict;
-use super::words::{SENTENCE, brief, expected_types, sentence, type_sentence, unknown_property};
+use super::words::{SENTENCE, brief, expected_types, one_of, sentence, type_sentence, unknown_property};
 use crate::nearest::nearest_text;
 
 /// How many violations are listed.
@@ -114,27 +114,25 @@ impl<'s> Findings<'s> {
     }
 
     /// Of several alternatives, none fits. Whoever wrote the value had one in mind: that one's errors help.
-    fn add_alternatives(
-        &mut self,
-        error: &ValidationError<'_>,
-        alternatives: &[Vec<ValidationError<'static>>],
-        nesting: usize,
-    ) {
+    fn add_alternatives(&mut self, error: &ValidationError<'_>, all: &[Alternative], nesting: usize) {
         let here = error.instance_path().as_str();
-        let meant = closest(alternatives, here);
+        let meant = closest(all, here);
         match meant.as_slice() {
-            [] => self.push(here.into(), type_sentence(&all_types(alternatives, here), error.instance())),
+            [] => self.push(here.into(), type_sentence(&all_types(all, here), error.instance())),
             [only] if nesting < NESTED_ALTERNATIVES => {
                 only.iter().for_each(|error| self.add(error, nesting + 1));
             }
-            [first, ..] => {
-                let count = alternatives.len();
-                let closest = self.first_of(first, here, nesting);
-                self.push(
-                    here.into(),
-                    format!("fits none of the {count} alternatives; the closest: {closest}"),
-                );
-            }
+            [first, ..] => match shared_choice(&meant) {
+                Some((place, message)) => self.push(place, message),
+                None => {
+                    let closest = self.first_of(first, here, nesting);
+                    let count = all.len();
+                    self.push(
+                        here.into(),
+                        format!("fits none of the {count} alternatives; the closest: {closest}"),
+                    );
+                }
+            },
         }
     }
 
@@ -146,11 +144,14 @@ impl<'s> Findings<'s> {
         errors.iter().for_each(|error| inner.add(error, nesting + 1));
         match inner.violations.first() {
             Some(first) if first.pointer == here => first.message.clone(),
-            Some(first) => format!("`{}` {}", first.pointer, first.message),
+            Some(first) => format!("at `{}`, {}", first.pointer, first.message),
             None => "cannot be judged".into(),
         }
     }
 }
+
+/// The errors that keep a value from being one of its alternatives.
+type Alternative = Vec<ValidationError<'static>>;
 
 /// What is said when nothing better can be.
 pub(super) fn in_general() -> Violation {
@@ -159,36 +160,56 @@ pub(super) fn in_general() -> Violation {
 
 /// The alternatives that the value may have been meant for, the one with the fewest errors first: those of
 /// the right type and, if any, those whose fixed values (`"kind": "circle"`) are as they should be.
-fn closest<'e>(
-    alternatives: &'e [Vec<ValidationError<'static>>],
-    here: &str,
-) -> Vec<&'e [ValidationError<'static>]> {
-    let right_type = |errors: &&[ValidationError<'static>]| type_error(errors, here).is_none();
-    let mut meant: Vec<_> = alternatives.iter().map(Vec::as_slice).filter(right_type).collect();
-    let has_fixed_error = |errors: &[ValidationError<'static>]| {
-        errors.iter().any(|error| matches!(error.kind(), Constant { .. } | Enum { .. }))
-    };
-    if meant.iter().any(|errors| !has_fixed_error(errors)) {
-        meant.retain(|errors| !has_fixed_error(errors));
+fn closest<'e>(alternatives: &'e [Alternative], here: &str) -> Vec<&'e Alternative> {
+    let mut meant: Vec<_> = alternatives.iter().filter(|errors| type_error(errors, here).is_none()).collect();
+    if meant.iter().any(|errors| fixed_error(errors).is_none()) {
+        meant.retain(|errors| fixed_error(errors).is_none());
     }
     meant.sort_by_key(|errors| errors.len());
     meant
 }
 
-fn type_error<'e>(errors: &'e [ValidationError<'static>], here: &str) -> Option<&'e ValidationErrorKind> {
-    let mut kinds = errors.iter().filter(|error| error.instance_path().as_str() == here).map(|e| e.kind());
-    kinds.find(|kind| matches!(kind, Type { .. }))
+fn type_error<'e>(errors: &'e Alternative, here: &str) -> Option<&'e ValidationErrorKind> {
+    let errors_here = errors.iter().filter(|error| error.instance_path().as_str() == here);
+    errors_here.map(|error| error.kind()).find(|kind| matches!(kind, Type { .. }))
 }
 
-fn all_types(alternatives: &[Vec<ValidationError<'static>>], here: &str) -> Vec<JsonType> {
+fn fixed_error(errors: &Alternative) -> Option<&ValidationError<'static>> {
+    errors.iter().find(|error| matches!(error.kind(), Constant { .. } | Enum { .. }))
+}
+
+/// If all alternatives are told apart by one fixed value, every choice there is for it.
+fn shared_choice(alternatives: &[&Alternative]) -> Option<(String, String)> {
+    let errors: Option<Vec<_>> = alternatives.iter().map(|errors| fixed_error(errors)).collect();
+    let errors = errors?;
+    let place = errors.first()?.instance_path().as_str();
+    let choices = errors.iter().flat_map(|error| choices(error.kind()));
+    let is_shared = errors.iter().all(|error| error.instance_path().as_str() == place);
+    is_shared.then(|| (place.into(), format!("must be {}", one_of(choices))))
+}
+
+fn choices(kind: &ValidationErrorKind) -> &[Value] {
+    match kind {
+        Constant { expected_value } => std::slice::from_ref(expected_value),
+        Enum { options } => options.as_array().map_or(&[], Vec::as_slice),
+        _ => &[],
+    }
+}
+
+fn all_types(alternatives: &[Alternative], here: &str) -> Vec<JsonType> {
     let mut types = Vec::new();
     for errors in alternatives {
         if let Some(Type { kind }) = type_error(errors, here) {
-            types.extend(
-                expected_types(kind).into_iter().filter(|kind| !types.contains(kind)).collect::<Vec<_>>(),
-            );
+            types.extend(expected_types(kind));
         }
     }
+    let mut seen = Vec::new();
+    types.retain(|kind| {
+        !seen.contains(kind) && {
+            seen.push(*kind);
+            true
+        }
+    });
     types
 }
 
@@ -213,7 +234,7 @@ fn doubt_about(error: &ValidationError<'_>) -> Option<&'static str> {
 }
 
 /// An alternative is doubtful if there is nothing certain against it.
-fn doubt_about_all(errors: &[ValidationError<'static>]) -> Option<&'static str> {
+fn doubt_about_all(errors: &Alternative) -> Option<&'static str> {
     let doubts: Option<Vec<_>> = errors.iter().map(|error| doubt_about(error)).collect();
     doubts?.first().copied()
 }

@@ -78,7 +78,7 @@ impl Meter {
     }
 
     fn read_text(&self, text: &str) {
-        self.spend(self.cost.of_text(text.len()));
+        self.spend(1 + self.cost.of_text(text.len()));
     }
 }
 
@@ -237,7 +237,7 @@ impl<'a> Iterator for EachMember<'a> {
 
     fn next(&mut self) -> Option<Self::Item> {
         let (name, value) = self.members.next()?;
-        self.meter.spend(self.meter.cost.per_look + self.meter.cost.of_name(name.len()));
+        self.meter.spend(self.meter.cost.per_look + self.meter.cost.of_text(name.len()));
         Some((name, View { value, meter: self.meter }))
     }
 }

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::SchemaError;
+use super::regexes::Regexes;
 
 /// How much text is compiled.
 const MAX_BYTES: usize = 1 << 20;
@@ -21,48 +22,31 @@ const MAX_WEIGHT: u64 = 10_000;
 const MAX_CHAIN: usize = 200;
 /// How many schemas may be embedded by `$id`: each reference is looked up in each of them.
 const MAX_BASES: usize = 100;
-/// How many regular expressions are compiled, each taking up to ten milliseconds.
-const MAX_PATTERNS: usize = 100;
+/// How many states all regular expressions together may have: compiling them takes about 50 milliseconds.
+const MAX_STATES: u64 = 100_000;
 
 /// What a value is charged for being looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cost {
     /// For each value met.
     pub per_look: u64,
-    patterns: Patterns,
+    /// For each byte handed to a regular expression; nothing if there are none.
+    per_byte: u64,
+    /// Whether a regular expression may take time quadratic in its text, or give up.
+    pub backtracks: bool,
 }
 
 impl Cost {
     /// For text of which nobody knows what is done with it.
-    pub(super) const CAUTIOUS: Self = Self { per_look: 1, patterns: Patterns::Backtracking };
+    pub(super) const CAUTIOUS: Self = Self { per_look: 1, per_byte: 16, backtracks: true };
 
     /// For handing a text to the validator, which asks for it where it holds a pattern.
     pub(super) fn of_text(self, length: usize) -> u64 {
         let length = length as u64;
-        match self.patterns {
-            Patterns::None => 1,
-            // A state machine as large as we let it be: at worst some microseconds a byte.
-            Patterns::Linear => 1 + length * 64,
-            // Search within search; the engine's own limit counts only a part of it.
-            Patterns::Backtracking => 1 + length * 64 + length.saturating_mul(length) / 64,
-        }
+        // The engine's own limit counts only a part of what it does when it backtracks.
+        let search_in_search = if self.backtracks { length.saturating_mul(length) / 64 } else { 0 };
+        (length * self.per_byte).saturating_add(search_in_search)
     }
-
-    /// For showing a property's name, which `patternProperties` matches.
-    pub(super) fn of_name(self, length: usize) -> u64 {
-        match self.patterns {
-            Patterns::None => 0,
-            _ => self.of_text(length),
-        }
-    }
-}
-
-/// The most expensive kind of regular expression in a schema.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Patterns {
-    None,
-    Linear,
-    Backtracking,
 }
 
 /// Before parsing: the text alone.
@@ -83,39 +67,25 @@ pub(super) fn screen(schema: &Value) -> Result<Cost, SchemaError> {
     if survey.bases.len() > MAX_BASES {
         return Err(SchemaError::TooIntricate);
     }
-    if survey.patterns > MAX_PATTERNS {
-        return Err(SchemaError::TooManyPatterns { count: survey.patterns });
+    if survey.regexes.states > MAX_STATES {
+        return Err(SchemaError::LargePatterns);
     }
-    let weight = survey.heaviest()?;
-    Ok(Cost { per_look: 1 + weight / 16, patterns: survey.kind })
+    let Regexes { largest, backtracks, .. } = survey.regexes;
+    Ok(Cost { per_look: 1 + survey.heaviest()? / 16, per_byte: largest.div_ceil(16), backtracks })
 }
 
 /// What is found on a first walk, which does not know where in a schema it is: a property called `allOf` is
 /// taken for the keyword. So it may find too much, but never too little.
+#[derive(Default)]
 struct Survey<'a> {
     depth: usize,
     references: usize,
-    patterns: usize,
-    kind: Patterns,
+    regexes: Regexes,
     /// Where a reference may start from: the root and whatever has an `$id`.
     bases: Vec<&'a Value>,
     anchors: HashMap<&'a str, Vec<&'a Value>>,
     /// Schemas that bring in others at the same place.
     joints: Vec<&'a Value>,
-}
-
-impl Default for Survey<'_> {
-    fn default() -> Self {
-        Self {
-            depth: 0,
-            references: 0,
-            patterns: 0,
-            kind: Patterns::None,
-            bases: Vec::new(),
-            anchors: HashMap::new(),
-            joints: Vec::new(),
-        }
-    }
 }
 
 impl<'a> Survey<'a> {
@@ -140,9 +110,9 @@ impl<'a> Survey<'a> {
                     Some(name) => self.anchor(name, node),
                     None => self.bases.push(node),
                 },
-                ("pattern", Value::String(pattern)) => self.pattern(pattern),
+                ("pattern", Value::String(pattern)) => self.regexes.add(pattern),
                 ("patternProperties", Value::Object(by_pattern)) => {
-                    by_pattern.keys().for_each(|pattern| self.pattern(pattern));
+                    by_pattern.keys().for_each(|pattern| self.regexes.add(pattern));
                 }
                 _ => {}
             }
@@ -154,11 +124,6 @@ impl<'a> Survey<'a> {
 
     fn anchor(&mut self, name: &'a str, node: &'a Value) {
         self.anchors.entry(name).or_default().push(node);
-    }
-
-    fn pattern(&mut self, pattern: &str) {
-        self.patterns += 1;
-        self.kind = self.kind.max(kind_of(pattern));
     }
 
     /// The most schemas that any one place of a value can meet through references and combinations.
@@ -258,14 +223,6 @@ fn applies_in_place(keyword: &str) -> bool {
     )
 }
 
-/// What the engine runs with backtracking: looking around and referring back.
-fn kind_of(pattern: &str) -> Patterns {
-    let looks_around = ["(?=", "(?!", "(?<"].iter().any(|mark| pattern.contains(mark));
-    let refers_back =
-        pattern.split('\\').skip(1).any(|rest| rest.starts_with(|c: char| c.is_ascii_digit() || c == 'k'));
-    if looks_around || refers_back { Patterns::Backtracking } else { Patterns::Linear }
-}
-
 /// `%24` as `$`. What is not an escape stays: a reference that is no URI finds nothing in any case.
 fn percent_decoded(text: &str) -> String {
     let mut bytes = Vec::with_capacity(text.len());
@@ -304,7 +261,7 @@ mod tests {
     fn ordinary_schemas_cost_one_a_look() {
         let schema = json!({"properties": {"a": {"anyOf": [{"type": "string"}, {"$ref": "#/$defs/x"}]}},
             "$defs": {"x": {"items": {"$ref": "#"}}}});
-        assert_eq!(screen(&schema), Ok(Cost { per_look: 1, patterns: Patterns::None }));
+        assert_eq!(screen(&schema), Ok(Cost { per_look: 1, per_byte: 0, backtracks: false }));
     }
 
     #[test]
@@ -357,22 +314,19 @@ mod tests {
     }
 
     #[test]
-    fn hundreds_of_regular_expressions_are_refused() {
-        let properties: Map<_, _> = (0..101).map(|i| (format!("p{i}"), json!({"pattern": "a"}))).collect();
-        check(&json!({"properties": properties}), Err(SchemaError::TooManyPatterns { count: 101 }));
+    fn thousands_of_regular_expressions_and_giant_ones_are_refused() {
+        let properties: Map<_, _> = (0..1_000).map(|i| (format!("p{i}"), json!({"pattern": "a"}))).collect();
+        check(&json!({"properties": properties}), Err(SchemaError::LargePatterns));
+        check(&json!({"patternProperties": {r"\p{L}{1000}": {}}}), Err(SchemaError::LargePatterns));
     }
 
     #[test]
     fn text_costs_what_its_patterns_may_cost() {
-        let cost = |schema: Value| screen(&schema).unwrap().patterns;
-        assert_eq!(cost(json!({"pattern": "^a+$"})), Patterns::Linear);
-        assert_eq!(cost(json!({"patternProperties": {"(?!x)": {}}})), Patterns::Backtracking);
-        assert_eq!(cost(json!({"pattern": r"(a)\1"})), Patterns::Backtracking);
-        assert_eq!(cost(json!({"pattern": r"\d\\d"})), Patterns::Linear);
-        let of_text = |patterns| Cost { per_look: 1, patterns }.of_text(1_000);
-        assert_eq!(of_text(Patterns::None), 1);
-        assert!(of_text(Patterns::Linear) < of_text(Patterns::Backtracking));
-        assert_eq!(Cost { per_look: 1, patterns: Patterns::None }.of_name(1_000), 0);
+        let cost = |pattern: &str| screen(&json!({"pattern": pattern})).unwrap().of_text(1_000);
+        assert!(cost("^a+$") < 10_000);
+        assert!(cost("a{5000}") > 100_000);
+        assert!(cost("(?=a)") > cost("(?:a)"));
+        assert_eq!(screen(&json!({})).unwrap().of_text(1_000), 0);
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) fn sentence(error: &ValidationError<'_>) -> String {
         Type { kind } => type_sentence(&expected_types(kind), value),
         Required { property } => format!("{} is required", quote(property)),
         Constant { expected_value } => format!("must be {}", quote(expected_value)),
-        Enum { options } => format!("must be {}", one_of(options)),
+        Enum { options } => format!("must be {}", one_of(options.as_array().into_iter().flatten())),
         Minimum { limit } => format!("must be at least {limit}, is {value}"),
         Maximum { limit } => format!("must be at most {limit}, is {value}"),
         ExclusiveMinimum { limit } => format!("must be more than {limit}, is {value}"),
@@ -85,23 +85,21 @@ fn quote(value: &Value) -> String {
     }
 }
 
-fn one_of(options: &Value) -> String {
-    let options = options.as_array().map_or(&[][..], Vec::as_slice);
-    let mut shown = Vec::new();
-    let mut length = 0;
-    for option in options {
-        let option = quote(option);
-        length += option.chars().count() + 2;
-        if length > SENTENCE * 3 / 4 {
-            break;
-        }
-        shown.push(option);
-    }
-    let rest = options.len() - shown.len();
-    match (shown.as_slice(), rest) {
-        ([only], 0) => only.clone(),
+/// "one of `a`, `b` and 7 more", as far as a sentence goes.
+pub(super) fn one_of<'v>(options: impl Iterator<Item = &'v Value>) -> String {
+    let options: Vec<_> = options.map(quote).collect();
+    let mut room = SENTENCE * 3 / 4;
+    let fits = |option: &&String| {
+        let length = option.chars().count() + 2;
+        let fits = room >= length;
+        room = room.saturating_sub(length);
+        fits
+    };
+    let shown: Vec<_> = options.iter().take_while(fits).map(String::as_str).collect();
+    match (shown.as_slice(), options.len() - shown.len()) {
+        ([only], 0) => (*only).into(),
         (_, 0) => format!("one of {}", shown.join(", ")),
-        _ => format!("one of {} and {rest} more", shown.join(", ")),
+        (_, rest) => format!("one of {} and {rest} more", shown.join(", ")),
     }
 }
 

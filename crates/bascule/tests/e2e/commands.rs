@@ -1,1 +1,417 @@
-//! (being written)
+//! The command line, with the servers that come with the program: what each command prints, and where.
+//!
+//! What becomes of processes is `processes`, what is logged `logs`, and the bridge as a library `library`.
+
+pub(crate) mod library;
+mod logs;
+mod processes;
+
+use serde_json::{Value, json};
+
+use crate::support::{Bascule, Ran, program, text};
+
+/// An entry of a server that comes with the program.
+pub(crate) fn demo(name: &str) -> Value {
+    json!({ "command": program(), "args": ["__demo", name] })
+}
+
+/// The same with more settings.
+fn demo_with(name: &str, settings: Value) -> Value {
+    let mut entry = demo(name);
+    entry.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    entry
+}
+
+/// A good server and one that cannot be started.
+fn one_is_gone() -> Bascule {
+    Bascule::with_servers(json!({ "notes": demo("notes"), "gone": { "command": "./not-there" } }))
+}
+
+fn check_ran(ran: &Ran, code: i32, stdout: &str, stderr: &str) {
+    assert_eq!(ran.code, Some(code), "{ran:?}");
+    assert!(ran.stdout.contains(stdout), "`{stdout}` is not on stdout: {ran:?}");
+    assert!(ran.stderr.contains(stderr), "`{stderr}` is not on stderr: {ran:?}");
+}
+
+fn strings(list: &Value, key: &str) -> Vec<String> {
+    list.as_array().unwrap().iter().map(|entry| entry[key].as_str().unwrap().to_owned()).collect()
+}
+
+fn keys(object: &Value) -> Vec<&str> {
+    object.as_object().unwrap().keys().map(String::as_str).collect()
+}
+
+// req: BR-03
+#[test]
+fn check_tells_people_how_every_server_is() {
+    let ran = Bascule::with_demo_servers().run(&["check"]);
+    check_ran(&ran, 0, "mcp.json: 4 servers\n", "");
+    for line in ["✓ notes    5 tools", "✓ clock    3 tools", "✓ counter  3 tools", "✓ trouble  10 tools"] {
+        assert!(ran.stdout.contains(line), "{ran:?}");
+    }
+    assert!(ran.stdout.contains("bascule-demo-notes") && ran.stdout.contains("confinement:"), "{ran:?}");
+    assert_eq!(ran.stderr, "");
+}
+
+// req: BR-02, BR-03
+#[test]
+fn check_tells_programs_how_every_server_is() {
+    let (code, report) = Bascule::with_demo_servers().json(&["check"]);
+    assert_eq!((code, &report["ok"], &report["config"]), (0, &json!(true), &json!("mcp.json")));
+    let servers = report["servers"].as_array().unwrap();
+    assert_eq!(strings(&report["servers"], "name"), ["notes", "clock", "counter", "trouble"]);
+    for server in servers {
+        assert_eq!((&server["health"], &server["restarts"]), (&json!("healthy"), &json!(0)), "{server}");
+        assert_eq!(server["protocolVersion"], "2025-11-25");
+        assert_eq!(server["serverInfo"]["name"], format!("bascule-demo-{}", server["name"].as_str().unwrap()));
+        assert!(server["pid"].is_u64() && server["confinement"].is_object(), "{server}");
+    }
+}
+
+// req: BR-05, BR-12
+#[test]
+fn check_goes_on_where_a_server_cannot_be_started() {
+    let bascule = one_is_gone();
+    let ran = bascule.run(&["check"]);
+    check_ran(&ran, 3, "✓ notes  5 tools", "");
+    assert!(ran.stdout.contains("✗ gone   could not start server `gone`: could not start"), "{ran:?}");
+    let (code, report) = bascule.json(&["check"]);
+    assert_eq!((code, &report["ok"]), (3, &json!(false)));
+    let gone = &report["servers"][1];
+    assert_eq!((&gone["health"], &gone["tools"]), (&json!("unavailable"), &json!(0)), "{gone}");
+    assert_eq!(gone["error"]["code"], "PROVIDER_INIT_FAILED");
+    assert!(gone["cause"].as_str().unwrap().contains("not-there"), "{gone}");
+}
+
+// req: BR-03
+#[test]
+fn tools_lists_the_catalog_in_the_order_of_the_file() {
+    let bascule = Bascule::with_demo_servers();
+    let ran = bascule.run(&["tools"]);
+    check_ran(&ran, 0, "notes:search_notes    Finds notes by words in title, tags and text, best first\n", "");
+    assert_eq!((ran.stdout.lines().count(), ran.stderr.as_str()), (21, ""));
+    let (code, tools) = bascule.json(&["tools"]);
+    let shown: Vec<&str> = ran.stdout.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    assert_eq!((code, strings(&tools, "id")), (0, shown.iter().map(|id| (*id).to_owned()).collect()));
+}
+
+// req: BR-03
+#[test]
+fn tools_of_one_server_are_its_own_with_their_schemas() {
+    let (code, tools) = Bascule::with_demo_servers().json(&["tools", "counter"]);
+    assert_eq!((code, strings(&tools, "id")), (0, ["increment", "read", "seen"].map(|t| format!("counter:{t}")).into()));
+    let read = &tools[1];
+    assert_eq!(keys(read), ["description", "id", "inputSchema", "name", "outputSchema", "server"]);
+    assert_eq!((&read["server"], &read["name"]), (&json!("counter"), &json!("read")));
+    assert_eq!(read["outputSchema"]["required"], json!(["value", "increments"]));
+    let (_, tools) = Bascule::with_demo_servers().json(&["tools", "trouble"]);
+    assert_eq!(keys(&tools[1]), ["description", "id", "inputSchema", "name", "server"], "crash promises no result");
+}
+
+#[test]
+fn tools_says_what_is_missing_and_shows_the_rest() {
+    let ran = one_is_gone().run(&["tools", "--json"]);
+    assert_eq!((ran.code, ran.document().as_array().unwrap().len()), (Some(0), 5));
+    assert!(ran.stderr.contains("missing: could not start server `gone`"), "{ran:?}");
+}
+
+#[test]
+fn an_unknown_server_is_wrong_usage_and_the_nearest_is_named() {
+    let bascule = Bascule::with_demo_servers();
+    check_ran(&bascule.run(&["tools", "nots"]), 2, "", "there is no server `nots`; did you mean `notes`?");
+    let (code, document) = bascule.json(&["tools", "nots"]);
+    assert_eq!((code, &document["error"]["code"]), (2, &json!("USAGE")));
+    assert!(document["error"]["message"].as_str().unwrap().contains("did you mean `notes`?"), "{document}");
+}
+
+// req: BR-03
+#[test]
+fn describe_shows_a_tool_its_schemas_and_its_limits() {
+    let limits = json!({ "timeoutMs": 1234, "tools": { "now": { "limits": { "maxExecutionMs": 567 } } } });
+    let bascule = Bascule::with_server("clock", demo_with("clock", limits));
+    let ran = bascule.run(&["describe", "clock:now"]);
+    check_ran(&ran, 0, "clock:now\nThe time now, in UTC or another time zone\n", "");
+    check_ran(&ran, 0, "a call may take 567 ms, and go 1234 ms without a sign of life", "");
+    let (code, tool) = bascule.json(&["describe", "clock:now"]);
+    assert_eq!((code, &tool["limits"]), (0, &json!({ "timeoutMs": 1234, "maxExecutionMs": 567 })));
+    let (_, tools) = bascule.json(&["tools"]);
+    for key in ["id", "server", "name", "description", "inputSchema", "outputSchema"] {
+        assert_eq!(tool[key], tools[0][key], "{key}");
+    }
+    assert_eq!(tool["definition"]["annotations"]["readOnlyHint"], true);
+    let (code, missing) = bascule.json(&["describe", "clock:nov"]);
+    assert_eq!((code, &missing["error"]["code"]), (3, &json!("TOOL_NOT_FOUND")));
+    assert_eq!(missing["error"]["nearest"][0], "clock:now");
+}
+
+// req: BR-06, BR-16
+#[test]
+fn a_call_gives_the_servers_result_and_who_made_it() {
+    let bascule = Bascule::with_demo_servers();
+    let (code, document) = bascule.json(&["call", "notes:get_note", r#"{"id":2}"#]);
+    assert_eq!((code, keys(&document)), (0, vec!["correlationId", "durationMs", "result", "tool"]));
+    assert_eq!((&document["tool"], document["durationMs"].is_f64()), (&json!("notes:get_note"), true));
+    assert_eq!(document["correlationId"].as_str().unwrap().len(), 32);
+    let note = &document["result"]["structuredContent"];
+    assert_eq!((&note["title"], &note["tags"]), (&json!("Tower Bridge"), &json!(["bridge"])));
+    check_ran(&bascule.run(&["call", "trouble:junk", r#"{"lines":0}"#]), 0, "printed 0 lines of junk\n", "");
+    let note = note.to_string();
+    assert_eq!(bascule.run(&["call", "notes:get_note", r#"{"id":2}"#]).stdout, format!("{note}\n"));
+}
+
+// req: BR-07
+#[test]
+fn a_tool_that_reports_failure_gives_its_result_and_exit_code_one() {
+    let bascule = Bascule::with_demo_servers();
+    let (code, document) = bascule.json(&["call", "trouble:fail"]);
+    assert_eq!((code, &document["result"]["isError"]), (1, &json!(true)));
+    assert_eq!(text(&document["result"]), "this tool always fails");
+    let ran = bascule.run(&["call", "trouble:fail"]);
+    check_ran(&ran, 1, "this tool always fails\n", "the tool reported failure\n");
+}
+
+#[test]
+fn arguments_may_come_from_stdin() {
+    let bascule = Bascule::with_demo_servers();
+    let note = json!({ "title": "é".repeat(50_000), "text": "from\nstdin" }).to_string();
+    let ran = bascule.run_with_input(&["call", "notes:add_note", "-", "--json"], &format!("\n {note} \n"));
+    let added = &ran.document()["result"]["structuredContent"];
+    assert_eq!((ran.code, &added["id"], &added["text"]), (Some(0), &json!(4), &json!("from\nstdin")));
+}
+
+// req: BR-04
+#[test]
+fn arguments_that_are_not_json_are_wrong_usage() {
+    let bascule = Bascule::with_demo_servers();
+    for typed in ["{", "", "{}{}", "{'id':1}", "nonsense"] {
+        let (code, document) = bascule.json(&["call", "notes:list_notes", typed]);
+        let error = &document["error"];
+        assert_eq!((code, &error["code"], &error["delivery"]), (2, &json!("INVALID_INPUT"), &json!("not_sent")));
+        assert!(error["message"].as_str().unwrap().contains("not JSON"), "{typed}: {error}");
+    }
+    let ran = bascule.run_with_input(&["call", "notes:list_notes", "-", "--json"], "{\"id\"");
+    assert_eq!((ran.code, &ran.document()["error"]["code"]), (Some(2), &json!("INVALID_INPUT")));
+    check_ran(&bascule.run(&["call", "notes:list_notes", "{"]), 2, "", "not JSON");
+}
+
+// req: BR-04
+#[test]
+fn arguments_that_are_no_object_are_invalid() {
+    let bascule = Bascule::with_demo_servers();
+    for typed in ["[]", "7", "null", "\"text\"", "[{}]"] {
+        let error = bascule.call_error("trouble:fail", typed);
+        assert_eq!(error["code"], "INVALID_INPUT", "{typed}");
+        assert_eq!(error["violations"], json!([{ "pointer": "", "message": "the arguments must be an object" }]));
+    }
+}
+
+// req: BR-04
+#[test]
+fn every_violation_is_told_with_its_place_and_nothing_is_sent() {
+    let bascule = Bascule::with_demo_servers();
+    let error = bascule.call_error("notes:add_note", r#"{"title":"","tags":["a",7,true],"colour":"red"}"#);
+    assert_eq!((&error["code"], &error["delivery"]), (&json!("INVALID_INPUT"), &json!("not_sent")));
+    assert_eq!((&error["server"], &error["tool"]), (&json!("notes"), &json!("notes:add_note")));
+    assert!(error["attempts"].is_null(), "{error}");
+    let mut places = strings(&error["violations"], "pointer");
+    places.sort();
+    assert_eq!(places, ["/colour", "/tags/1", "/tags/2", "/text", "/title"], "{error}");
+    let ran = bascule.run(&["call", "notes:get_note", r#"{"id":"2"}"#]);
+    check_ran(&ran, 3, "", "/id: must be an integer, is a string");
+    check_ran(&ran, 3, "", "the tool surely did not run");
+}
+
+// req: BR-04
+#[test]
+fn an_unknown_tool_is_not_found_and_the_nearest_are_named() {
+    let bascule = Bascule::with_demo_servers();
+    let error = bascule.call_error("notes:serch_notes", "{}");
+    assert_eq!((&error["code"], &error["nearest"][0]), (&json!("TOOL_NOT_FOUND"), &json!("notes:search_notes")));
+    let error = bascule.call_error("nots:search_notes", "{}");
+    assert_eq!((&error["code"], &error["nearest"]), (&json!("TOOL_NOT_FOUND"), &json!(["notes:search_notes"])));
+    check_ran(&bascule.run(&["call", "notes:serch_notes"]), 3, "", "`notes:search_notes`");
+}
+
+// req: BR-05
+#[test]
+fn a_tool_of_a_server_that_cannot_be_started_is_not_merely_not_found() {
+    let error = one_is_gone().call_error("gone:x", "{}");
+    assert_eq!((&error["code"], &error["server"]), (&json!("PROVIDER_INIT_FAILED"), &json!("gone")));
+    assert!(error["correlationId"].is_string(), "{error}");
+    let (code, document) = one_is_gone().json(&["describe", "gone:x"]);
+    assert_eq!((code, &document["error"]["code"]), (3, &json!("PROVIDER_INIT_FAILED")));
+    let (code, document) = one_is_gone().json(&["tools", "gone"]);
+    assert_eq!((code, &document["error"]["code"]), (3, &json!("PROVIDER_INIT_FAILED")));
+}
+
+// req: BR-01
+#[test]
+fn tools_that_are_not_allowed_are_neither_listed_nor_called() {
+    let filters = json!({ "allowedTools": ["*_note", "list_notes"], "deniedTools": ["delete*"] });
+    let bascule = Bascule::with_server("notes", demo_with("notes", filters));
+    let (_, tools) = bascule.json(&["tools"]);
+    assert_eq!(strings(&tools, "name"), ["add_note", "get_note", "list_notes"]);
+    for tool in ["notes:delete_note", "notes:search_notes"] {
+        let error = bascule.call_error(tool, r#"{"id":1,"query":"x"}"#);
+        assert_eq!((&error["code"], &error["delivery"]), (&json!("POLICY_DENIED"), &json!("not_sent")), "{tool}");
+    }
+    assert_eq!(bascule.call("notes:list_notes", "{}")["structuredContent"]["notes"].as_array().unwrap().len(), 3);
+}
+
+fn check_trouble(arguments: &[&str], expected: &str) -> Value {
+    let (code, document) = Bascule::with_demo_servers().json(arguments);
+    let error = &document["error"];
+    let said = format!("{} {} {} {}", error["code"], error["retryable"], error["delivery"], error["attempts"]);
+    assert_eq!((code, said.replace('"', "").as_str()), (3, expected), "{document}");
+    error.clone()
+}
+
+// req: BR-04, BR-05
+#[test]
+fn every_kind_of_trouble_has_its_code() {
+    let lie = check_trouble(&["call", "trouble:lie"], "INVALID_OUTPUT false answered 1");
+    assert_eq!(lie["violations"][0]["pointer"], "/value");
+    assert_eq!(lie["result"]["structuredContent"]["value"], "not a number", "the result comes with the error");
+    let fault = check_trouble(&["call", "trouble:rpc_error"], "PROVIDER_ERROR false answered 1");
+    assert_eq!(fault["providerError"]["code"], -32050);
+    let crash = check_trouble(&["call", "trouble:crash", r#"{"code":7}"#], "PROVIDER_CRASHED true unknown 1");
+    assert_eq!((&crash["exit"], &crash["stderr"]), (&json!("exit code 7"), &json!("trouble: crashing with code 7, as asked")));
+    let abort = check_trouble(&["call", "trouble:abort"], "PROVIDER_CRASHED true unknown 1");
+    assert!(abort["exit"].as_str().unwrap().contains("SIGABRT"), "{abort}");
+    // Long enough for the server to start, which counts too.
+    let call = ["call", "trouble:silence", "--timeout-ms", "5000"];
+    check_trouble(&call, "PROVIDER_TIMEOUT true unknown 1");
+}
+
+// req: BR-01, BR-05
+#[test]
+fn progress_restarts_the_time_of_silence_and_no_other() {
+    let sleeper = |settings| Bascule::with_server("trouble", demo_with("trouble", settings));
+    let slept = sleeper(json!({ "timeoutMs": 2000 })).call("trouble:sleep", r#"{"ms":4000}"#);
+    assert!(slept["structuredContent"]["sleptMs"].as_u64().unwrap() >= 4000, "{slept}");
+    let error = sleeper(json!({ "limits": { "maxExecutionMs": 500 } })).call_error("trouble:sleep", r#"{"ms":600000}"#);
+    assert_eq!(error["code"], "PROVIDER_TIMEOUT");
+    assert!(error["message"].as_str().unwrap().contains("within 500 ms (`maxExecutionMs`)"), "{error}");
+    let error = sleeper(json!({ "timeoutMs": 500 })).call_error("trouble:silence", "{}");
+    assert!(error["message"].as_str().unwrap().contains("within 500 ms (`timeoutMs`)"), "{error}");
+}
+
+// req: BR-06
+#[test]
+fn a_given_correlation_id_comes_back_with_result_and_error() {
+    let bascule = Bascule::with_demo_servers();
+    let (_, document) = bascule.json(&["call", "clock:now", "--correlation-id", "order-66"]);
+    assert_eq!(document["correlationId"], "order-66");
+    let (_, document) = bascule.json(&["call", "clock:now", "{\"timezone\":1}", "--correlation-id", "order-67"]);
+    assert_eq!((&document["error"]["correlationId"], &document["error"]["code"]), (&json!("order-67"), &json!("INVALID_INPUT")));
+    let (code, document) = bascule.json(&["call", "clock:now", "--correlation-id", "with space"]);
+    assert_eq!((code, &document["error"]["code"]), (2, &json!("USAGE")));
+}
+
+// req: BR-05
+#[test]
+fn a_call_runs_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("increments");
+    let entry = demo_with("counter", json!({ "env": { "BASCULE_DEMO_COUNTER_FILE": file } }));
+    let counted = Bascule::with_server("counter", entry).call("counter:increment", r#"{"by":5}"#);
+    assert_eq!(counted["structuredContent"], json!({ "value": 5, "increments": 1 }));
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "{\"by\":5}\n");
+}
+
+#[test]
+fn options_may_stand_anywhere() {
+    let bascule = Bascule::with_demo_servers();
+    let config = bascule.folder().join("mcp.json");
+    let config = config.to_str().unwrap();
+    let elsewhere = Bascule::with_text("not the one that is meant");
+    for typed in [
+        &["--config", config, "--json", "call", "clock:now", "{}", "--correlation-id", "x"][..],
+        &["call", "--correlation-id", "x", "clock:now", "--json", "{}", "--config", config],
+        &["--json", "call", "--timeout-ms=60000", "clock:now", "--correlation-id=x", "--config", config],
+        &["call", "clock:now", "{}", "--correlation-id", "x", "--timeout-ms", "60000", "--config", config, "--json"],
+    ] {
+        let ran = elsewhere.run(typed);
+        assert_eq!((ran.code, &ran.document()["correlationId"]), (Some(0), &json!("x")), "{typed:?}");
+    }
+}
+
+#[test]
+fn whatever_is_wrong_there_is_one_document_on_stdout() {
+    let (good, bad) = (Bascule::with_demo_servers(), Bascule::with_text("{ \"mcpServers\": 7 }"));
+    for (bascule, typed, code, name) in [
+        (&good, &[][..], 2, "USAGE"),
+        (&good, &["call"], 2, "USAGE"),
+        (&good, &["cal", "notes:list_notes"], 2, "USAGE"),
+        (&good, &["tools", "--frob"], 2, "USAGE"),
+        (&good, &["call", "notes"], 2, "USAGE"),
+        (&good, &["call", ":x"], 2, "USAGE"),
+        (&good, &["call", "notes:list_notes", "--timeout-ms", "0"], 2, "USAGE"),
+        (&good, &["call", "notes:list_notes", "{}", "{}"], 2, "USAGE"),
+        (&good, &["check", "--config", "not-there.json"], 2, "CONFIG_INVALID"),
+        (&bad, &["check"], 2, "CONFIG_INVALID"),
+        (&good, &["describe", "notes:nothing"], 3, "TOOL_NOT_FOUND"),
+        (&good, &["call", "trouble:crash"], 3, "PROVIDER_CRASHED"),
+    ] {
+        let (found, document) = bascule.json(typed);
+        assert_eq!((found, &document["error"]["code"]), (code, &json!(name)), "{typed:?}: {document}");
+        assert!(!document["error"]["message"].as_str().unwrap().is_empty(), "{typed:?}");
+    }
+}
+
+#[test]
+fn results_are_for_stdout_and_everything_else_for_stderr() {
+    let bascule = Bascule::with_demo_servers();
+    for typed in [&["call", "notes:nothing"][..], &["call", "notes"], &["tools", "nots"], &["cal"], &[]] {
+        let ran = bascule.run(typed);
+        assert_eq!(ran.stdout, "", "{typed:?}");
+        assert!(!ran.stderr.is_empty(), "{typed:?}");
+    }
+    let ran = bascule.run(&["call", "trouble:junk", "--json", "-vv"]);
+    assert_eq!(text(&ran.document()["result"]), "printed 3 lines of junk");
+    assert!(ran.stderr.contains("passed over a line that is no message"), "{ran:?}");
+}
+
+#[test]
+fn help_and_version_are_there_for_the_asking() {
+    let bascule = Bascule::with_text("help needs no configuration");
+    for (command, word) in
+        [("check", "connect"), ("tools", "[SERVER]"), ("describe", "<TOOL>"), ("call", "--correlation-id <ID>")]
+    {
+        for flag in ["--help", "-h"] {
+            let ran = bascule.run(&[command, flag]);
+            check_ran(&ran, 0, word, "");
+            check_ran(&ran, 0, &format!("Usage: bascule {command}"), "");
+            assert!(ran.stdout.contains("--config <FILE>") && ran.stderr.is_empty(), "{ran:?}");
+        }
+    }
+    let ran = bascule.run(&["--help"]);
+    for command in ["check", "tools", "describe", "call"] {
+        check_ran(&ran, 0, &format!("  {command} "), "");
+    }
+    assert!(!ran.stdout.contains("__demo"), "{ran:?}");
+    assert_eq!(bascule.run(&["--version"]).stdout, format!("bascule {}\n", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn without_a_terminal_there_are_neither_colours_nor_a_spinner() {
+    let bascule = Bascule::with_demo_servers().variable("TERM", "xterm-256color").variable("COLORTERM", "truecolor");
+    // The last one makes the server itself send an escape.
+    let painted = r#"{"timezone":"\u001b[31mred"}"#;
+    for typed in [
+        &["check"][..],
+        &["tools"],
+        &["describe", "clock:now"],
+        &["call", "trouble:sleep", r#"{"ms":300}"#],
+        &["call", "trouble:fail"],
+        &["call", "trouble:lie", "-vv"],
+        &["call", "notes:nothing"],
+        &["--help"],
+        &["nonsense"],
+        &["call", "clock:now", painted],
+    ] {
+        let ran = bascule.run(typed);
+        assert!(!ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}'), "{typed:?}: {ran:?}");
+        assert!(!ran.stderr.contains('\r'), "{typed:?}: {ran:?}");
+    }
+}

@@ -1,5 +1,6 @@
 //! The built program, from outside: real processes, real servers, real sockets.
 
+mod embedded;
 mod support;
 
 mod bad_configuration;

@@ -1,0 +1,190 @@
+//! The client library over real HTTP: what is tried again, what is not, and what it says meanwhile.
+
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bascule_client::{
+    CallToolOptions, CallToolResult, ConnectOptions, McpBridge, McpBridgeError, call_tool, connect_to_server,
+};
+use bascule_testkit::{ScriptedHttp, Trouble};
+
+use super::echoing;
+use crate::embedded::patiently;
+
+/// A bridge, and what it logs.
+async fn connected(server: &ScriptedHttp) -> (McpBridge, Arc<Mutex<Vec<String>>>) {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let log = lines.clone();
+    let options = ConnectOptions {
+        environment: Some(Default::default()),
+        logger: Some(Arc::new(move |_, line: &str| log.lock().unwrap().push(line.to_owned()))),
+        ..ConnectOptions::default()
+    };
+    (patiently(connect_to_server(&server.url(), options)).await.unwrap(), lines)
+}
+
+async fn call(bridge: &McpBridge, timeout: Duration) -> Result<CallToolResult, McpBridgeError> {
+    let options = CallToolOptions { timeout: Some(timeout), ..CallToolOptions::default() };
+    patiently(call_tool(bridge, "x", r#"{"n":1.0}"#, options)).await
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// Meets trouble once, and is fine when tried again.
+async fn check_retried(trouble: Trouble) {
+    let server = ScriptedHttp::start(echoing());
+    let (bridge, log) = connected(&server).await;
+    server.next("tools/call", trouble.clone());
+    assert_eq!(call(&bridge, LONG).await.unwrap().text(), r#"{"n":1.0}"#, "{trouble:?}");
+    let log = log.lock().unwrap().join("\n");
+    assert!(log.contains("callTool x attempt 2/3") && log.contains("retrying in 1000ms (error: "), "{log}");
+    bridge.close().await;
+}
+
+// req: CL-05
+// req: CL-09
+#[tokio::test]
+async fn what_may_pass_is_tried_again() {
+    let troubles = [
+        Trouble::status(502, ""),
+        Trouble::status(503, "busy"),
+        Trouble::status(504, ""),
+        Trouble::CutBody,
+        Trouble::CutChunks,
+        Trouble::CutStream,
+    ];
+    let [a, b, c, d, e, f] = troubles.map(check_retried);
+    tokio::join!(a, b, c, d, e, f);
+}
+
+// req: CL-05
+// req: CL-07
+#[tokio::test]
+async fn a_call_that_took_too_long_is_cancelled_and_tried_again() {
+    let server = ScriptedHttp::start(echoing());
+    let (bridge, log) = connected(&server).await;
+    server.next("tools/call", Trouble::Silence);
+    assert!(call(&bridge, Duration::from_millis(1500)).await.is_ok());
+    assert!(log.lock().unwrap().iter().any(|line| line.contains("no answer within 1500 ms")));
+    server.wait_for("notifications/cancelled");
+    bridge.close().await;
+}
+
+// req: CL-05
+// req: CL-06
+#[tokio::test]
+async fn what_will_not_pass_is_not_tried_again() {
+    for (trouble, said) in [
+        (Trouble::status(400, "odd"), "HTTP 400: odd"),
+        (Trouble::unauthorised("Bearer"), "authorisation"),
+        (Trouble::status(403, ""), "HTTP 403"),
+        (Trouble::status(404, ""), "HTTP 404"),
+        (Trouble::status(500, ""), "HTTP 500"),
+        (Trouble::html(), "text/html"),
+    ] {
+        let server = ScriptedHttp::start(echoing());
+        let (bridge, log) = connected(&server).await;
+        server.always("tools/call", trouble);
+        let failed = call(&bridge, LONG).await.unwrap_err();
+        assert_eq!((failed.attempts, failed.retryable), (1, false), "{failed}");
+        assert!(failed.to_string().contains(said), "{failed}");
+        let last = log.lock().unwrap().last().unwrap().clone();
+        assert_eq!(last, format!("callTool x non-retryable error: {failed}"));
+        bridge.close().await;
+    }
+}
+
+// req: CL-05
+// req: CL-06
+#[tokio::test]
+async fn a_server_that_went_away_is_tried_as_often_as_allowed() {
+    let mut server = ScriptedHttp::start(echoing());
+    let (bridge, log) = connected(&server).await;
+    server.stop();
+    let options = CallToolOptions { timeout: Some(LONG), max_attempts: Some(2), ..CallToolOptions::default() };
+    let failed = patiently(call_tool(&bridge, "x", "{}", options)).await.unwrap_err();
+    assert_eq!((failed.attempts, failed.retryable), (2, true), "{failed}");
+    assert_eq!(log.lock().unwrap().last().unwrap(), "callTool x failed after 2 attempt(s)");
+    bridge.close().await;
+}
+
+// req: CL-01
+#[tokio::test]
+async fn connecting_is_never_tried_again() {
+    for trouble in [Trouble::status(503, "busy"), Trouble::CutBody, Trouble::unauthorised("Bearer")] {
+        let server = ScriptedHttp::start(echoing());
+        server.always("initialize", trouble.clone());
+        let options = ConnectOptions { timeout: Some(LONG), ..ConnectOptions::default() };
+        let failed = patiently(connect_to_server(&server.url(), options)).await.err().unwrap();
+        assert_eq!((failed.attempts, server.requests().len()), (1, 1), "{trouble:?}: {failed}");
+    }
+}
+
+// req: CL-08
+#[tokio::test]
+async fn closing_ends_the_session_once_however_often_it_is_done() {
+    let server = ScriptedHttp::start(echoing().session("a"));
+    let (bridge, _log) = connected(&server).await;
+    bridge.close().await;
+    bridge.close().await;
+    let ends = server.requests().iter().filter(|request| request.method == "DELETE").count();
+    assert_eq!(ends, 1);
+    assert_eq!(call(&bridge, LONG).await.unwrap_err().to_string(), "the bridge is closed");
+}
+
+// req: CL-08
+#[tokio::test]
+async fn closing_waits_for_no_server_that_has_fallen_silent() {
+    let server = ScriptedHttp::start(echoing().session("a"));
+    let (bridge, _log) = connected(&server).await;
+    server.always("*", Trouble::Silence);
+    let close = async {
+        while !server.methods().contains(&"tools/call".to_owned()) {
+            tokio::task::yield_now().await;
+        }
+        patiently(bridge.close()).await;
+    };
+    let (called, ()) = tokio::join!(call(&bridge, LONG), close);
+    assert_eq!(called.unwrap_err().attempts, 1);
+}
+
+/// Says to this very test, started as a process of its own, where the server is.
+const PLAYED_AT: &str = "BASCULE_TEST_PLAYED_AT";
+
+// req: CL-02
+// req: CL-09
+#[test]
+fn nothing_is_ever_written_to_stdout() {
+    if let Ok(url) = std::env::var(PLAYED_AT) {
+        return say_everything(&url);
+    }
+    let server = ScriptedHttp::start(echoing());
+    server.next("tools/call", Trouble::status(503, "busy"));
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "bad_http::client::nothing_is_ever_written_to_stdout", "--nocapture", "--quiet"])
+        .env(PLAYED_AT, server.url())
+        .output()
+        .unwrap();
+    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert!(output.status.success(), "{stdout}{stderr}");
+    let ours = |line: &&str| line.contains("mcp-bridge") || line.contains("callTool");
+    assert_eq!(stdout.lines().filter(ours).count(), 0, "{stdout}");
+    // Without a logger and without a subscriber the lines go to stderr: never nowhere.
+    let lines: Vec<&str> = stderr.lines().filter(ours).collect();
+    let url = server.url();
+    assert_eq!(lines[..2], [format!("[mcp-bridge] connecting to {url}"), format!("[mcp-bridge] connected to {url}")]);
+    assert_eq!(lines[2], "[mcp-bridge] callTool x attempt 1/3");
+    assert!(lines[3].starts_with("[mcp-bridge] retrying in 1000ms (error: "), "{stderr}");
+    assert_eq!(lines.last(), Some(&"[mcp-bridge] callTool nothing non-retryable error: no such tool (JSON-RPC error -32602)"));
+}
+
+fn say_everything(url: &str) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let bridge = connect_to_server(url, ConnectOptions::default()).await.unwrap();
+        call(&bridge, LONG).await.unwrap();
+        assert!(call_tool(&bridge, "nothing", "{}", CallToolOptions::default()).await.is_err());
+        bridge.close().await;
+    });
+}

@@ -1,0 +1,113 @@
+//! How long a call may take: the smallest bound holds and is named, and progress moves only one of them.
+
+use std::time::Duration;
+
+use bascule_testkit::{Behaviour, ScriptedStdio};
+use serde_json::{Value, json};
+
+use super::{check, entry_with, scripted_with, tool_x};
+use crate::embedded::{bridge, call_within, terminate};
+use crate::support::text;
+
+/// A call of a silent tool `x`: which bound it meets when the server's entry says this.
+#[track_caller]
+fn check_late(also: Value, expected: &str) {
+    let (bascule, _server) = scripted_with(tool_x([Behaviour::silence()]), also);
+    check(&bascule.call_error("s:x", "{}"), "PROVIDER_TIMEOUT unknown true", &[expected]);
+}
+
+/// Reports progress every 300 ms, so many times, and then answers.
+fn busy(times: usize) -> Behaviour {
+    let pause = Duration::from_millis(300);
+    (0..times).fold(Behaviour::text("done"), |busy, _| busy.after_delay(pause).after_progress(1))
+}
+
+// req: BR-05
+#[test]
+fn of_a_servers_two_bounds_the_smaller_holds_and_is_named() {
+    let bounds = |timeout: u32, execution: u32| {
+        json!({ "timeoutMs": timeout, "limits": { "maxExecutionMs": execution } })
+    };
+    check_late(bounds(200, 60_000), "within 200 ms (`timeoutMs`)");
+    check_late(bounds(60_000, 200), "within 200 ms (`maxExecutionMs`)");
+}
+
+// req: BR-01
+// req: BR-05
+#[test]
+fn a_tools_own_bounds_replace_its_servers() {
+    let limits = json!({ "maxExecutionMs": 60_000 });
+    let own = |tool: Value| json!({ "timeoutMs": 60_000, "limits": limits, "tools": { "x": tool } });
+    check_late(own(json!({ "limits": { "maxExecutionMs": 200 } })), "within 200 ms (`maxExecutionMs`)");
+    check_late(own(json!({ "timeoutMs": 200 })), "within 200 ms (`timeoutMs`)");
+    let other = json!({ "timeoutMs": 200, "tools": { "other": { "timeoutMs": 60_000 } } });
+    check_late(other, "within 200 ms (`timeoutMs`)");
+}
+
+// req: BR-05
+#[test]
+fn the_callers_time_out_holds_where_it_is_the_smallest() {
+    let (bascule, server) = scripted_with(tool_x([Behaviour::silence()]), json!({ "timeoutMs": 60_000 }));
+    let (code, document) = bascule.json(&["call", "s:x", "--timeout-ms", "2000"]);
+    assert_eq!(code, 3);
+    check(&document["error"], "PROVIDER_TIMEOUT unknown true", &["the caller's time-out"]);
+    server.wait_for("notifications/cancelled");
+}
+
+// req: BR-05
+#[test]
+fn a_callers_longer_time_out_lengthens_nothing() {
+    let (bascule, _server) = scripted_with(tool_x([Behaviour::silence()]), json!({ "timeoutMs": 200 }));
+    let (_, document) = bascule.json(&["call", "s:x", "--timeout-ms", "60000"]);
+    check(&document["error"], "PROVIDER_TIMEOUT unknown true", &["within 200 ms (`timeoutMs`)"]);
+}
+
+// req: BR-05
+#[test]
+fn the_callers_time_out_covers_the_start_of_the_server() {
+    let script = tool_x([]).on("initialize", [Behaviour::silence()]);
+    let (bascule, server) = scripted_with(script, json!({}));
+    let (code, document) = bascule.json(&["call", "s:x", "--timeout-ms", "300"]);
+    assert_eq!((code, &document["error"]["delivery"]), (3, &json!("not_sent")), "{document:#}");
+    assert_eq!(server.methods(), ["initialize"]);
+}
+
+// req: BR-05
+#[test]
+fn progress_restarts_the_time_out_of_the_server() {
+    let (bascule, _server) = scripted_with(tool_x([busy(6)]), json!({ "timeoutMs": 1500 }));
+    assert_eq!(text(&bascule.call("s:x", "{}")), "done");
+}
+
+// req: BR-05
+#[test]
+fn progress_does_not_restart_the_longest_execution() {
+    let bounds = json!({ "timeoutMs": 1500, "limits": { "maxExecutionMs": 700 } });
+    let (bascule, server) = scripted_with(tool_x([busy(100)]), bounds);
+    let error = bascule.call_error("s:x", "{}");
+    check(&error, "PROVIDER_TIMEOUT unknown true", &["within 700 ms (`maxExecutionMs`)"]);
+    server.wait_for("notifications/cancelled");
+}
+
+// req: BR-05
+#[tokio::test]
+async fn progress_does_not_restart_the_callers_time_out() {
+    let server = ScriptedStdio::new(tool_x([busy(100)]));
+    let bridge = bridge(entry_with(&server, json!({ "timeoutMs": 1500 }))).await;
+    let most = Some(Duration::from_millis(700));
+    let error = call_within(&bridge, "s:x", "{}", most).await.unwrap_err();
+    check(&error, "PROVIDER_TIMEOUT unknown true", &["within 700 ms (the caller's time-out)"]);
+    terminate(&bridge).await;
+}
+
+// req: BR-12
+#[tokio::test]
+async fn a_call_that_ran_out_of_time_leaves_the_server_to_others() {
+    let server = ScriptedStdio::new(tool_x([Behaviour::silence(), Behaviour::text("next")]));
+    let bridge = bridge(entry_with(&server, json!({ "timeoutMs": 300 }))).await;
+    let none = None;
+    assert!(call_within(&bridge, "s:x", "{}", none).await.is_err());
+    assert_eq!(text(&call_within(&bridge, "s:x", "{}", none).await.unwrap()), "next");
+    assert_eq!(server.started().len(), 1);
+    terminate(&bridge).await;
+}

@@ -1,0 +1,106 @@
+//! Servers whose stdout holds what is no message, or no message of ours.
+
+use bascule_testkit::{Behaviour, Script};
+use serde_json::json;
+
+use super::{check, scripted, scripted_with, tool_x};
+use crate::support::text;
+
+/// Junk of the kinds that servers print: logs, banners, half JSON, the wrong JSON, bytes of no text.
+const JUNK: [&str; 8] = [
+    "[info] server listening",
+    "",
+    "{",
+    "{}",
+    "[1, 2]",
+    "null",
+    r#"{"level":"info","msg":"starting"}"#,
+    "\u{1b}[31mred\u{1b}[0m \u{fffd}",
+];
+
+// req: SB-06
+// req: BR-12
+#[test]
+fn junk_on_stdout_before_and_between_messages_is_passed_over_and_shown() {
+    let script = Script::new().tools(["x"]).junk_at_start(JUNK).junk_between(JUNK);
+    let (bascule, _server) = scripted(script);
+    let ran = bascule.run(&["call", "s:x", r#"{"a":1}"#]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "{\"a\":1}\n"), "{ran:?}");
+    assert!(ran.stderr.contains("no message") && ran.stderr.contains("server=s"), "{ran:?}");
+    assert!(!ran.stderr.contains('\u{1b}'), "a server cannot paint the screen");
+}
+
+// req: BR-05
+#[test]
+fn a_broken_answer_with_the_calls_id_fails_at_once() {
+    let broken = [r#"{"content":[}"#, r#"{"content":["#, "tru", "\u{1}"];
+    for result in broken {
+        let error = scripted(tool_x([Behaviour::result(result)])).0.call_error("s:x", "{}");
+        check(&error, "PROVIDER_ERROR answered false", &["not valid JSON-RPC"]);
+    }
+}
+
+// req: BR-05
+#[test]
+fn a_broken_line_without_an_id_is_only_junk() {
+    let behaviour = Behaviour::text("fine").after_line(r#"{"jsonrpc":"2.0","result":{"content":["#);
+    assert_eq!(text(&scripted(tool_x([behaviour])).0.call("s:x", "{}")), "fine");
+}
+
+// req: BR-05
+#[test]
+fn an_answer_that_comes_twice_counts_once() {
+    let script = tool_x([Behaviour::text("once").twice()]);
+    let script = script.on("initialize", [Behaviour::usual().twice()]);
+    let script = script.on("tools/list", [Behaviour::usual().twice()]);
+    assert_eq!(text(&scripted(script).0.call("s:x", "{}")), "once");
+}
+
+// req: BR-05
+#[test]
+fn an_answer_under_an_unknown_id_is_nobodys() {
+    let stray = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#);
+    let strays = ["999", "-1", "3.5", "null", r#""3""#, "18446744073709551616"];
+    let behaviour = strays.iter().fold(Behaviour::text("mine"), |b, id| b.after_line(stray(id)));
+    assert_eq!(text(&scripted(tool_x([behaviour])).0.call("s:x", "{}")), "mine");
+}
+
+// req: BR-05
+#[test]
+fn a_call_answered_only_under_an_unknown_id_meets_its_deadline() {
+    let behaviour = Behaviour::silence().after_stray_answer();
+    let (bascule, _server) = scripted_with(tool_x([behaviour]), json!({ "timeoutMs": 300 }));
+    check(&bascule.call_error("s:x", "{}"), "PROVIDER_TIMEOUT unknown true", &["300 ms"]);
+}
+
+// req: BR-05
+#[test]
+fn a_server_that_asks_gets_a_proper_answer() {
+    let questions = ["ping", "roots/list", "sampling/createMessage", "elicitation/create", "no/such/method"];
+    let asking = Behaviour::asking(questions.map(|method| json!({ "method": method, "params": {} })));
+    let result = scripted(tool_x([asking])).0.call("s:x", "{}");
+    let answers = result["structuredContent"]["answers"].as_array().unwrap();
+    assert_eq!((answers.len(), &answers[0]["result"]), (questions.len(), &json!({})));
+    for (answer, method) in answers.iter().zip(questions).skip(1) {
+        assert_eq!(answer["error"]["code"], -32601, "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(method), "{answer}");
+    }
+}
+
+// req: BR-05
+#[test]
+fn a_batch_is_refused_politely_and_disturbs_nobody() {
+    let batch = r#"[{"jsonrpc":"2.0","id":"b","method":"ping"}]"#;
+    let (bascule, server) = scripted(tool_x([Behaviour::text("fine").after_line(batch)]));
+    assert_eq!(text(&bascule.call("s:x", "{}")), "fine");
+    let refusal = server.wait_for("batches are not supported");
+    assert!(refusal.contains("-32600") && refusal.contains(r#""id":null"#), "{refusal}");
+}
+
+// req: BR-05
+#[test]
+fn notifications_of_every_kind_disturb_nobody() {
+    let odd = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"not ours"}}"#;
+    let behaviour = Behaviour::text("fine").after_log("hello").after_list_changed().after_line(odd);
+    assert_eq!(text(&scripted(tool_x([behaviour.after_progress(3)])).0.call("s:x", "{}")), "fine");
+}

@@ -1,0 +1,250 @@
+//! The bridge as a library: `McpBridgeAdapter` over real processes, with somebody who listens to its events.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bascule::{BridgeConfig, McpBridgeAdapter, config};
+use bascule_model::{
+    BridgeError, CallOutcome, CallRequest, CorrelationId, ErrorCode, Event, EventSink, Health, ProviderAdapter, ToolId,
+};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::processes::is_running;
+use super::{demo, demo_with};
+use crate::support::Bascule;
+
+/// Remembers everything.
+#[derive(Default)]
+pub(crate) struct Heard(Mutex<Vec<Value>>);
+
+impl EventSink for Heard {
+    fn offer(&self, event: Event) {
+        self.0.lock().unwrap().push(serde_json::to_value(event).unwrap());
+    }
+}
+
+impl Heard {
+    fn all(&self, kind: &str) -> Vec<Value> {
+        self.0.lock().unwrap().iter().filter(|event| event["type"] == kind).cloned().collect()
+    }
+
+    /// Everything that was told about one call.
+    fn about(&self, correlation_id: &str) -> Vec<Value> {
+        self.0.lock().unwrap().iter().filter(|event| event["correlationId"] == correlation_id).cloned().collect()
+    }
+}
+
+/// Starts the servers of a configuration in this process.
+pub(crate) async fn start(folder: &Path) -> (McpBridgeAdapter, Arc<Heard>) {
+    let loaded = config::load(&folder.join("mcp.json"), &|_| None).unwrap();
+    let heard = Arc::<Heard>::default();
+    let config = BridgeConfig { events: heard.clone(), ..BridgeConfig::new(loaded.settings) };
+    (McpBridgeAdapter::init(config).await.unwrap(), heard)
+}
+
+async fn start_demo(servers: Value) -> (McpBridgeAdapter, Arc<Heard>) {
+    start(Bascule::with_servers(servers).folder()).await
+}
+
+fn request(tool: &str, arguments: &Value) -> CallRequest {
+    let arguments = RawValue::from_string(arguments.to_string()).unwrap();
+    CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, timeout: None }
+}
+
+fn correlation(text: &str) -> Option<CorrelationId> {
+    Some(CorrelationId::parse(text).unwrap())
+}
+
+/// Calls a tool and gives its result, which must be no failure.
+pub(crate) async fn call(bridge: &McpBridgeAdapter, tool: &str, arguments: Value) -> Value {
+    let outcome = bridge.execute(request(tool, &arguments), None).await.unwrap_or_else(|error| panic!("{error:?}"));
+    assert!(!outcome.result.is_error, "{}", outcome.result.raw);
+    serde_json::from_str(outcome.result.raw.get()).unwrap()
+}
+
+async fn execute(bridge: &McpBridgeAdapter, tool: &str, arguments: Value, id: &str) -> Result<CallOutcome, Box<BridgeError>> {
+    bridge.execute(request(tool, &arguments), correlation(id)).await
+}
+
+// req: BR-03
+#[tokio::test]
+async fn listing_is_told_once_for_every_server_that_starts() {
+    let servers = json!({ "clock": demo("clock"), "gone": { "command": "./not-there" }, "counter": demo("counter") });
+    let (bridge, heard) = start_demo(servers).await;
+    let told = |server: &str, names: [&str; 3]| json!({ "type": "provider.mcp.tools.discovered", "server": server, "count": 3, "names": names });
+    assert_eq!(
+        heard.all("provider.mcp.tools.discovered"),
+        [told("clock", ["now", "convert", "list_timezones"]), told("counter", ["increment", "read", "seen"])]
+    );
+    bridge.terminate().await;
+}
+
+// req: BR-16, BR-03
+#[tokio::test]
+async fn an_adapter_lists_describes_calls_and_knows_how_its_servers_are() {
+    let (bridge, _) = start_demo(json!({ "counter": demo("counter"), "gone": { "command": "./not-there" } })).await;
+    let health = bridge.health();
+    assert_eq!((health[0].health, health[0].tools, health[0].pid.is_some()), (Health::Healthy, 3, true));
+    assert_eq!((health[1].health, health[1].pid), (Health::Unavailable, None));
+    assert!(health[1].cause.as_deref().unwrap().contains("not-there"), "{health:?}");
+    let ids: Vec<String> = bridge.list_tools().iter().map(|tool| tool.id().to_string()).collect();
+    assert_eq!(ids, ["counter:increment", "counter:read", "counter:seen"]);
+    let schema = bridge.get_tool_schema(&ToolId::parse("counter:seen").unwrap()).unwrap();
+    assert!(schema.definition().input_schema.get().contains(r#""required":["token"]"#));
+    assert!(bridge.get_tool_schema(&ToolId::parse("counter:nothing").unwrap()).is_none());
+    let outcome = execute(&bridge, "counter:increment", json!({ "by": 2 }), "mine").await.unwrap();
+    assert_eq!((outcome.tool.as_str(), outcome.correlation_id.as_str()), ("counter:increment", "mine"));
+    assert!(outcome.result.raw.get().contains(r#""value":2"#) && !outcome.duration.is_zero());
+    assert_eq!(call(&bridge, "counter:read", json!({})).await["structuredContent"]["increments"], 1);
+    bridge.terminate().await;
+}
+
+// req: BR-16, BR-11
+#[tokio::test]
+async fn after_terminate_nothing_is_left_and_nothing_can_be_called() {
+    let (bridge, heard) = start_demo(json!({ "notes": demo("notes"), "trouble": demo("trouble") })).await;
+    let pids: Vec<u32> = bridge.health().iter().filter_map(|server| server.pid).collect();
+    assert_eq!(pids.iter().filter(|pid| is_running(**pid)).count(), 2);
+    bridge.terminate().await;
+    bridge.terminate().await;
+    assert!(bridge.list_tools().is_empty());
+    assert!(pids.iter().all(|pid| !is_running(*pid)));
+    assert!(bridge.health().iter().all(|server| server.health == Health::Stopped && server.tools == 0));
+    let error = execute(&bridge, "notes:list_notes", json!({}), "late").await.unwrap_err();
+    assert_eq!(error.code, ErrorCode::ProviderUnavailable);
+    assert_eq!(heard.about("late").len(), 1);
+}
+
+// req: BR-11
+#[tokio::test]
+async fn terminate_does_not_wait_for_calls_under_way() {
+    let (bridge, heard) = start_demo(json!({ "trouble": demo("trouble") })).await;
+    let (ended, ()) = tokio::join!(execute(&bridge, "trouble:silence", json!({}), "cut"), async {
+        tokio::task::yield_now().await;
+        bridge.terminate().await;
+    });
+    assert!(ended.is_err());
+    assert_eq!(heard.about("cut").len(), 1);
+}
+
+/// Makes a call under the name `call`, and checks the one event that is told about it.
+async fn check_event(bridge: &McpBridgeAdapter, heard: &Heard, tool: &str, arguments: Value, expected: &str) {
+    let before = heard.about("call").len();
+    let ended = execute(bridge, tool, arguments, "call").await;
+    let told = heard.about("call");
+    assert_eq!(told.len(), before + 1, "{tool}: {told:?}");
+    let event = told.last().unwrap();
+    assert_eq!((&event["tool"], event["correlationId"].as_str()), (&json!(tool), Some("call")));
+    let said = match &ended {
+        Ok(_) => format!("{} {}", event["type"], event["isError"]),
+        Err(error) => {
+            assert_eq!(event["message"], error.message);
+            format!("{} {} {}", event["type"], event["code"], event["retryable"])
+        }
+    };
+    assert_eq!(said.replace('"', "").replace("provider.mcp.tool.", ""), expected);
+}
+
+// req: BR-06, BR-07
+#[tokio::test]
+async fn exactly_one_event_tells_how_a_call_ended() {
+    let settings = json!({ "timeoutMs": 300, "deniedTools": ["leak"] });
+    let (bridge, heard) = start_demo(json!({ "trouble": demo_with("trouble", settings), "gone": { "command": "./not-there" } })).await;
+    for (tool, arguments, expected) in [
+        ("trouble:junk", json!({}), "completed false"),
+        ("trouble:fail", json!({}), "completed true"),
+        ("trouble:fail", json!({ "x": 1 }), "failed INVALID_INPUT false"),
+        ("trouble:fail", json!([]), "failed INVALID_INPUT false"),
+        ("trouble:nothing", json!({}), "failed TOOL_NOT_FOUND false"),
+        ("nobody:nothing", json!({}), "failed TOOL_NOT_FOUND false"),
+        ("gone:x", json!({}), "failed PROVIDER_INIT_FAILED false"),
+        ("trouble:leak", json!({ "mb": 1 }), "failed POLICY_DENIED false"),
+        ("trouble:lie", json!({}), "failed INVALID_OUTPUT false"),
+        ("trouble:rpc_error", json!({}), "failed PROVIDER_ERROR false"),
+        ("trouble:silence", json!({}), "failed PROVIDER_TIMEOUT true"),
+        ("trouble:crash", json!({}), "failed PROVIDER_CRASHED true"),
+        ("trouble:junk", json!({}), "failed PROVIDER_UNAVAILABLE true"),
+    ] {
+        check_event(&bridge, &heard, tool, arguments, expected).await;
+    }
+    bridge.terminate().await;
+}
+
+// req: BR-07
+#[tokio::test]
+async fn what_an_event_says_of_a_result_is_short() {
+    let (bridge, heard) = start_demo(json!({ "notes": demo("notes") })).await;
+    let note = json!({ "title": "long", "text": "é".repeat(5_000) });
+    check_event(&bridge, &heard, "notes:add_note", note, "completed false").await;
+    let event = &heard.about("call")[0];
+    assert!(event["durationMs"].as_f64().unwrap() > 0.0);
+    let summary = event["summary"].as_str().unwrap();
+    assert!(summary.len() < 300 && summary.ends_with('…'), "{summary}");
+    bridge.terminate().await;
+}
+
+// req: BR-07
+#[tokio::test]
+async fn a_caller_who_leaves_is_told_of_once() {
+    let (bridge, heard) = start_demo(json!({ "trouble": demo("trouble") })).await;
+    // Polled once, so that it is under way; then dropped.
+    let left = tokio::time::timeout(Duration::ZERO, execute(&bridge, "trouble:silence", json!({}), "left")).await;
+    assert!(left.is_err());
+    let told = heard.about("left");
+    assert_eq!((told.len(), &told[0]["type"], &told[0]["code"]), (1, &json!("provider.mcp.tool.failed"), &json!("CANCELLED")));
+    drop(execute(&bridge, "trouble:silence", json!({}), "never"));
+    assert!(heard.about("never").is_empty(), "a call that was never begun never ended");
+    assert!(!call(&bridge, "trouble:junk", json!({})).await["content"].as_array().unwrap().is_empty());
+    bridge.terminate().await;
+}
+
+// req: BR-07
+#[tokio::test]
+async fn a_caller_whose_task_is_ended_is_told_of_once() {
+    let (bridge, heard) = start_demo(json!({ "trouble": demo("trouble") })).await;
+    let bridge = Arc::new(bridge);
+    let task = tokio::spawn({
+        let bridge = bridge.clone();
+        async move { execute(&bridge, "trouble:sleep", json!({ "ms": 600_000 }), "aborted").await.is_ok() }
+    });
+    tokio::task::yield_now().await;
+    task.abort();
+    assert!(task.await.unwrap_err().is_cancelled());
+    assert_eq!(heard.about("aborted").iter().map(|event| &event["code"]).collect::<Vec<_>>(), [&json!("CANCELLED")]);
+    bridge.terminate().await;
+}
+
+// req: BR-06
+#[tokio::test]
+async fn calls_at_the_same_time_do_not_mix_up_their_ids() {
+    let (bridge, heard) = start_demo(json!({ "counter": demo("counter") })).await;
+    let calls = (0..50).map(|n| {
+        let (bridge, id) = (&bridge, format!("id-{n}"));
+        async move { (execute(bridge, "counter:increment", json!({ "token": id }), &id).await.unwrap(), id) }
+    });
+    for (outcome, id) in futures_util::future::join_all(calls).await {
+        assert_eq!((outcome.correlation_id.as_str(), heard.about(&id).len()), (id.as_str(), 1));
+        assert_eq!(call(&bridge, "counter:seen", json!({ "token": id })).await["structuredContent"]["times"], 1);
+    }
+    let made = heard.all("provider.mcp.tool.completed");
+    assert_eq!(made.len(), 100, "those without an id were given one");
+    assert!(made[50..].iter().all(|event| event["correlationId"].as_str().unwrap().len() == 32));
+    bridge.terminate().await;
+}
+
+// req: BR-08, BR-10
+#[tokio::test]
+async fn a_crashed_server_is_unavailable_and_its_neighbour_is_not() {
+    let (bridge, _) = start_demo(json!({ "trouble": demo("trouble"), "notes": demo("notes") })).await;
+    let crash = execute(&bridge, "trouble:crash", json!({ "code": 3 }), "a").await.unwrap_err();
+    assert_eq!((crash.code, crash.stderr.as_deref()), (ErrorCode::ProviderCrashed, Some("trouble: crashing with code 3, as asked")));
+    let health = bridge.health();
+    assert_eq!((health[0].health, health[1].health), (Health::Unavailable, Health::Healthy));
+    assert!(health[0].cause.as_deref().unwrap().contains("exit code 3"), "{health:?}");
+    let next = execute(&bridge, "trouble:fail", json!({}), "b").await.unwrap_err();
+    assert_eq!((next.code, next.retryable), (ErrorCode::ProviderUnavailable, true));
+    assert!(call(&bridge, "notes:list_notes", json!({})).await["structuredContent"]["notes"].is_array());
+    bridge.terminate().await;
+}

@@ -1,0 +1,155 @@
+//! Which processes a command starts, and that none of them outlives it.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use bascule_testkit::{Behaviour, Script, ScriptedStdio};
+use serde_json::{Value, json};
+
+use super::{check_ran, demo};
+use crate::support::{Bascule, Ran, eventually, program};
+
+/// Whether a process runs. One that ended and was not yet collected does not.
+pub(crate) fn is_running(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+}
+
+fn signal(child: &Child, name: &str) {
+    let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
+    assert!(sent.success());
+}
+
+fn finish(child: Child) -> Ran {
+    Ran::from(child.wait_with_output().unwrap())
+}
+
+/// A server that says that it was started, and is of no further use.
+fn witness() -> Value {
+    json!({ "command": "sh", "args": ["-c", "touch started; exit 1"] })
+}
+
+fn with_witness() -> Bascule {
+    Bascule::with_servers(json!({ "notes": demo("notes"), "witness": witness() }))
+}
+
+fn was_started(folder: &Path) -> bool {
+    folder.join("started").exists()
+}
+
+#[test]
+fn a_command_starts_only_the_servers_it_needs() {
+    let bascule = with_witness();
+    let note = r#"{"id":1}"#;
+    for typed in [&["call", "notes:get_note", note][..], &["tools", "notes"], &["describe", "notes:get_note"]] {
+        check_ran(&bascule.run(typed), 0, "", "");
+    }
+    for typed in [&["call", "nobody:x"][..], &["tools", "nobody"], &["call", "notes:get_note", "{"], &["--help"]] {
+        assert_ne!(bascule.run(typed).code, Some(101), "{typed:?}");
+    }
+    assert!(!was_started(bascule.folder()));
+    check_ran(&bascule.run(&["tools"]), 0, "notes:get_note", "missing:");
+    assert!(was_started(bascule.folder()), "`tools` needs all");
+}
+
+#[test]
+fn a_server_that_is_switched_off_is_not_started() {
+    let mut off = witness();
+    off["disabled"] = true.into();
+    let bascule = Bascule::with_servers(json!({ "notes": demo("notes"), "witness": off }));
+    check_ran(&bascule.run(&["check"]), 0, "1 server\n", "");
+    let error = bascule.call_error("witness:x", "{}");
+    assert!(error["message"].as_str().unwrap().contains("disabled"), "{error}");
+    assert!(!was_started(bascule.folder()));
+}
+
+// req: BR-11
+#[test]
+fn nothing_a_command_started_outlives_it() {
+    let script = r#"sleep 600 & echo $! > grandchild; exec "$0" __demo notes"#;
+    let entry = json!({ "command": "sh", "args": ["-c", script, program()] });
+    let bascule = Bascule::with_server("notes", entry);
+    let (_, report) = bascule.json(&["check"]);
+    let pid = report["servers"][0]["pid"].as_u64().unwrap() as u32;
+    let grandchild = fs::read_to_string(bascule.folder().join("grandchild")).unwrap().trim().parse().unwrap();
+    assert!(!is_running(pid), "the server runs on");
+    eventually("the server's own child is gone", || !is_running(grandchild));
+}
+
+/// Lines of a running command's stderr until one contains this.
+fn read_until(stderr: &mut impl BufRead, part: &str) {
+    let mut line = String::new();
+    while !line.contains(part) {
+        line.clear();
+        assert_ne!(stderr.read_line(&mut line).unwrap(), 0, "ended before it said `{part}`");
+    }
+}
+
+// req: BR-11
+#[test]
+fn an_interrupted_call_ends_with_130_and_its_server_with_it() {
+    let bascule = Bascule::with_server("trouble", demo("trouble"));
+    let mut child = bascule.command(&["call", "trouble:sleep", r#"{"ms":600000}"#, "-vv"]).spawn().unwrap();
+    let mut stderr = BufReader::new(child.stderr.take().unwrap());
+    read_until(&mut stderr, "notifications/progress");
+    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
+    let server: u32 = children.trim().parse().expect("one server runs");
+    assert!(is_running(server));
+    signal(&child, "INT");
+    let (mut rest, mut said) = (child.stdout.take().unwrap(), String::new());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    assert!(!is_running(server));
+    rest.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "");
+    stderr.read_to_string(&mut said).unwrap();
+    assert!(said.contains("interrupted"), "{said}");
+}
+
+/// Starts a command, waits until its server has heard this, sends the signal.
+fn interrupted(script: Script, heard: &str, name: &str) -> (Ran, ScriptedStdio) {
+    let server = ScriptedStdio::new(script);
+    let bascule = Bascule::with_server("scripted", server.entry());
+    let child = bascule.command(&["call", "scripted:wait", "--json"]).spawn().unwrap();
+    server.wait_for(heard);
+    signal(&child, name);
+    (finish(child), server)
+}
+
+fn check_interrupted((ran, server): (Ran, ScriptedStdio)) {
+    assert_eq!((ran.code, &ran.document()["error"]["code"]), (Some(130), &json!("CANCELLED")), "{ran:?}");
+    assert!(server.started().iter().all(|pid| !is_running(*pid)), "the server runs on");
+}
+
+// req: BR-11
+#[test]
+fn an_interrupted_call_is_cancelled_at_the_server() {
+    let waits = || Script::new().tools(["wait"]).calls("wait", [Behaviour::silence()]);
+    let (ran, server) = interrupted(waits(), "tools/call", "INT");
+    server.wait_for("notifications/cancelled");
+    check_interrupted((ran, server));
+    check_interrupted(interrupted(waits(), "tools/call", "TERM"));
+}
+
+// req: BR-11
+#[test]
+fn a_command_may_be_interrupted_while_its_server_starts() {
+    let never_ready = Script::new().on("initialize", [Behaviour::silence()]).lingers();
+    check_interrupted(interrupted(never_ready, "initialize", "INT"));
+}
+
+#[test]
+fn whoever_stops_reading_harms_nobody() {
+    let bascule = Bascule::with_demo_servers();
+    for typed in [&["tools", "--json"][..], &["tools"], &["check"], &["--help"], &["call", "notes:nothing", "--json"]] {
+        let mut child = bascule.command(typed).spawn().unwrap();
+        drop(child.stdout.take());
+        let ran = finish(child);
+        assert!(matches!(ran.code, Some(0 | 3)), "{typed:?}: {ran:?}");
+        assert!(!ran.stderr.contains("panicked"), "{typed:?}: {ran:?}");
+    }
+    let mut child = bascule.command(&["call", "notes"]).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    assert_eq!(finish(child).code, Some(2), "nor does it matter who reads the errors");
+}

@@ -1,0 +1,54 @@
+//! The bridge as a library, in the test's own process: for what must happen on one connection.
+
+use std::time::Duration;
+
+use bascule::config::{Origin, parse};
+use bascule::{BridgeConfig, McpBridgeAdapter};
+use bascule_model::{CallRequest, ProviderAdapter, ToolId};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+/// Nothing a test waits for may take longer.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A bridge with one server, `s`, of this entry.
+pub async fn bridge(entry: Value) -> McpBridgeAdapter {
+    bridge_of(json!({ "mcpServers": { "s": entry } })).await
+}
+
+/// A bridge of this configuration.
+pub async fn bridge_of(configuration: Value) -> McpBridgeAdapter {
+    let origin = Origin { name: "mcp.json".into(), folder: std::env::temp_dir() };
+    let settings = parse(&configuration.to_string(), &origin, &|_| None).unwrap().settings;
+    patiently(McpBridgeAdapter::init(BridgeConfig::new(settings))).await.unwrap()
+}
+
+/// Calls a tool: its result as `Ok`, the normalised error as `Err`, both as JSON has them.
+pub async fn call(bridge: &McpBridgeAdapter, tool: &str, arguments: &str) -> Result<Value, Value> {
+    call_within(bridge, tool, arguments, None).await
+}
+
+/// The same, with a caller who does not wait longer than this.
+pub async fn call_within(
+    bridge: &McpBridgeAdapter,
+    tool: &str,
+    arguments: &str,
+    timeout: Option<Duration>,
+) -> Result<Value, Value> {
+    let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
+    let request = CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, timeout };
+    match patiently(bridge.execute(request, None)).await {
+        Ok(outcome) => Ok(serde_json::from_str(outcome.result.raw.get()).unwrap()),
+        Err(error) => Err(serde_json::to_value(&error).unwrap()),
+    }
+}
+
+/// Ends the bridge and all that belongs to it.
+pub async fn terminate(bridge: &McpBridgeAdapter) {
+    patiently(bridge.terminate()).await;
+}
+
+/// Awaits something that may take its time, but not for ever.
+pub async fn patiently<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, work).await.expect("it does not hang")
+}
