@@ -93,7 +93,8 @@ impl Catalog {
         if self.server(id.server()).is_some_and(|server| server.denies(id.tool())) {
             return Miss::Denied;
         }
-        Miss::Unknown { nearest: nearest_tools(self.tools().map(|tool| tool.id()), id) }
+        let servers = self.servers.iter().map(|server| (server.name().as_str(), server.ids().collect()));
+        Miss::Unknown { nearest: nearest_tools(servers, id) }
     }
 }
 

@@ -21,23 +21,25 @@ pub fn nearest_text<'a>(candidates: impl IntoIterator<Item = &'a str>, wanted: &
 
 /// The tools that `wanted` may have meant, best first. On the server that was asked for (or on the one that
 /// is spelled almost like it) what is vaguely alike counts; elsewhere, only what is almost the same.
-pub(crate) fn nearest_tools<'a>(tools: impl Iterator<Item = &'a ToolId>, wanted: &ToolId) -> Vec<ToolId> {
+pub(crate) fn nearest_tools<'a>(
+    servers: impl Iterator<Item = (&'a str, Vec<&'a ToolId>)>,
+    wanted: &ToolId,
+) -> Vec<ToolId> {
     let (server, tool) = (Name::new(wanted.server()), Name::new(wanted.tool()));
-    let mut rated: Vec<_> = tools
-        .map(|id| {
-            let same_server = server.likeness(&Name::new(id.server()));
-            (same_server, tool.likeness(&Name::new(id.tool())), id)
-        })
-        .collect();
-    let at_home = |same_server: f64| same_server >= ALMOST_THE_SAME;
-    let few_at_home = rated.iter().filter(|(same_server, ..)| at_home(*same_server)).count() <= SUGGESTED;
-    rated.retain(|(same_server, same_tool, _)| match at_home(*same_server) {
-        true => few_at_home || *same_tool >= ALIKE,
-        false => *same_tool >= ALMOST_THE_SAME,
-    });
-    let score = |(same_server, same_tool, _): &(f64, f64, &ToolId)| same_tool + same_server / 4.0;
-    rated.sort_by(|a, b| score(b).total_cmp(&score(a)));
-    rated.into_iter().take(SUGGESTED).map(|(.., id)| id.clone()).collect()
+    let mut rated = Vec::new();
+    for (name, tools) in servers {
+        let same_server = server.likeness(&Name::new(name));
+        let enough = match same_server >= ALMOST_THE_SAME {
+            true if tools.len() <= SUGGESTED => 0.0,
+            true => ALIKE,
+            false => ALMOST_THE_SAME,
+        };
+        let likeness = |id: &'a ToolId| (tool.likeness(&Name::new(id.tool())), id);
+        let alike = tools.into_iter().map(likeness).filter(|(same_tool, _)| *same_tool >= enough);
+        rated.extend(alike.map(|(same_tool, id)| (same_tool + same_server / 4.0, id)));
+    }
+    rated.sort_by(|(a, _), (b, _)| b.total_cmp(a));
+    rated.into_iter().take(SUGGESTED).map(|(_, id)| id.clone()).collect()
 }
 
 /// A name made comparable: its words, however they were joined.
@@ -57,8 +59,10 @@ impl Name {
         if self.joined == other.joined {
             return 1.0;
         }
-        let by_letters = strsim::normalized_damerau_levenshtein(&self.joined, &other.joined);
-        by_letters.max(self.shared_words(other)).max(self.abbreviates(other)).min(0.99)
+        by_letters(&self.joined, &other.joined)
+            .max(self.shared_words(other))
+            .max(self.abbreviates(other))
+            .min(0.99)
     }
 
     /// The part of all their words that both have, give or take a slip.
@@ -80,8 +84,16 @@ impl Name {
 }
 
 fn almost_equal(word: &str, other: &str) -> bool {
-    let long_enough = word.len().min(other.len()) >= 4;
-    word == other || (long_enough && strsim::normalized_damerau_levenshtein(word, other) > 0.75)
+    let (short, long) = (word.len().min(other.len()), word.len().max(other.len()));
+    // Comparing is worth its time only where the lengths allow for success.
+    let may_be = short >= 4 && (long - short) * 4 < long;
+    word == other || (may_be && by_letters(word, other) > 0.75)
+}
+
+/// The part of the longer that need not be changed to get the other; two letters swapped are one change.
+fn by_letters(a: &str, b: &str) -> f64 {
+    let longer = a.chars().count().max(b.chars().count()).max(1);
+    1.0 - strsim::osa_distance(a, b) as f64 / longer as f64
 }
 
 fn has_letters_in_order(text: &str, letters: &str) -> bool {
@@ -144,7 +156,9 @@ mod tests {
 
     fn check(tools: &[&str], wanted: &str, expected: &[&str]) {
         let tools: Vec<_> = tools.iter().map(|id| ToolId::parse(id).unwrap()).collect();
-        let found = nearest_tools(tools.iter(), &ToolId::parse(wanted).unwrap());
+        let servers = tools.chunk_by(|a, b| a.server() == b.server());
+        let servers = servers.map(|tools| (tools[0].server(), tools.iter().collect()));
+        let found = nearest_tools(servers, &ToolId::parse(wanted).unwrap());
         assert_eq!(found.iter().map(ToolId::as_str).collect::<Vec<_>>(), expected, "{wanted}");
     }
 

@@ -118,18 +118,27 @@ impl Schema {
         }
     }
 
-    /// Asks again, this time for every error.
+    /// Asks again, this time for every error; if those are too many, for one.
     fn explain(&self, value: &Value, length: usize) -> Verdict {
         let schema = parse(&self.text).unwrap_or_default();
-        let findings = metered(value, length, self.cost, |view| {
-            Findings::collect(self.validator.iter_errors(view), &schema)
+        let all = metered(value, length, self.cost, |view| {
+            Findings::collect(self.validator.iter_errors(view), value, &schema).into_verdict()
         });
-        match findings {
-            Ok(findings) => findings.into_verdict(),
-            // An expression that backtracks may have given up, which the validator takes for a mismatch.
-            Err(stopped) if self.cost.backtracks => Verdict::Unchecked { why: why(stopped) },
-            // It is wrong, even if listing all that is wrong takes too long.
-            Err(_) => Verdict::Violations(vec![in_general()]),
+        let one = |_| {
+            metered(value, length, self.cost, |view| {
+                Findings::collect(self.validator.validate(view).err().into_iter(), value, &schema)
+                    .into_verdict()
+            })
+        };
+        all.or_else(one).unwrap_or_else(|stopped| self.unexplained(stopped))
+    }
+
+    /// An expression that backtracks may have given up, which the validator takes for a mismatch. Otherwise
+    /// the value is surely wrong, even if it would take too long to say how.
+    fn unexplained(&self, stopped: Stopped) -> Verdict {
+        match self.cost.backtracks {
+            true => Verdict::Unchecked { why: why(stopped) },
+            false => Verdict::Violations(vec![in_general()]),
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use bascule_model::{ServerName, ToolDefinition};
+use bascule_model::{ServerName, ToolDefinition, ToolId};
 
 use crate::nearest::nearest_text;
 use crate::{CatalogTool, Pattern, ToolFilter};
@@ -110,6 +110,11 @@ impl ServerTools {
         &self.tools
     }
 
+    /// The full names of what may be used.
+    pub fn ids(&self) -> impl Iterator<Item = &ToolId> {
+        self.tools.iter().map(|tool| tool.id())
+    }
+
     /// The tool of this name, if it may be used.
     pub fn get(&self, tool: &str) -> Option<&Arc<CatalogTool>> {
         self.by_name.get(tool).map(|place| &self.tools[*place])
@@ -131,7 +136,7 @@ impl ServerTools {
     }
 
     fn all_names(&self) -> impl Iterator<Item = &str> {
-        self.tools.iter().map(|tool| tool.id().tool()).chain(self.hidden.iter().map(AsRef::as_ref))
+        self.ids().map(ToolId::tool).chain(self.hidden.iter().map(AsRef::as_ref))
     }
 }
 
@@ -151,7 +156,7 @@ pub(crate) mod tests {
     }
 
     fn names(server: &ServerTools) -> Vec<&str> {
-        server.tools().iter().map(|tool| tool.id().tool()).collect()
+        server.ids().map(ToolId::tool).collect()
     }
 
     // req: BR-03

@@ -1,5 +1,7 @@
 //! What 25 real servers list, taken as it is: every schema compiles, and every tool says no to nonsense.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 use bascule_catalog::{Catalog, CatalogTool, ToolFilter, Verdict};
 use bascule_model::{ServerName, ToolDefinition, ToolId};
 use serde::Deserialize;

@@ -48,7 +48,8 @@ impl Connection {
                 Link::Stdio(outbox)
             }
             Transport::Http(endpoint) => {
-                Link::Http(Arc::new(HttpLink::new(endpoint, limit, router.clone(), tasks.clone())))
+                let (router, tasks) = (router.clone(), tasks.clone());
+                Link::Http(Arc::new(HttpLink::new(endpoint, limit, router, tasks, stop.clone())))
             }
             Transport::Memory(end) => {
                 let (sender, listen) = end.split(router.clone(), stop.clone());

@@ -15,6 +15,7 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::task::AbortHandle;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::router::Router;
@@ -81,14 +82,21 @@ pub(crate) struct HttpLink {
     session: Mutex<Option<HeaderValue>>,
     version: OnceLock<ProtocolVersion>,
     tasks: TaskTracker,
+    stop: CancellationToken,
 }
 
 type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 impl HttpLink {
-    pub(crate) fn new(endpoint: HttpEndpoint, limit: usize, router: Arc<Router>, tasks: TaskTracker) -> Self {
+    pub(crate) fn new(
+        endpoint: HttpEndpoint,
+        limit: usize,
+        router: Arc<Router>,
+        tasks: TaskTracker,
+        stop: CancellationToken,
+    ) -> Self {
         let (client, session, version) = (OnceLock::new(), Mutex::new(None), OnceLock::new());
-        Self { client, endpoint, limit, router, session, version, tasks }
+        Self { client, endpoint, limit, router, session, version, tasks, stop }
     }
 
     pub(crate) fn agree_on(&self, version: ProtocolVersion) {
@@ -99,14 +107,25 @@ impl HttpLink {
     pub(crate) fn send(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> AbortHandle {
         let link = self.clone();
         let exchange = async move {
-            if let Err(failure) = link.exchange(id, frame).await {
-                match id {
-                    Some(id) => link.router.fail(id, failure),
-                    None => tracing::debug!(%failure, "a notification did not arrive"),
-                }
+            let ended = tokio::select! {
+                ended = link.exchange(id, frame) => ended,
+                () = link.nobody_waits(id) => return,
+            };
+            match (ended, id) {
+                (Ok(()), _) => {}
+                (Err(failure), Some(id)) => link.router.fail(id, failure),
+                (Err(failure), None) => tracing::debug!(%failure, "a notification did not arrive"),
             }
         };
         self.tasks.spawn(exchange).abort_handle()
+    }
+
+    /// Returns when the connection ends. What wants no answer gets a moment more: it may be a cancellation.
+    async fn nobody_waits(&self, id: Option<u64>) {
+        self.stop.cancelled().await;
+        if id.is_none() {
+            tokio::time::sleep(GOODBYE_WITHIN).await;
+        }
     }
 
     /// Posts a message and hands what comes back to the router.
@@ -122,6 +141,9 @@ impl HttpLink {
     /// Ends the session at the server, if there is one, and everything under way.
     pub(crate) async fn close(self: &Arc<Self>) {
         self.router.end(Arc::new(TransportError::Closed), &[]);
+        // What is still on its way, a cancellation above all, needs the session that ends here.
+        self.tasks.close();
+        self.tasks.wait().await;
         if self.session.lock().expect("nothing panics while holding it").is_none() {
             return;
         }
@@ -266,8 +288,10 @@ impl HttpLink {
         TransportError::Cut { url: self.url(), reason: chain(error) }
     }
 
+    /// The address as it may be shown: its query may hold a key.
     fn url(&self) -> String {
-        self.endpoint.url.to_string()
+        let url = self.endpoint.url.to_string();
+        url.split_once('?').map_or(url.clone(), |(address, _)| format!("{address}?***"))
     }
 }
 

@@ -194,12 +194,21 @@ impl Keeper {
         }
         self.signal(Signal::KILL);
         let _ = self.child.wait().await;
+        // From here on its number may be somebody else's.
+        self.group = None;
     }
 
     fn signal(&self, signal: Signal) {
         if let Some(group) = self.group {
             let _ = kill_process_group(group, signal);
         }
+    }
+}
+
+/// A runtime that ends, ends this task wherever it is: the server's children must not be forgotten.
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
     }
 }
 

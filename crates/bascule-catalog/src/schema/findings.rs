@@ -11,6 +11,8 @@ use crate::nearest::nearest_text;
 
 /// How many violations are listed.
 const LISTED: usize = 100;
+/// How many known properties an unknown one is compared with.
+const COMPARED: usize = 200;
 /// How far we look into alternatives within alternatives.
 const NESTED_ALTERNATIVES: usize = 4;
 /// The longest pointer, in bytes.
@@ -20,6 +22,7 @@ const ROUNDED: f64 = 9_223_372_036_854_775_808.0;
 
 /// What is known of one value.
 pub(super) struct Findings<'s> {
+    value: &'s Value,
     schema: &'s Value,
     violations: Vec<Violation>,
     unlisted: usize,
@@ -27,22 +30,26 @@ pub(super) struct Findings<'s> {
 }
 
 impl<'s> Findings<'s> {
-    /// Goes through all errors; `schema` is what they speak of.
-    pub(super) fn collect<'i>(errors: impl Iterator<Item = ValidationError<'i>>, schema: &'s Value) -> Self {
-        let mut findings = Self::none(schema);
+    /// Goes through all errors of a value by its schema.
+    pub(super) fn collect<'i>(
+        errors: impl Iterator<Item = ValidationError<'i>>,
+        value: &'s Value,
+        schema: &'s Value,
+    ) -> Self {
+        let mut findings = Self::none(value, schema);
         errors.for_each(|error| findings.add(&error, 0));
         findings
     }
 
     /// What a single error comes to.
     pub(super) fn first(error: &ValidationError<'_>) -> Violation {
-        let mut findings = Findings::none(&Value::Null);
+        let mut findings = Findings::none(&Value::Null, &Value::Null);
         findings.add(error, 0);
         findings.violations.into_iter().next().unwrap_or_else(in_general)
     }
 
-    fn none(schema: &'s Value) -> Self {
-        Self { schema, violations: Vec::new(), unlisted: 0, doubt: None }
+    fn none(value: &'s Value, schema: &'s Value) -> Self {
+        Self { value, schema, violations: Vec::new(), unlisted: 0, doubt: None }
     }
 
     /// A value about which there are only doubts passes.
@@ -70,17 +77,22 @@ impl<'s> Findings<'s> {
             AdditionalProperties { unexpected } | UnevaluatedProperties { unexpected } => {
                 self.add_unknown_properties(error, unexpected);
             }
+            FalseSchema if !self.forbidden_members(error).is_empty() => {
+                self.add_unknown_properties(error, &self.forbidden_members(error));
+            }
             AnyOf { context } | OneOfNotValid { context } => self.add_alternatives(error, context, nesting),
-            // It points to where the property should be: that is where the mending is done.
+            // It points to where the property should be: that is where the mending is done. The validator also
+            // misses what is there where `additionalProperties` forbids what `required` demands.
             Required { property } => {
-                self.push(member(here, property.as_str().unwrap_or_default()), sentence(error));
+                let name = property.as_str().unwrap_or_default();
+                if error.instance().get(name).is_none() {
+                    self.push(member(here, name), sentence(error));
+                }
             }
             PropertyNames { error: inner } => {
                 let name = inner.instance().as_str().unwrap_or_default();
-                self.push(
-                    here.into(),
-                    format!("the property name `{}` {}", brief(name, 60), sentence(inner)),
-                );
+                let message = format!("the property name `{}` {}", brief(name, 60), sentence(inner));
+                self.push(here.into(), message);
             }
             _ => self.push(here.into(), sentence(error)),
         }
@@ -98,10 +110,20 @@ impl<'s> Findings<'s> {
     fn add_unknown_properties(&mut self, error: &ValidationError<'_>, unexpected: &[String]) {
         let here = error.instance_path().as_str();
         let known = self.known_properties(error);
-        for name in unexpected {
+        let room = LISTED - self.violations.len();
+        self.unlisted += unexpected.len().saturating_sub(room);
+        for name in unexpected.iter().take(room) {
             let message = unknown_property(name, nearest_text(known.iter().copied(), name));
             self.push(member(here, name), message);
         }
+    }
+
+    /// Where a schema allows no properties at all, the validator tells only of the first.
+    fn forbidden_members(&self, error: &ValidationError<'_>) -> Vec<String> {
+        let members = self.value.pointer(error.instance_path().as_str()).and_then(Value::as_object);
+        let by_name = error.schema_path().as_str().ends_with("/additionalProperties");
+        let members = members.filter(|all| by_name && all.values().next() == Some(error.instance()));
+        members.into_iter().flat_map(|all| all.keys().cloned()).collect()
     }
 
     /// The properties that the schema behind an error knows and the value does not have yet.
@@ -110,7 +132,8 @@ impl<'s> Findings<'s> {
         let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
         let schema = self.schema.pointer(parent).and_then(|schema| schema.get("properties"));
         let names = schema.and_then(Value::as_object).into_iter().flat_map(|properties| properties.keys());
-        names.filter(|name| error.instance().get(name).is_none()).map(String::as_str).collect()
+        let missing = names.filter(|name| error.instance().get(name.as_str()).is_none());
+        missing.map(String::as_str).take(COMPARED).collect()
     }
 
     /// Of several alternatives, none fits. Whoever wrote the value had one in mind: that one's errors help.
@@ -125,11 +148,10 @@ impl<'s> Findings<'s> {
             [first, ..] => match shared_choice(&meant) {
                 Some((place, message)) => self.push(place, message),
                 None => {
-                    let closest = self.first_of(first, here, nesting);
-                    let count = all.len();
+                    let (count, first) = (all.len(), self.first_of(first, here, nesting));
                     self.push(
                         here.into(),
-                        format!("fits none of the {count} alternatives; the closest: {closest}"),
+                        format!("fits none of the {count} alternatives; the closest: {first}"),
                     );
                 }
             },
@@ -140,7 +162,7 @@ impl<'s> Findings<'s> {
         if nesting >= NESTED_ALTERNATIVES {
             return "nested too deeply to tell".into();
         }
-        let mut inner = Findings::none(self.schema);
+        let mut inner = Findings::none(self.value, self.schema);
         errors.iter().for_each(|error| inner.add(error, nesting + 1));
         match inner.violations.first() {
             Some(first) if first.pointer == here => first.message.clone(),

@@ -22,8 +22,8 @@ const BASE_BUDGET: u64 = 1_000_000;
 const BUDGET_PER_BYTE: u64 = 32;
 /// How much stack a check may take. Threads have 2 MiB or more.
 const STACK_BUDGET: usize = 512 * 1024;
-/// What telling of one violation costs: errors are larger than anything else the validator makes.
-const ERROR_COST: u64 = 64;
+/// What each value within a wrong value costs: the errors of alternatives keep a copy of all of it.
+const COPY_COST: u64 = 32;
 
 /// Why a check was ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +74,16 @@ impl Meter {
         self.spend(self.cost.per_look);
         if stack_address().abs_diff(self.stack_start) > STACK_BUDGET {
             stop(Stopped::TooDeep);
+        }
+    }
+
+    fn copy(&self, value: &Value) {
+        self.spend(COPY_COST);
+        match value {
+            Value::String(text) => self.spend(text.len() as u64),
+            Value::Array(items) => items.iter().for_each(|item| self.copy(item)),
+            Value::Object(members) => members.values().for_each(|member| self.copy(member)),
+            _ => {}
         }
     }
 
@@ -190,7 +200,7 @@ impl<'a> Node<'a, Metered> for View<'a> {
 
     /// Asked for when an error is made.
     fn to_value(&self) -> Cow<'a, Value> {
-        self.meter.spend(ERROR_COST);
+        self.meter.copy(self.value);
         Cow::Borrowed(self.value)
     }
 

@@ -20,6 +20,9 @@ const REFERENCES_ON_STACK: usize = 8;
 /// How many schemas may come to bear on one place of the value, and how long a chain they may form.
 const MAX_WEIGHT: u64 = 10_000;
 const MAX_CHAIN: usize = 200;
+/// How often `unevaluated…` and references may meet: the validator compiles all they could lead to, together
+/// and again, which takes time and memory exponential in both.
+const MAX_UNEVALUATED: usize = 100;
 /// How many schemas may be embedded by `$id`: each reference is looked up in each of them.
 const MAX_BASES: usize = 100;
 /// How many states all regular expressions together may have: compiling them takes about 50 milliseconds.
@@ -64,7 +67,7 @@ pub(super) fn screen(schema: &Value) -> Result<Cost, SchemaError> {
     if survey.depth * (1 + survey.references.min(REFERENCES_ON_STACK)) > MAX_DEPTH {
         return Err(SchemaError::TooDeep);
     }
-    if survey.bases.len() > MAX_BASES {
+    if survey.bases.len() > MAX_BASES || survey.unevaluated * survey.references > MAX_UNEVALUATED {
         return Err(SchemaError::TooIntricate);
     }
     if survey.regexes.states > MAX_STATES {
@@ -80,6 +83,7 @@ pub(super) fn screen(schema: &Value) -> Result<Cost, SchemaError> {
 struct Survey<'a> {
     depth: usize,
     references: usize,
+    unevaluated: usize,
     regexes: Regexes,
     /// Where a reference may start from: the root and whatever has an `$id`.
     bases: Vec<&'a Value>,
@@ -105,6 +109,7 @@ impl<'a> Survey<'a> {
         for (key, member) in members {
             match (key.as_str(), member) {
                 ("$ref" | "$dynamicRef" | "$recursiveRef", Value::String(_)) => self.references += 1,
+                ("unevaluatedProperties" | "unevaluatedItems", _) => self.unevaluated += 1,
                 ("$anchor" | "$dynamicAnchor", Value::String(name)) => self.anchor(name, node),
                 ("$id" | "id", Value::String(id)) => match id.strip_prefix('#') {
                     Some(name) => self.anchor(name, node),
@@ -305,6 +310,16 @@ mod tests {
         check(&deep(100, json!({"$ref": "#"})), Ok(()));
         let references = vec![json!({"$ref": "#"}); 8];
         check(&deep(100, json!({"allOf": references})), Err(SchemaError::TooDeep));
+    }
+
+    #[test]
+    fn unevaluated_properties_and_references_are_refused_where_there_are_many_of_both() {
+        let schema = |count: usize| {
+            let one = json!({"$ref": "#", "unevaluatedProperties": false});
+            json!({"properties": {"a": {"items": {"prefixItems": vec![one; count]}}}})
+        };
+        check(&schema(10), Ok(()));
+        check(&schema(11), Err(SchemaError::TooIntricate));
     }
 
     #[test]

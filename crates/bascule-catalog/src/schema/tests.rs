@@ -60,6 +60,32 @@ mod sentences {
 
     // req: BR-04
     #[test]
+    fn no_violation_hides_behind_another_of_its_kind() {
+        let two = |schema: &str, value: &str| {
+            let Verdict::Violations(found) = verdict(schema, value) else { panic!("{schema}") };
+            assert_eq!(found.len(), 2, "{schema} {found:?}");
+        };
+        let ab = r#"{"a":1,"b":2}"#;
+        two(r#"{"additionalProperties":false}"#, ab);
+        two(r#"{"properties":{},"additionalProperties":false}"#, ab);
+        two(r#"{"properties":{"c":{}},"additionalProperties":false}"#, ab);
+        two(r#"{"properties":{"c":{}},"required":["a"],"additionalProperties":false}"#, ab);
+        two(r#"{"patternProperties":{"c":{}},"additionalProperties":false}"#, ab);
+        two(r#"{"properties":{"c":{}},"unevaluatedProperties":false}"#, ab);
+        two(r#"{"patternProperties":{"a|b":{"type":"null"}}}"#, ab);
+        two(r#"{"propertyNames":{"maxLength":0}}"#, ab);
+        two(r#"{"required":["c","d"]}"#, ab);
+        two(r#"{"dependentRequired":{"a":["c","d"]}}"#, ab);
+        two(r#"{"dependentRequired":{"a":["c"],"b":["d"]}}"#, ab);
+        two(r#"{"additionalProperties":{"type":"null"}}"#, ab);
+        two(r#"{"items":{"type":"null"}}"#, "[1,2]");
+        two(r#"{"prefixItems":[false,{"type":"null"}]}"#, "[1,2]");
+        two(r#"{"allOf":[{"type":"null"},{"minimum":5}]}"#, "1");
+        two(r#"{"if":true,"then":{"type":"null","minimum":5}}"#, "1");
+    }
+
+    // req: BR-04
+    #[test]
     fn pointers_escape_what_pointers_must() {
         check(r#"{"required":["a/b~c"]}"#, "{}", &["/a~1b~0c: `a/b~c` is required"]);
         check(
@@ -184,6 +210,12 @@ mod sentences {
         let wide: Map<_, _> = (0..150).map(|i| (format!("p{i}"), json!(1))).collect();
         let schema = r#"{"additionalProperties":{"type":"string"}}"#;
         let Verdict::Violations(found) = verdict(schema, &json!(wide).to_string()) else { panic!() };
+        assert_eq!((found.len(), found[100].message.as_str()), (101, "and 50 more"));
+        let Verdict::Violations(found) =
+            verdict(r#"{"additionalProperties":false}"#, &json!(wide).to_string())
+        else {
+            panic!()
+        };
         assert_eq!((found.len(), found[100].message.as_str()), (101, "and 50 more"));
         let long = "x".repeat(5_000);
         let Verdict::Violations(found) = verdict(schema, &json!({"a": 1, &long: 2}).to_string()) else {
@@ -541,6 +573,15 @@ mod hostility {
         let same_hash: Vec<_> = (0..40_000).map(|i| json!([[i % 2], [i]])).collect();
         let value = json!(same_hash).to_string();
         survives(move || verdict(r#"{"uniqueItems":true}"#, &value));
+    }
+
+    // req: BR-12
+    #[test]
+    fn alternatives_do_not_copy_a_large_wrong_value_without_end() {
+        let large = json!({"list": vec![json!({"a": "some text"}); 20_000]}).to_string();
+        let alternatives: Vec<_> = (0..2_000).map(|i| json!({"required": [format!("p{i}")]})).collect();
+        let found = survives(move || verdict(&json!({"anyOf": alternatives}).to_string(), &large));
+        assert!(matches!(found, Verdict::Violations(_)), "{found:?}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bascule_model::{ProviderAdapter, ServerName, ToolId};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::failure::Failure;
 use super::output::Output;
@@ -57,15 +57,18 @@ impl Session {
         output: &Output,
         work: impl AsyncFnOnce(&McpBridgeAdapter) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
+        // Before anything is started: unheard, a signal would end us and leave the servers running.
+        let mut signals =
+            signal(SignalKind::interrupt()).and_then(|i| Ok((i, signal(SignalKind::terminate())?)));
         let what = describe_start(&self.settings, only.as_deref());
         let starting = McpBridgeAdapter::init(BridgeConfig { only, ..BridgeConfig::new(self.settings) });
         let bridge = tokio::select! {
             bridge = spin(output.json, &what, starting) => bridge?,
-            () = interrupted() => return Err(Failure::Interrupted),
+            () = interrupted(&mut signals) => return Err(Failure::Interrupted),
         };
         let ended = tokio::select! {
             ended = work(&bridge) => ended,
-            () = interrupted() => Err(Failure::Interrupted),
+            () = interrupted(&mut signals) => Err(Failure::Interrupted),
         };
         bridge.terminate().await;
         ended
@@ -82,10 +85,8 @@ fn describe_start(settings: &Settings, only: Option<&[ServerName]>) -> String {
 }
 
 /// Returns when the user, or the system, wants us to end.
-async fn interrupted() {
-    let (Ok(mut interrupt), Ok(mut terminate)) =
-        (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
+async fn interrupted(signals: &mut std::io::Result<(Signal, Signal)>) {
+    let Ok((interrupt, terminate)) = signals else {
         return std::future::pending().await;
     };
     tokio::select! {

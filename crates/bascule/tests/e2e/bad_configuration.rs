@@ -83,9 +83,15 @@ fn a_problem_is_placed_in_json_too() {
     let (code, document) = bascule.json(&["check"]);
     assert_eq!(code, 2);
     let problem = &document["error"]["problems"][0];
-    assert_eq!((&problem["line"], &problem["column"]), (&json!(2), &json!(38)));
-    assert_eq!((&problem["path"], problem["message"].as_str().unwrap()), (&json!("mcpServers.a.command"), "must be a string, is 7"));
-    assert_eq!((&document["error"]["retryable"], &document["error"]["delivery"]), (&json!(false), &json!("not_sent")));
+    assert_eq!((&problem["line"], &problem["column"]), (&json!(2), &json!(36)));
+    assert_eq!(
+        (&problem["path"], problem["message"].as_str().unwrap()),
+        (&json!("mcpServers.a.command"), "must be a string, is 7")
+    );
+    assert_eq!(
+        (&document["error"]["retryable"], &document["error"]["delivery"]),
+        (&json!(false), &json!("not_sent"))
+    );
 }
 
 // req: BR-01
@@ -113,7 +119,9 @@ fn used(files: &[&str], arguments: &[&str]) -> (i32, Value) {
         fs::write(file, r#"{"mcpServers": {}}"#).unwrap();
     }
     let folder = bascule.folder().to_str().unwrap().to_owned();
-    let home = bascule.variable("XDG_CONFIG_HOME", &format!("{folder}/xdg")).variable("HOME", &format!("{folder}/home"));
+    let home = bascule
+        .variable("XDG_CONFIG_HOME", &format!("{folder}/xdg"))
+        .variable("HOME", &format!("{folder}/home"));
     let (code, document) = home.json(&[&["check"], arguments].concat());
     let shortened = document.to_string().replace(&folder, "~");
     (code, serde_json::from_str(&shortened).unwrap())
@@ -141,7 +149,9 @@ fn where_there_is_none_the_places_are_listed() {
     let (code, document) = used(&["home/.config/bascule/mcp.json"], &[]);
     let said = document["error"]["message"].as_str().unwrap();
     assert_eq!((code, &document["error"]["code"]), (2, &json!("CONFIG_INVALID")));
-    for part in ["found no configuration", "  mcp.json\n", "  .mcp.json\n", "  ~/xdg/bascule/mcp.json\n", "--config"] {
+    for part in
+        ["found no configuration", "  mcp.json\n", "  .mcp.json\n", "  ~/xdg/bascule/mcp.json\n", "--config"]
+    {
         assert!(said.contains(part), "no `{part}` in\n{said}");
     }
 }
@@ -161,7 +171,8 @@ fn a_named_file_that_cannot_be_read_is_no_reason_to_look_elsewhere() {
 // req: BR-01
 #[test]
 fn variables_are_filled_in_from_the_environment() {
-    let entry = json!({ "command": "${PROGRAM}", "args": ["__demo", "${WHICH:-clock}"], "cwd": "${FOLDER:-.}" });
+    let entry =
+        json!({ "command": "${PROGRAM}", "args": ["__demo", "${WHICH:-clock}"], "cwd": "${FOLDER:-.}" });
     let bascule = Bascule::with_server("c", entry);
     let said = refused(&bascule, &["tools"]);
     assert!(said.contains("mcp.json:1:") && said.contains("`PROGRAM` is not set"), "{said}");
@@ -181,9 +192,16 @@ fn an_unknown_key_is_a_warning_that_names_the_nearest() {
     let ran = bascule.run(&["tools", "--json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(!ran.document().as_array().unwrap().is_empty());
-    let warned = |key: &str| ran.stderr.lines().find(|line| line.contains(key)).unwrap_or_default().to_owned();
-    assert!(warned("timeoutMS").contains("warning") && warned("timeoutMS").contains("`timeoutMs`"), "{ran:?}");
-    assert!(warned("colour").contains("unknown key") && warned("colour").starts_with("mcp.json:1:"), "{ran:?}");
+    let warned =
+        |key: &str| ran.stderr.lines().find(|line| line.contains(key)).unwrap_or_default().to_owned();
+    assert!(
+        warned("timeoutMS").contains("warning") && warned("timeoutMS").contains("`timeoutMs`"),
+        "{ran:?}"
+    );
+    assert!(
+        warned("colour").contains("unknown key") && warned("colour").starts_with("mcp.json:1:"),
+        "{ran:?}"
+    );
     assert_eq!(bascule.json(&["check"]).1["warnings"].as_array().unwrap().len(), 2);
 }
 

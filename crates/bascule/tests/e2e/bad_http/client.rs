@@ -102,7 +102,8 @@ async fn a_server_that_went_away_is_tried_as_often_as_allowed() {
     let mut server = ScriptedHttp::start(echoing());
     let (bridge, log) = connected(&server).await;
     server.stop();
-    let options = CallToolOptions { timeout: Some(LONG), max_attempts: Some(2), ..CallToolOptions::default() };
+    let options =
+        CallToolOptions { timeout: Some(LONG), max_attempts: Some(2), ..CallToolOptions::default() };
     let failed = patiently(call_tool(&bridge, "x", "{}", options)).await.unwrap_err();
     assert_eq!((failed.attempts, failed.retryable), (2, true), "{failed}");
     assert_eq!(log.lock().unwrap().last().unwrap(), "callTool x failed after 2 attempt(s)");
@@ -166,17 +167,24 @@ fn nothing_is_ever_written_to_stdout() {
         .env(PLAYED_AT, server.url())
         .output()
         .unwrap();
-    let (stdout, stderr) = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    let (stdout, stderr) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
     assert!(output.status.success(), "{stdout}{stderr}");
     let ours = |line: &&str| line.contains("mcp-bridge") || line.contains("callTool");
     assert_eq!(stdout.lines().filter(ours).count(), 0, "{stdout}");
     // Without a logger and without a subscriber the lines go to stderr: never nowhere.
     let lines: Vec<&str> = stderr.lines().filter(ours).collect();
     let url = server.url();
-    assert_eq!(lines[..2], [format!("[mcp-bridge] connecting to {url}"), format!("[mcp-bridge] connected to {url}")]);
+    assert_eq!(
+        lines[..2],
+        [format!("[mcp-bridge] connecting to {url}"), format!("[mcp-bridge] connected to {url}")]
+    );
     assert_eq!(lines[2], "[mcp-bridge] callTool x attempt 1/3");
     assert!(lines[3].starts_with("[mcp-bridge] retrying in 1000ms (error: "), "{stderr}");
-    assert_eq!(lines.last(), Some(&"[mcp-bridge] callTool nothing non-retryable error: no such tool (JSON-RPC error -32602)"));
+    assert_eq!(
+        lines.last(),
+        Some(&"[mcp-bridge] callTool nothing non-retryable error: no such tool (JSON-RPC error -32602)")
+    );
 }
 
 fn say_everything(url: &str) {

@@ -25,9 +25,7 @@ fn busy(times: usize) -> Behaviour {
 // req: BR-05
 #[test]
 fn of_a_servers_two_bounds_the_smaller_holds_and_is_named() {
-    let bounds = |timeout: u32, execution: u32| {
-        json!({ "timeoutMs": timeout, "limits": { "maxExecutionMs": execution } })
-    };
+    let bounds = |timeout: u32, execution: u32| json!({ "timeoutMs": timeout, "limits": { "maxExecutionMs": execution } });
     check_late(bounds(200, 60_000), "within 200 ms (`timeoutMs`)");
     check_late(bounds(60_000, 200), "within 200 ms (`maxExecutionMs`)");
 }

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use bascule::{BridgeConfig, McpBridgeAdapter, config};
 use bascule_model::{
-    BridgeError, CallOutcome, CallRequest, CorrelationId, ErrorCode, Event, EventSink, Health, ProviderAdapter, ToolId,
+    BridgeError, CallOutcome, CallRequest, CorrelationId, ErrorCode, Event, EventSink, Health,
+    ProviderAdapter, ToolId,
 };
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -32,7 +33,13 @@ impl Heard {
 
     /// Everything that was told about one call.
     fn about(&self, correlation_id: &str) -> Vec<Value> {
-        self.0.lock().unwrap().iter().filter(|event| event["correlationId"] == correlation_id).cloned().collect()
+        self.0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|event| event["correlationId"] == correlation_id)
+            .cloned()
+            .collect()
     }
 }
 
@@ -59,19 +66,26 @@ fn correlation(text: &str) -> Option<CorrelationId> {
 
 /// Calls a tool and gives its result, which must be no failure.
 pub(crate) async fn call(bridge: &McpBridgeAdapter, tool: &str, arguments: Value) -> Value {
-    let outcome = bridge.execute(request(tool, &arguments), None).await.unwrap_or_else(|error| panic!("{error:?}"));
+    let outcome =
+        bridge.execute(request(tool, &arguments), None).await.unwrap_or_else(|error| panic!("{error:?}"));
     assert!(!outcome.result.is_error, "{}", outcome.result.raw);
     serde_json::from_str(outcome.result.raw.get()).unwrap()
 }
 
-async fn execute(bridge: &McpBridgeAdapter, tool: &str, arguments: Value, id: &str) -> Result<CallOutcome, Box<BridgeError>> {
+async fn execute(
+    bridge: &McpBridgeAdapter,
+    tool: &str,
+    arguments: Value,
+    id: &str,
+) -> Result<CallOutcome, Box<BridgeError>> {
     bridge.execute(request(tool, &arguments), correlation(id)).await
 }
 
 // req: BR-03
 #[tokio::test]
 async fn listing_is_told_once_for_every_server_that_starts() {
-    let servers = json!({ "clock": demo("clock"), "gone": { "command": "./not-there" }, "counter": demo("counter") });
+    let servers =
+        json!({ "clock": demo("clock"), "gone": { "command": "./not-there" }, "counter": demo("counter") });
     let (bridge, heard) = start_demo(servers).await;
     let told = |server: &str, names: [&str; 3]| json!({ "type": "provider.mcp.tools.discovered", "server": server, "count": 3, "names": names });
     assert_eq!(
@@ -84,7 +98,8 @@ async fn listing_is_told_once_for_every_server_that_starts() {
 // req: BR-16, BR-03
 #[tokio::test]
 async fn an_adapter_lists_describes_calls_and_knows_how_its_servers_are() {
-    let (bridge, _) = start_demo(json!({ "counter": demo("counter"), "gone": { "command": "./not-there" } })).await;
+    let (bridge, _) =
+        start_demo(json!({ "counter": demo("counter"), "gone": { "command": "./not-there" } })).await;
     let health = bridge.health();
     assert_eq!((health[0].health, health[0].tools, health[0].pid.is_some()), (Health::Healthy, 3, true));
     assert_eq!((health[1].health, health[1].pid), (Health::Unavailable, None));
@@ -150,8 +165,12 @@ async fn check_event(bridge: &McpBridgeAdapter, heard: &Heard, tool: &str, argum
 // req: BR-06, BR-07
 #[tokio::test]
 async fn exactly_one_event_tells_how_a_call_ended() {
-    let settings = json!({ "timeoutMs": 300, "deniedTools": ["leak"] });
-    let (bridge, heard) = start_demo(json!({ "trouble": demo_with("trouble", settings), "gone": { "command": "./not-there" } })).await;
+    let quickly = json!({ "limits": { "maxExecutionMs": 300 } });
+    let settings = json!({ "deniedTools": ["leak"], "tools": { "silence": quickly } });
+    let (bridge, heard) = start_demo(
+        json!({ "trouble": demo_with("trouble", settings), "gone": { "command": "./not-there" } }),
+    )
+    .await;
     for (tool, arguments, expected) in [
         ("trouble:junk", json!({}), "completed false"),
         ("trouble:fail", json!({}), "completed true"),
@@ -190,10 +209,14 @@ async fn what_an_event_says_of_a_result_is_short() {
 async fn a_caller_who_leaves_is_told_of_once() {
     let (bridge, heard) = start_demo(json!({ "trouble": demo("trouble") })).await;
     // Polled once, so that it is under way; then dropped.
-    let left = tokio::time::timeout(Duration::ZERO, execute(&bridge, "trouble:silence", json!({}), "left")).await;
+    let left =
+        tokio::time::timeout(Duration::ZERO, execute(&bridge, "trouble:silence", json!({}), "left")).await;
     assert!(left.is_err());
     let told = heard.about("left");
-    assert_eq!((told.len(), &told[0]["type"], &told[0]["code"]), (1, &json!("provider.mcp.tool.failed"), &json!("CANCELLED")));
+    assert_eq!(
+        (told.len(), &told[0]["type"], &told[0]["code"]),
+        (1, &json!("provider.mcp.tool.failed"), &json!("CANCELLED"))
+    );
     drop(execute(&bridge, "trouble:silence", json!({}), "never"));
     assert!(heard.about("never").is_empty(), "a call that was never begun never ended");
     assert!(!call(&bridge, "trouble:junk", json!({})).await["content"].as_array().unwrap().is_empty());
@@ -205,14 +228,21 @@ async fn a_caller_who_leaves_is_told_of_once() {
 async fn a_caller_whose_task_is_ended_is_told_of_once() {
     let (bridge, heard) = start_demo(json!({ "trouble": demo("trouble") })).await;
     let bridge = Arc::new(bridge);
+    let (begin, begun) = tokio::sync::oneshot::channel();
     let task = tokio::spawn({
         let bridge = bridge.clone();
-        async move { execute(&bridge, "trouble:sleep", json!({ "ms": 600_000 }), "aborted").await.is_ok() }
+        async move {
+            begin.send(()).unwrap();
+            execute(&bridge, "trouble:sleep", json!({ "ms": 600_000 }), "aborted").await.is_ok()
+        }
     });
-    tokio::task::yield_now().await;
+    begun.await.unwrap();
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
-    assert_eq!(heard.about("aborted").iter().map(|event| &event["code"]).collect::<Vec<_>>(), [&json!("CANCELLED")]);
+    assert_eq!(
+        heard.about("aborted").iter().map(|event| &event["code"]).collect::<Vec<_>>(),
+        [&json!("CANCELLED")]
+    );
     bridge.terminate().await;
 }
 
@@ -226,7 +256,10 @@ async fn calls_at_the_same_time_do_not_mix_up_their_ids() {
     });
     for (outcome, id) in futures_util::future::join_all(calls).await {
         assert_eq!((outcome.correlation_id.as_str(), heard.about(&id).len()), (id.as_str(), 1));
-        assert_eq!(call(&bridge, "counter:seen", json!({ "token": id })).await["structuredContent"]["times"], 1);
+        assert_eq!(
+            call(&bridge, "counter:seen", json!({ "token": id })).await["structuredContent"]["times"],
+            1
+        );
     }
     let made = heard.all("provider.mcp.tool.completed");
     assert_eq!(made.len(), 100, "those without an id were given one");
@@ -234,15 +267,18 @@ async fn calls_at_the_same_time_do_not_mix_up_their_ids() {
     bridge.terminate().await;
 }
 
-// req: BR-08, BR-10
+// req: BR-10, BR-12
 #[tokio::test]
 async fn a_crashed_server_is_unavailable_and_its_neighbour_is_not() {
-    let (bridge, _) = start_demo(json!({ "trouble": demo("trouble"), "notes": demo("notes") })).await;
+    let (bridge, _) = start_demo(json!({ "notes": demo("notes"), "trouble": demo("trouble") })).await;
     let crash = execute(&bridge, "trouble:crash", json!({ "code": 3 }), "a").await.unwrap_err();
-    assert_eq!((crash.code, crash.stderr.as_deref()), (ErrorCode::ProviderCrashed, Some("trouble: crashing with code 3, as asked")));
+    assert_eq!(
+        (crash.code, crash.stderr.as_deref()),
+        (ErrorCode::ProviderCrashed, Some("trouble: crashing with code 3, as asked"))
+    );
     let health = bridge.health();
-    assert_eq!((health[0].health, health[1].health), (Health::Unavailable, Health::Healthy));
-    assert!(health[0].cause.as_deref().unwrap().contains("exit code 3"), "{health:?}");
+    assert_eq!((health[0].health, health[1].health), (Health::Healthy, Health::Unavailable));
+    assert!(health[1].cause.as_deref().unwrap().contains("exit code 3"), "{health:?}");
     let next = execute(&bridge, "trouble:fail", json!({}), "b").await.unwrap_err();
     assert_eq!((next.code, next.retryable), (ErrorCode::ProviderUnavailable, true));
     assert!(call(&bridge, "notes:list_notes", json!({})).await["structuredContent"]["notes"].is_array());

@@ -16,9 +16,11 @@ fn lines_of_the_call(ran: &Ran) -> Vec<&str> {
 #[test]
 fn every_log_line_of_a_call_carries_its_correlation_id() {
     let bascule = Bascule::with_demo_servers();
-    for (tool, said) in
-        [("clock:now", "call completed"), ("trouble:fail", "call completed"), ("trouble:crash", "call failed")]
-    {
+    for (tool, said) in [
+        ("clock:now", "call completed"),
+        ("trouble:fail", "call completed"),
+        ("trouble:crash", "call failed"),
+    ] {
         let ran = bascule.run(&["call", tool, "-v", "--correlation-id", "trace-me"]);
         let lines = lines_of_the_call(&ran);
         assert!(lines.iter().any(|line| line.contains(said)), "{ran:?}");
@@ -30,7 +32,12 @@ fn every_log_line_of_a_call_carries_its_correlation_id() {
 
 #[test]
 fn log_lines_are_told_apart_and_hold_no_arguments() {
-    let ran = Bascule::with_demo_servers().run(&["call", "notes:add_note", r#"{"title":"s3cret","text":"s3cret"}"#, "-vvv"]);
+    let ran = Bascule::with_demo_servers().run(&[
+        "call",
+        "notes:add_note",
+        r#"{"title":"s3cret","text":"s3cret"}"#,
+        "-vvv",
+    ]);
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let ours = |line: &str| line.starts_with("[bascule] ") || line.starts_with("[mcp-bridge] ");
     assert!(!ran.stderr.is_empty() && ran.stderr.lines().all(ours), "{ran:?}");
@@ -46,21 +53,24 @@ fn how_much_is_logged_is_the_callers_choice() {
     assert!(ran.stderr.contains("[bascule] call completed"), "{ran:?}");
 }
 
-const SPEAKER: &str = "commands::logs::the_library_speaks";
-
-/// Not a test of its own: the next one runs it in a process whose stderr and stdout it can read.
+// req: CL-05
 #[test]
-#[ignore = "run by the next test, in a process of its own"]
-fn the_library_speaks() {
+fn the_library_tries_again_over_http() {
     let script = Script::new().tools(["greet"]).calls(
         "greet",
-        [Behaviour::error(serde_json::json!({ "code": -32603, "message": "not\nyet" })), Behaviour::text("hello")],
+        [
+            Behaviour::error(serde_json::json!({ "code": -32603, "message": "not\nyet" })),
+            Behaviour::text("hello"),
+        ],
     );
     let server = ScriptedHttp::start(script);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let bridge = connect_to_server(&server.url(), ConnectOptions::default()).await.unwrap();
-        assert_eq!(call_tool(&bridge, "greet", "{}", CallToolOptions::default()).await.unwrap().text(), "hello");
+        assert_eq!(
+            call_tool(&bridge, "greet", "{}", CallToolOptions::default()).await.unwrap().text(),
+            "hello"
+        );
         bridge.close().await;
     });
 }
@@ -68,9 +78,10 @@ fn the_library_speaks() {
 // req: CL-02, CL-09
 #[test]
 fn without_logger_and_subscriber_the_librarys_lines_go_to_stderr_and_never_to_stdout() {
-    let this = std::env::current_exe().unwrap();
-    let output = Command::new(this).args(["--exact", SPEAKER, "--ignored", "--nocapture"]).output().unwrap();
-    let ran = Ran::from(output);
+    // The test above, in a process whose two streams can be read.
+    let speaker = "commands::logs::the_library_tries_again_over_http";
+    let mut this = Command::new(std::env::current_exe().unwrap());
+    let ran = Ran::from(this.args(["--exact", speaker, "--nocapture"]).output().unwrap());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let lines: Vec<&str> = ran.stderr.lines().filter_map(|line| line.strip_prefix("[mcp-bridge] ")).collect();
     let url = lines[0].strip_prefix("connecting to ").unwrap();
