@@ -86,6 +86,7 @@ mod tests {
         check("read", &["read"], &["reads", "", "READ"]);
         check("", &[""], &["x"]);
         assert!(Pattern::parse("read").is_literal() && !Pattern::parse("r*").is_literal());
+        assert_eq!(format!("{0} {0:?} {1}", Pattern::parse("r*"), Pattern::parse("x").as_str()), "r* `r*` x");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The two functions against a server played in memory, under a clock that only moves when everyone waits.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should not")]
+
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 

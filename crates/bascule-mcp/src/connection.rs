@@ -178,7 +178,7 @@ impl Pending {
     fn cancel(&mut self, reason: &str) -> Delivery {
         let inner = &self.connection.0;
         if !inner.router.forget(self.id) {
-            return Delivery::Answered;
+            return if inner.router.ended().is_some() { Delivery::Unknown } else { Delivery::Answered };
         }
         if inner.link.recall(self.id) {
             return Delivery::NotSent;

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
+use hyper::body::{Frame, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -27,6 +27,8 @@ const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// How much of a page that is no answer is shown.
 const EXCERPT: usize = 300;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// How long a stream may stay open after its answer, so that its connection can be used again.
+const LINGER: Duration = Duration::from_secs(1);
 /// Saying good-bye is a courtesy and may not hold anybody up.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
 
@@ -237,7 +239,7 @@ impl HttpLink {
 
     async fn take_events(self: &Arc<Self>, id: Option<u64>, mut body: Incoming) -> Result<(), Failure> {
         let mut events = EventReader::new(self.limit);
-        while let Some(frame) = body.frame().await {
+        while let Some(frame) = self.next_frame(id, &mut body).await {
             let frame = frame.map_err(|error| broken(self.cut(&error)))?;
             events.feed(frame.data_ref().map_or(&[][..], |data| data), |event| match event {
                 Event::Data(data) => self.deliver(&data),
@@ -245,6 +247,18 @@ impl HttpLink {
             });
         }
         self.must_be_settled(id, "the stream ended before the answer")
+    }
+
+    /// The next piece of a stream. Once it has answered it should end; one that does not is left, after a moment.
+    async fn next_frame(
+        &self,
+        id: Option<u64>,
+        body: &mut Incoming,
+    ) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+        match id.is_some_and(|id| !self.router.awaits(id)) {
+            true => tokio::time::timeout(LINGER, body.frame()).await.unwrap_or_default(),
+            false => body.frame().await,
+        }
     }
 
     fn deliver(self: &Arc<Self>, frame: &[u8]) {

@@ -65,6 +65,11 @@ impl Router {
         receiver
     }
 
+    /// Whether somebody waits for this answer.
+    pub(crate) fn awaits(&self, id: u64) -> bool {
+        matches!(&*self.state(), State::Open(waiting) if waiting.contains_key(&id))
+    }
+
     /// Nobody waits for this answer any more. Says whether somebody did.
     pub(crate) fn forget(&self, id: u64) -> bool {
         self.take(id).is_some()

@@ -1,6 +1,6 @@
 //! A call and what comes of it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -14,8 +14,17 @@ pub struct CallRequest {
     pub tool: ToolId,
     /// Its arguments, as the caller spelled them.
     pub arguments: Box<RawValue>,
-    /// How long the caller is willing to wait; the server's own limits may be shorter.
-    pub timeout: Option<Duration>,
+    /// How long the caller is willing to wait, and since when; the server's own limits may be shorter.
+    pub patience: Option<Patience>,
+}
+
+/// A caller's time-out, counted from when it began to wait: that may be before the call could be made.
+#[derive(Debug, Clone, Copy)]
+pub struct Patience {
+    /// When the waiting began.
+    pub since: Instant,
+    /// How long it may last.
+    pub length: Duration,
 }
 
 /// A `CallToolResult` as the server sent it. A tool that reports failure has *worked*: see `is_error`.

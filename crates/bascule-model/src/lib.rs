@@ -11,7 +11,7 @@ mod provider;
 mod secret;
 mod tool;
 
-pub use call::{CallOutcome, CallRequest, ToolResult};
+pub use call::{CallOutcome, CallRequest, Patience, ToolResult};
 pub use error::{BridgeError, BridgeResult, Delivery, ErrorCode, ProviderFault, Violation};
 pub use event::{DiscardEvents, Event, EventSink};
 pub use names::{CorrelationId, NameError, ServerName, ToolId};

@@ -3,6 +3,12 @@
 //! `make bench`. Processor time is this process's own (CLOCK_PROCESS_CPUTIME_ID, what `getrusage` adds up but
 //! finer), so the server's share is not in it. A target that is missed is printed as missed.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "figures go to stdout; a bench that cannot go on should not"
+)]
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -187,7 +193,7 @@ async fn bridge_over_stdio(calls: usize) -> Cost {
     let request = CallRequest {
         tool: ToolId::parse("echo:echo").unwrap(),
         arguments: RawValue::from_string(ARGUMENTS.into()).unwrap(),
-        timeout: None,
+        patience: None,
     };
     for _ in 0..calls / 10 {
         bridge.execute(request.clone(), None).await.unwrap();

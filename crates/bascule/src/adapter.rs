@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bascule_catalog::{Catalog, CatalogTool, Pattern, ServerTools, ToolFilter};
@@ -28,6 +29,8 @@ pub struct BridgeConfig {
     pub settings: Settings,
     /// Start these alone; all where there is no list.
     pub only: Option<Vec<ServerName>>,
+    /// No start may outlast this, whatever the server's own `startTimeoutMs`.
+    pub patience: Option<Duration>,
     /// Is told what happens.
     pub events: Arc<dyn EventSink>,
 }
@@ -35,7 +38,7 @@ pub struct BridgeConfig {
 impl BridgeConfig {
     /// All servers, and nobody who listens.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, only: None, events: Arc::new(DiscardEvents) }
+        Self { settings, only: None, patience: None, events: Arc::new(DiscardEvents) }
     }
 }
 
@@ -59,10 +62,10 @@ impl ProviderAdapter for McpBridgeAdapter {
     type Output = CallOutcome;
 
     async fn init(config: BridgeConfig) -> BridgeResult<Self> {
-        let BridgeConfig { settings, only, events } = config;
+        let BridgeConfig { settings, only, patience, events } = config;
         let limit = settings.bridge.max_message_bytes;
         let starting = chosen(&settings, only.as_deref()).into_iter().map(|server| async move {
-            let started = Upstream::start(server.clone(), limit).await;
+            let started = Upstream::start(server.clone(), limit, patience).await;
             (server, started)
         });
         // In order, so that the catalog's order is the file's.

@@ -141,7 +141,7 @@ fn listed(violations: &[Violation]) -> String {
 fn deadline_of(request: &CallRequest, upstream: &Upstream, begin: Instant) -> Deadline {
     let (settings, tool) = (upstream.settings(), request.tool.tool());
     let execution = settings.limits_for(tool).max_execution;
-    Deadline::new(begin, request.timeout, settings.call_timeout_for(tool), execution)
+    Deadline::new(begin, request.patience, settings.call_timeout_for(tool), execution)
 }
 
 fn fresh_id() -> CorrelationId {

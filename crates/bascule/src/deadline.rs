@@ -3,7 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use bascule_model::Patience;
 use tokio::time::Instant;
+
+/// What the caller's own bound is called.
+pub(crate) const CALLER: &str = "the caller's time-out";
 
 /// The bounds of one call.
 #[derive(Debug, Clone)]
@@ -31,14 +35,13 @@ pub(crate) struct TimedOut {
 impl Deadline {
     pub(crate) fn new(
         now: Instant,
-        caller: Option<Duration>,
+        caller: Option<Patience>,
         silence: Duration,
         execution: Duration,
     ) -> Self {
-        let hard = match caller {
-            Some(caller) if caller < execution => Bound::new(now, caller, "the caller's time-out"),
-            _ => Bound::new(now, execution, "`maxExecutionMs`"),
-        };
+        let execution = Bound::new(now, execution, "`maxExecutionMs`");
+        let caller = caller.map(|Patience { since, length }| Bound::new(since.into(), length, CALLER));
+        let hard = caller.filter(|caller| caller.at < execution.at).unwrap_or(execution);
         Self { hard, silence: Bound::new(now, silence, "`timeoutMs`") }
     }
 
@@ -83,7 +86,8 @@ mod tests {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let millis = Duration::from_millis;
-        let mut deadline = Deadline::new(start, caller.map(millis), millis(silence), millis(execution));
+        let patience = caller.map(|length| Patience { since: start.into_std(), length: millis(length) });
+        let mut deadline = Deadline::new(start, patience, millis(silence), millis(execution));
         for sign in signs {
             deadline.sign_of_life(at(*sign));
         }
@@ -95,6 +99,18 @@ mod tests {
         check(Some(10), 20, 30, &[], (10, "within 10 ms (the caller's time-out)"));
         check(Some(40), 20, 30, &[], (20, "within 20 ms (`timeoutMs`)"));
         check(None, 50, 30, &[], (30, "within 30 ms (`maxExecutionMs`)"));
+    }
+
+    #[test]
+    fn a_caller_who_has_waited_before_waits_no_longer() {
+        let start = Instant::now() + Duration::from_millis(30);
+        let patience = Patience {
+            since: start.into_std() - Duration::from_millis(30),
+            length: Duration::from_millis(50),
+        };
+        let deadline = Deadline::new(start, Some(patience), Duration::from_secs(1), Duration::from_secs(1));
+        assert_eq!(deadline.next(), start + Duration::from_millis(20));
+        assert_eq!(deadline.passed().to_string(), "within 50 ms (the caller's time-out)");
     }
 
     #[test]

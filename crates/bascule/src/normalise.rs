@@ -1,7 +1,7 @@
 //! Gives every failure the one shape of BR-05.
 
 use bascule_catalog::{Miss, nearest_text};
-use bascule_client::{ConnectError, Exit, Failure, TransportError};
+use bascule_client::{ConnectError, Exit, Failure, ListError, TransportError};
 use bascule_model::{BridgeError, Delivery, ErrorCode, ProviderFault, ServerName, ToolId};
 
 use crate::config::Settings;
@@ -14,24 +14,18 @@ pub(crate) fn not_started(server: &ServerName, why: impl std::fmt::Display) -> B
     error
 }
 
-/// A server that did not get through the handshake, with advice where there is some.
-pub(crate) fn not_connected(
-    server: &ServerName,
-    (why, hint): &(ConnectError, Option<String>),
-) -> Box<BridgeError> {
-    let said = hint.as_ref().map_or(why.to_string(), |hint| format!("{why}; {hint}"));
-    let mut error = not_started(server, said);
-    if let ConnectError::Failed { stderr, .. } | ConnectError::TimedOut { stderr, .. } = why {
-        error.stderr = text(stderr.clone());
-    }
-    if let ConnectError::Failed { failure, .. } = why {
+/// A server that did not get through the handshake.
+pub(crate) fn not_connected(server: &ServerName, why: &ConnectError) -> Box<BridgeError> {
+    let mut error = not_started(server, why);
+    if let ConnectError::Failed { failure, stderr } = why {
         error.exit = exit_of(failure).map(|exit| exit.to_string());
+        error.stderr = text(stderr.clone());
     }
     error
 }
 
 /// A server that connected but whose tools could not be had.
-pub(crate) fn not_listed(server: &ServerName, why: String, stderr: String) -> Box<BridgeError> {
+pub(crate) fn not_listed(server: &ServerName, why: &ListError, stderr: String) -> Box<BridgeError> {
     let mut error = not_started(server, why);
     error.stderr = text(stderr);
     error

@@ -3,6 +3,7 @@
 //! Started once: bringing a lost server back is the business of the actor that will own this.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bascule_client::{
     Client, ClientOptions, ConnectError, Failure, Heard, HttpEndpoint, ServerInfo, Step, Transport,
@@ -14,7 +15,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, warn};
 
 use crate::config::{ServerSettings, ServerUrl, TransportSettings};
-use crate::deadline::{Deadline, TimedOut};
+use crate::deadline::{CALLER, Deadline, TimedOut};
 use crate::{launch, normalise};
 
 /// A server that runs, or ran.
@@ -32,33 +33,35 @@ pub(crate) struct Started {
 }
 
 impl Upstream {
-    /// Connects and lists the tools, within the server's start time. When it fails nothing is left of it.
-    pub(crate) async fn start(settings: Arc<ServerSettings>, message_limit: usize) -> BridgeResult<Started> {
+    /// Connects and lists the tools, within the server's start time and the caller's patience. When it fails
+    /// nothing is left of it.
+    pub(crate) async fn start(
+        settings: Arc<ServerSettings>,
+        message_limit: usize,
+        patience: Option<Duration>,
+    ) -> BridgeResult<Started> {
         let name = &settings.name;
-        let by = Instant::now() + settings.start_timeout;
+        let bound = StartBound::new(settings.start_timeout, patience);
+        let by = Instant::now() + bound.length;
         let transport = reach(&settings).map_err(|why| normalise::not_started(name, why))?;
-        let options = ClientOptions {
-            timeout: settings.start_timeout,
-            message_limit,
-            listener: listener(name.clone()),
-        };
+        let options =
+            ClientOptions { timeout: bound.length, message_limit, listener: listener(name.clone()) };
         let client = match Client::connect(transport, options).await {
             Ok(client) => client,
-            Err(error) => return Err(normalise::not_connected(name, &hint(error, &settings))),
-        };
-        let listed = match timeout_at(by, client.list_tools()).await {
-            Ok(listed) => listed.map_err(|error| error.to_string()),
-            Err(_) => {
-                Err(format!("the tools were not listed within {} ms", settings.start_timeout.as_millis()))
+            Err(ConnectError::TimedOut { stderr, .. }) => {
+                return Err(bound.passed(name, "answer `initialize`", stderr));
             }
+            Err(error) => return Err(normalise::not_connected(name, &error)),
         };
-        match listed {
-            Ok((tools, notes)) => Ok(Started { upstream: Self { settings, client }, tools, notes }),
-            Err(why) => {
-                client.close().await;
-                Err(normalise::not_listed(name, why, client.stderr()))
+        let failed = match timeout_at(by, client.list_tools()).await {
+            Ok(Ok((tools, notes))) => {
+                return Ok(Started { upstream: Self { settings, client }, tools, notes });
             }
-        }
+            Ok(Err(error)) => normalise::not_listed(name, &error, client.stderr()),
+            Err(_) => bound.passed(name, "list its tools", client.stderr()),
+        };
+        client.close().await;
+        Err(failed)
     }
 
     pub(crate) fn settings(&self) -> &ServerSettings {
@@ -147,14 +150,35 @@ fn http(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<Transpo
     HttpEndpoint::new(url.as_str(), headers).map(Transport::Http).map_err(|error| error.to_string())
 }
 
-/// Says what to do about a server that is merely slow.
-fn hint(error: ConnectError, settings: &ServerSettings) -> (ConnectError, Option<String>) {
-    let slow = matches!(error, ConnectError::TimedOut { .. });
-    let hint = format!(
-        "if it needs longer to start, raise its `startTimeoutMs` ({})",
-        settings.start_timeout.as_millis()
-    );
-    (error, slow.then_some(hint))
+/// How long a start may take, and at whose wish.
+struct StartBound {
+    length: Duration,
+    is_callers: bool,
+}
+
+impl StartBound {
+    fn new(own: Duration, caller: Option<Duration>) -> Self {
+        let is_callers = caller.is_some_and(|caller| caller < own);
+        Self { length: caller.map_or(own, |caller| caller.min(own)), is_callers }
+    }
+
+    /// A server that is slow for its own bound has failed to start; for the caller's, it is merely late.
+    fn passed(&self, server: &ServerName, what: &str, stderr: String) -> Box<BridgeError> {
+        let late = format!("did not {what} within {} ms", self.length.as_millis());
+        let mut error = match self.is_callers {
+            true => {
+                let said = format!("server `{server}` {late} ({CALLER})");
+                BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, said)
+            }
+            false => normalise::not_started(
+                server,
+                format!("it {late}; if it needs longer, raise its `startTimeoutMs`"),
+            ),
+        };
+        error.server = Some(server.clone());
+        error.stderr = normalise::text(stderr);
+        error
+    }
 }
 
 /// Logs what a server says unasked. Sizes, not contents: they may hold secrets.

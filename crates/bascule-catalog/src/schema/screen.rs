@@ -113,7 +113,7 @@ impl<'a> Survey<'a> {
                 ("$anchor" | "$dynamicAnchor", Value::String(name)) => self.anchor(name, node),
                 ("$id" | "id", Value::String(id)) => match id.strip_prefix('#') {
                     Some(name) => self.anchor(name, node),
-                    None => self.bases.push(node),
+                    None => push_once(&mut self.bases, node),
                 },
                 ("pattern", Value::String(pattern)) => self.regexes.add(pattern),
                 ("patternProperties", Value::Object(by_pattern)) => {
@@ -128,7 +128,7 @@ impl<'a> Survey<'a> {
     }
 
     fn anchor(&mut self, name: &'a str, node: &'a Value) {
-        self.anchors.entry(name).or_default().push(node);
+        push_once(self.anchors.entry(name).or_default(), node);
     }
 
     /// The most schemas that any one place of a value can meet through references and combinations.
@@ -149,6 +149,13 @@ impl<'a> Survey<'a> {
             Some(named) => named.clone(),
             None => self.bases.iter().filter_map(|base| base.pointer(&fragment)).collect(),
         }
+    }
+}
+
+/// A schema with two names is still one schema.
+fn push_once<'a>(nodes: &mut Vec<&'a Value>, node: &'a Value) {
+    if nodes.last().is_none_or(|last| !std::ptr::eq(*last, node)) {
+        nodes.push(node);
     }
 }
 
@@ -288,6 +295,16 @@ mod tests {
         let escaped = |i: usize| json!({"allOf": vec![json!({"$ref": format!("#/%24defs/{}", i + 1)}); 2]});
         let defs: Vec<_> = (0..60).map(escaped).collect();
         check(&json!({"$ref": "#/$defs/0", "$defs": defs}), Err(SchemaError::TooIntricate));
+    }
+
+    #[test]
+    fn a_schema_with_two_names_counts_once() {
+        let mut named = chain(100, |next| next);
+        named["$id"] = json!("http://example.com/s");
+        named["id"] = json!("s");
+        check(&named, Ok(()));
+        let by_anchor = |i: usize| json!({"$anchor": format!("a{i}"), "$dynamicAnchor": format!("a{i}"), "$ref": format!("#a{}", i + 1)});
+        check(&json!({"$ref": "#a0", "$defs": (0..100).map(by_anchor).collect::<Vec<_>>()}), Ok(()));
     }
 
     #[test]

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use bascule_client::CallToolResult;
 use bascule_model::{
-    BridgeError, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, ProviderAdapter, ToolId,
-    Violation,
+    BridgeError, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, Patience, ProviderAdapter,
+    ToolId, Violation,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -34,19 +34,19 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) async fn run(self, mut session: Session, output: &Output) -> Result<ExitCode, Failure> {
-        let begin = Instant::now();
+        let since = Instant::now();
         let usage = |error: bascule_model::NameError| Failure::Usage(error.to_string());
         let id = ToolId::parse(&self.tool).map_err(usage)?;
         let correlation =
             self.correlation_id.as_deref().map(CorrelationId::parse).transpose().map_err(usage)?;
         let timeout = self.timeout_ms.map(Duration::from_millis);
         let arguments = self.read_arguments(&id, correlation.as_ref())?;
-        timeout.into_iter().for_each(|most| session.hurry(most));
+        session.patience = timeout;
         let servers = session.only(&id);
         session
             .with_bridge(servers, output, async |bridge| {
-                let timeout = timeout.map(|most| most.saturating_sub(begin.elapsed()));
-                let request = CallRequest { tool: id.clone(), arguments, timeout };
+                let patience = timeout.map(|length| Patience { since, length });
+                let request = CallRequest { tool: id.clone(), arguments, patience };
                 let what = format!("calling {id}");
                 let outcome = spin(output.json, &what, bridge.execute(request, correlation)).await?;
                 Ok(show(&outcome, output))

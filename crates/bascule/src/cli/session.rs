@@ -17,6 +17,8 @@ pub(crate) struct Session {
     pub(crate) path: PathBuf,
     pub(crate) settings: Settings,
     pub(crate) warnings: Vec<Problem>,
+    /// No server may take longer to start than the caller is willing to wait.
+    pub(crate) patience: Option<Duration>,
 }
 
 impl Session {
@@ -29,7 +31,7 @@ impl Session {
         for warning in &warnings {
             output.remark(&warning.to_string());
         }
-        Ok(Self { path, settings, warnings })
+        Ok(Self { path, settings, warnings, patience: None })
     }
 
     /// A configured server, or a refusal that names the nearest.
@@ -43,13 +45,6 @@ impl Session {
         Some(self.settings.server(tool.server()).map(|server| server.name.clone()).into_iter().collect())
     }
 
-    /// No server may take longer to start than the caller is willing to wait.
-    pub(crate) fn hurry(&mut self, most: Duration) {
-        for server in &mut self.settings.servers {
-            server.start_timeout = server.start_timeout.min(most);
-        }
-    }
-
     /// Starts servers (all, or those named), does the work, and ends them, whatever happens in between.
     pub(crate) async fn with_bridge<T>(
         self,
@@ -61,7 +56,8 @@ impl Session {
         let mut signals =
             signal(SignalKind::interrupt()).and_then(|i| Ok((i, signal(SignalKind::terminate())?)));
         let what = describe_start(&self.settings, only.as_deref());
-        let starting = McpBridgeAdapter::init(BridgeConfig { only, ..BridgeConfig::new(self.settings) });
+        let config = BridgeConfig { only, patience: self.patience, ..BridgeConfig::new(self.settings) };
+        let starting = McpBridgeAdapter::init(config);
         let bridge = tokio::select! {
             bridge = spin(output.json, &what, starting) => bridge?,
             () = interrupted(&mut signals) => return Err(Failure::Interrupted),

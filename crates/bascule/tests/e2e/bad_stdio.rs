@@ -64,10 +64,3 @@ pub fn check(error: &Value, expected: &str, parts: &[&str]) {
         assert!(field("message").contains(part), "no `{part}` in {error:#}");
     }
 }
-
-/// Whether a process is still at work. A zombie is not: it only waits for whoever inherited it.
-fn is_alive(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let state = status.rsplit(')').next().and_then(|rest| rest.trim().chars().next());
-    state.is_some_and(|state| !matches!(state, 'Z' | 'X'))
-}

@@ -1,10 +1,10 @@
 //! The bridge as a library, in the test's own process: for what must happen on one connection.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bascule::config::{Origin, parse};
 use bascule::{BridgeConfig, McpBridgeAdapter};
-use bascule_model::{CallRequest, ProviderAdapter, ToolId};
+use bascule_model::{CallRequest, Patience, ProviderAdapter, ToolId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -36,7 +36,8 @@ pub async fn call_within(
     timeout: Option<Duration>,
 ) -> Result<Value, Value> {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    let request = CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, timeout };
+    let patience = timeout.map(|length| Patience { since: Instant::now(), length });
+    let request = CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, patience };
     match patiently(bridge.execute(request, None)).await {
         Ok(outcome) => Ok(serde_json::from_str(outcome.result.raw.get()).unwrap()),
         Err(error) => Err(serde_json::to_value(&error).unwrap()),

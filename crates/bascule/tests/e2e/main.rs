@@ -1,6 +1,10 @@
 //! The built program, from outside: real processes, real servers, real sockets.
 
-#![allow(clippy::unwrap_used, unreachable_pub, reason = "a test may fail where it stands, and nobody depends on it")]
+#![allow(
+    clippy::unwrap_used,
+    unreachable_pub,
+    reason = "a test may fail where it stands, and nobody depends on it"
+)]
 
 mod embedded;
 mod support;

@@ -5,9 +5,9 @@ use std::thread;
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
-use super::{check, entry_with, in_shell, is_alive, scripted, scripted_with, tool_x};
+use super::{check, entry_with, in_shell, scripted, scripted_with, tool_x};
 use crate::embedded::{bridge, call, terminate};
-use crate::support::{Bascule, eventually};
+use crate::support::{Bascule, eventually, is_running};
 
 const CRASHED: &str = "PROVIDER_CRASHED unknown true";
 
@@ -82,7 +82,7 @@ fn a_server_that_closes_its_stdout_and_lives_on_is_given_up_and_ended() {
     let error = Bascule::with_server("s", entry).call_error("s:x", "{}");
     check(&error, "OUTCOME_UNKNOWN unknown false", &["closed its output"]);
     let pid = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
-    assert!(!is_alive(pid), "{pid} is still there");
+    assert!(!is_running(pid), "{pid} is still there");
 }
 
 // req: BR-05
@@ -116,7 +116,7 @@ fn no_process_is_left_after_a_command_whatever_became_of_the_call() {
         let (bascule, server) = scripted_with(script, times);
         let ran = bascule.run(&["call", "s:x"]);
         assert_eq!(ran.code, Some(code), "{ran:?}");
-        let left: Vec<u32> = server.started().into_iter().filter(|pid| is_alive(*pid)).collect();
+        let left: Vec<u32> = server.started().into_iter().filter(|pid| is_running(*pid)).collect();
         assert!(left.is_empty() && server.started().len() == 1, "{left:?} of {:?}", server.started());
     }
 }
@@ -137,7 +137,7 @@ fn what_a_server_started_itself_goes_with_it() {
     let beside = std::fs::read_to_string(file).unwrap();
     let all: Vec<u32> = beside.lines().map(|pid| pid.parse().unwrap()).chain(server.started()).collect();
     // They are no children of ours, nor any more of the program's: nobody can wait for the moment they are gone.
-    eventually(&format!("none of {all:?} is left"), || !all.iter().any(|pid| is_alive(*pid)));
+    eventually(&format!("none of {all:?} is left"), || !all.iter().any(|pid| is_running(*pid)));
 }
 
 // req: SB-04

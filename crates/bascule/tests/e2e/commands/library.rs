@@ -12,9 +12,8 @@ use bascule_model::{
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::processes::is_running;
 use super::{demo, demo_with};
-use crate::support::Bascule;
+use crate::support::{Bascule, is_running};
 
 /// Remembers everything.
 #[derive(Default)]
@@ -57,7 +56,7 @@ async fn start_demo(servers: Value) -> (McpBridgeAdapter, Arc<Heard>) {
 
 fn request(tool: &str, arguments: &Value) -> CallRequest {
     let arguments = RawValue::from_string(arguments.to_string()).unwrap();
-    CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, timeout: None }
+    CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, patience: None }
 }
 
 fn correlation(text: &str) -> Option<CorrelationId> {

@@ -9,13 +9,7 @@ use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::{check_ran, demo};
-use crate::support::{Bascule, Ran, eventually, program};
-
-/// Whether a process runs. One that ended and was not yet collected does not.
-pub(crate) fn is_running(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
-}
+use crate::support::{Bascule, Ran, eventually, is_running, program};
 
 fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
