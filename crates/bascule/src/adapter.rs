@@ -116,6 +116,11 @@ impl McpBridgeAdapter {
         found.map_err(|error| addressed(error, tool))
     }
 
+    /// All that is odd about a server's tools. Compiles every schema, which calls do only when they need one.
+    pub fn tool_warnings(&self, server: &str) -> Vec<String> {
+        self.catalog.load().server(server).map_or(Vec::new(), |tools| tools.warnings())
+    }
+
     /// Why a server could not be started, if that is so.
     pub fn start_failure(&self, server: &str) -> Option<&BridgeError> {
         self.servers.get(server)?.as_ref().err().map(|error| &**error)
@@ -181,7 +186,7 @@ fn with_tools(
     let name = &settings.name;
     info!(server = %name, tools = tools.len(), "tools listed");
     let tools = ServerTools::new(name.clone(), filter_of(settings), tools);
-    for warning in notes.into_iter().chain(tools.warnings()) {
+    for warning in notes.iter().chain(tools.list_warnings()) {
         warn!(server = %name, "{warning}");
     }
     catalog.with_server(tools)

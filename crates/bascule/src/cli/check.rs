@@ -44,6 +44,7 @@ fn in_json(server: &ServerHealth, bridge: &McpBridgeAdapter) -> Value {
         shown["serverInfo"] = json!({ "name": info.name, "version": info.version });
         shown["protocolVersion"] = info.protocol.as_str().into();
     }
+    shown["warnings"] = bridge.tool_warnings(server.name.as_str()).into();
     if let Some(error) = bridge.start_failure(server.name.as_str()) {
         shown["error"] = serde_json::to_value(error).unwrap_or_default();
     }
@@ -66,6 +67,9 @@ fn for_people(path: &str, servers: &[ServerHealth], bridge: &McpBridgeAdapter, o
                 info.protocol,
             )),
             _ => failed(&name, server, bridge, output),
+        }
+        for warning in bridge.tool_warnings(server.name.as_str()) {
+            output.line(&format!("    {}", clean(&warning)));
         }
     }
     output.line(&paint.faint(&format!("confinement: {CONFINEMENT}")));

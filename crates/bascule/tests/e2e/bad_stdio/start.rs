@@ -82,7 +82,7 @@ fn a_server_that_never_answers_initialize_is_given_up_and_not_cancelled() {
 fn a_server_that_never_lists_its_tools_is_given_up() {
     let silent = Script::new().on("tools/list", [Behaviour::silence()]);
     let (bascule, _server) = scripted_with(silent, json!({ "startTimeoutMs": 1000 }));
-    check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["tools were not listed within 1000 ms"]);
+    check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["did not list its tools within 1000 ms"]);
 }
 
 // req: BR-05
