@@ -38,6 +38,6 @@ pub use result::CallToolResult;
 pub use timeout::{Environment, InvalidTimeout};
 
 pub use bascule_mcp::{
-    Answer, Exit, Failure, Grace, Heard, HttpEndpoint, Listener, Pending, ProtocolVersion, RpcError,
-    StdioChild, Step, Transport, TransportError,
+    Answer, Exit, Failure, Grace, Heard, HttpEndpoint, Lifeline, Listener, Pending, ProtocolVersion,
+    RpcError, StdioChild, Step, Transport, TransportError,
 };

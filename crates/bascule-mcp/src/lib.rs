@@ -49,7 +49,7 @@ pub use http::{HttpEndpoint, InvalidEndpoint};
 #[cfg(feature = "client")]
 pub use router::{Answer, Heard, Listener};
 #[cfg(feature = "client")]
-pub use stdio::{Grace, StdioChild};
+pub use stdio::{Grace, Lifeline, StdioChild};
 #[cfg(feature = "client")]
 pub use transport::{FarEnd, Transport};
 

@@ -1,5 +1,6 @@
 //! A server that is a child process: messages over its stdin and stdout, its stderr kept for the post-mortem.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::process::Stdio;
@@ -41,19 +42,34 @@ impl Default for Grace {
     }
 }
 
+/// Something on which a process's life hangs: when it is dropped, whoever confines the process ends it, and all
+/// that came of it.
+pub type Lifeline = Box<dyn Send + Sync>;
+
 /// A started process with its three pipes.
-#[derive(Debug)]
 pub struct StdioChild {
     child: Child,
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
     stderr: ChildStderr,
     grace: Grace,
+    lifeline: Option<Lifeline>,
+}
+
+impl fmt::Debug for StdioChild {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StdioChild").field("pid", &self.child.id()).finish_non_exhaustive()
+    }
 }
 
 impl StdioChild {
-    /// Starts a program in a process group of its own. Environment and folder are the command's business.
-    pub fn spawn(command: std::process::Command, grace: Grace) -> Result<Self, TransportError> {
+    /// Starts a program in a process group of its own. Environment and folder are the command's business. Where
+    /// there is a lifeline, the program is never killed but by dropping that.
+    pub fn spawn(
+        command: std::process::Command,
+        grace: Grace,
+        lifeline: Option<Lifeline>,
+    ) -> Result<Self, TransportError> {
         let program = command.get_program().to_string_lossy().into_owned();
         let failed = |reason| TransportError::Spawn { program: program.clone(), reason };
         let mut child = Command::from(command)
@@ -61,7 +77,7 @@ impl StdioChild {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0)
-            .kill_on_drop(true)
+            .kill_on_drop(lifeline.is_none())
             .spawn()
             .map_err(failed)?;
         let stdin: OwnedFd = child.stdin.take().expect("piped above").into_owned_fd().map_err(failed)?;
@@ -73,10 +89,12 @@ impl StdioChild {
             stdout: pipe::Receiver::from_owned_fd(stdout).map_err(failed)?,
             stderr,
             grace,
+            lifeline,
         })
     }
 
-    pub(crate) fn pid(&self) -> Option<u32> {
+    /// Its process.
+    pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
@@ -95,6 +113,7 @@ impl StdioChild {
             lines: Lines::new(self.stdout, limit),
             stderr: tokio::spawn(keep_tail(self.stderr, stderr)),
             grace: self.grace,
+            lifeline: self.lifeline,
             router,
             outbox: outbox.clone(),
             stop,
@@ -110,6 +129,7 @@ struct Keeper {
     lines: Lines<pipe::Receiver>,
     stderr: JoinHandle<()>,
     grace: Grace,
+    lifeline: Option<Lifeline>,
     router: Arc<Router>,
     outbox: Arc<Outbox>,
     stop: CancellationToken,
@@ -192,10 +212,21 @@ impl Keeper {
             self.signal(Signal::TERM);
             let _ = timeout(self.grace.after_term, self.child.wait()).await;
         }
-        self.signal(Signal::KILL);
+        self.make_an_end();
         let _ = self.child.wait().await;
         // From here on its number may be somebody else's.
         self.group = None;
+    }
+
+    /// Kills. Whoever confines the process does that better than we could, as long as it is not killed itself.
+    fn make_an_end(&mut self) {
+        match self.lifeline.take() {
+            Some(lifeline) => {
+                drop(lifeline);
+                self.group = None;
+            }
+            None => self.signal(Signal::KILL),
+        }
     }
 
     fn signal(&self, signal: Signal) {
@@ -208,7 +239,7 @@ impl Keeper {
 /// A runtime that ends, ends this task wherever it is: the server's children must not be forgotten.
 impl Drop for Keeper {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        self.make_an_end();
     }
 }
 

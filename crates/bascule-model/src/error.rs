@@ -99,6 +99,9 @@ pub struct BridgeError {
     /// How the server's process ended, in words: `exit code 3`, `signal 9 (SIGKILL)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<String>,
+    /// Which limit ended the server's process, and whether that was seen or inferred.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limit: Option<String>,
     /// Every way in which arguments or result break their schema.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
@@ -127,6 +130,7 @@ impl BridgeError {
             attempts: None,
             stderr: None,
             exit: None,
+            limit: None,
             violations: Vec::new(),
             nearest: Vec::new(),
             provider_error: None,

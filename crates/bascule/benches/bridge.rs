@@ -155,7 +155,7 @@ fn echo_lines(calls: usize, input: &mut impl Write, output: &mut impl BufRead) -
 }
 
 async fn library_over_stdio(calls: usize) -> Cost {
-    let child = StdioChild::spawn(Command::new(binary("echo-server")), Grace::default()).unwrap();
+    let child = StdioChild::spawn(Command::new(binary("echo-server")), Grace::default(), None).unwrap();
     library(Transport::Stdio(child), calls).await
 }
 

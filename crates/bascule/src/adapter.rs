@@ -3,6 +3,7 @@
 //! How a call travels is `call`; how a server is started and spoken to is `upstream`.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,12 +14,13 @@ use bascule_model::{
     BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, DiscardEvents, Event, EventSink,
     Health, ProviderAdapter, ServerHealth, ServerName, ToolDefinition, ToolId,
 };
+use bascule_sandbox::Confinement;
 use futures_util::StreamExt;
 use tracing::{info, warn};
 
 use crate::config::{ServerSettings, Settings};
 use crate::normalise::{addressed, unknown_server, unknown_tool};
-use crate::upstream::{Started, Upstream};
+use crate::upstream::{Frame, Started, Upstream};
 
 /// How many servers are started at a time: each may be an `npx` that installs a package.
 const STARTING_AT_ONCE: usize = 8;
@@ -31,6 +33,9 @@ pub struct BridgeConfig {
     pub only: Option<Vec<ServerName>>,
     /// No start may outlast this, whatever the server's own `startTimeoutMs`.
     pub patience: Option<Duration>,
+    /// The program that understands `__jail`, which is `bascule`. Without it, in another program, children are
+    /// not confined.
+    pub jailer: Option<PathBuf>,
     /// Is told what happens.
     pub events: Arc<dyn EventSink>,
 }
@@ -38,7 +43,7 @@ pub struct BridgeConfig {
 impl BridgeConfig {
     /// All servers, and nobody who listens.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, only: None, patience: None, events: Arc::new(DiscardEvents) }
+        Self { settings, only: None, patience: None, jailer: None, events: Arc::new(DiscardEvents) }
     }
 }
 
@@ -49,6 +54,8 @@ pub struct McpBridgeAdapter {
     order: Vec<ServerName>,
     /// All that is configured, started or not.
     settings: Settings,
+    /// Whether children are confined at all.
+    confines: bool,
     pub(crate) catalog: ArcSwap<Catalog>,
     pub(crate) events: Arc<dyn EventSink>,
 }
@@ -62,15 +69,16 @@ impl ProviderAdapter for McpBridgeAdapter {
     type Output = CallOutcome;
 
     async fn init(config: BridgeConfig) -> BridgeResult<Self> {
-        let BridgeConfig { settings, only, patience, events } = config;
-        let limit = settings.bridge.max_message_bytes;
+        let BridgeConfig { settings, only, patience, jailer, events } = config;
+        let frame = Frame { message_limit: settings.bridge.max_message_bytes, patience, jailer };
+        let frame = &frame;
         let starting = chosen(&settings, only.as_deref()).into_iter().map(|server| async move {
-            let started = Upstream::start(server.clone(), limit, patience).await;
+            let started = Upstream::start(server.clone(), frame).await;
             (server, started)
         });
         // In order, so that the catalog's order is the file's.
         let results: Vec<_> = futures_util::stream::iter(starting).buffered(STARTING_AT_ONCE).collect().await;
-        Ok(Self::assemble(settings, results, events))
+        Ok(Self::assemble(settings, frame.jailer.is_some(), results, events))
     }
 
     fn health(&self) -> Vec<ServerHealth> {
@@ -126,6 +134,11 @@ impl McpBridgeAdapter {
         self.servers.get(server)?.as_ref().err().map(|error| &**error)
     }
 
+    /// What confines a server's process, where it has one that we started.
+    pub fn confinement(&self, server: &str) -> Option<Confinement> {
+        self.settings.server(server).filter(|_| self.confines).and_then(Upstream::confinement)
+    }
+
     /// What a server said of itself.
     pub fn server_info(&self, server: &str) -> Option<&bascule_client::ServerInfo> {
         Some(self.servers.get(server)?.as_ref().ok()?.info())
@@ -151,6 +164,7 @@ impl McpBridgeAdapter {
 
     fn assemble(
         settings: Settings,
+        confines: bool,
         results: Vec<(Arc<ServerSettings>, BridgeResult<Started>)>,
         events: Arc<dyn EventSink>,
     ) -> Self {
@@ -168,7 +182,7 @@ impl McpBridgeAdapter {
             order.push(name.clone());
             servers.insert(name, started);
         }
-        Self { servers, order, settings, catalog: ArcSwap::from_pointee(catalog), events }
+        Self { servers, order, settings, confines, catalog: ArcSwap::from_pointee(catalog), events }
     }
 }
 

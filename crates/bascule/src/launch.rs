@@ -1,10 +1,15 @@
-//! Starts a server's process with the environment it is configured to have, and no other.
+//! Starts a server's process: with the environment it is configured to have and no other, confined as its
+//! `sandbox` settings ask.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
 use bascule_client::{Grace, StdioChild, TransportError};
 use bascule_model::Secret;
+use bascule_sandbox::{Confinement, Files, Lifeline, Policy, TreeLimits, Watch};
+
+use crate::config::{Network, Sandbox, ServerSettings};
 
 /// What a child inherits from the bridge's environment. Everything else must be configured (`env`).
 const INHERITED: [&str; 12] = [
@@ -12,25 +17,12 @@ const INHERITED: [&str; 12] = [
     "TMPDIR",
 ];
 
-/// Starts a program.
-pub(crate) fn child(
-    program: &str,
-    arguments: &[String],
-    environment: &[(String, Secret<String>)],
-    folder: Option<&Path>,
-) -> Result<StdioChild, LaunchError> {
-    // The system reports a missing folder and a missing program alike.
-    if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
-        return Err(LaunchError::Folder(folder.display().to_string()));
-    }
-    let mut command = Command::new(program);
-    command.args(arguments).env_clear();
-    command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
-    command.envs(environment.iter().map(|(name, value)| (name, value.reveal())));
-    if let Some(folder) = folder {
-        command.current_dir(folder);
-    }
-    StdioChild::spawn(command, Grace::default()).map_err(LaunchError::Spawn)
+/// A program to start.
+pub(crate) struct Program<'a> {
+    pub(crate) command: &'a str,
+    pub(crate) arguments: &'a [String],
+    pub(crate) environment: &'a [(String, Secret<String>)],
+    pub(crate) folder: Option<&'a Path>,
 }
 
 /// Why there is no process.
@@ -40,4 +32,145 @@ pub(crate) enum LaunchError {
     Folder(String),
     #[error("{0}")]
     Spawn(TransportError),
+}
+
+/// A started program, and what watches over it.
+pub(crate) struct Launched {
+    pub(crate) child: StdioChild,
+    pub(crate) watch: Option<Arc<Watch>>,
+}
+
+/// What a server may use until it has answered `initialize`: it may be a package manager that installs it first.
+const START_ALLOWANCE: u64 = 1 << 30;
+
+/// Starts a program. `jailer` is the program that understands `__jail`; without one nothing is confined.
+pub(crate) fn child(
+    program: &Program<'_>,
+    settings: &ServerSettings,
+    jailer: Option<&Path>,
+) -> Result<Launched, LaunchError> {
+    // The system reports a missing folder and a missing program alike.
+    if let Some(folder) = program.folder.filter(|folder| !folder.is_dir()) {
+        return Err(LaunchError::Folder(folder.display().to_string()));
+    }
+    let failed =
+        |reason| LaunchError::Spawn(TransportError::Spawn { program: program.command.to_owned(), reason });
+    let found = find(program).map_err(failed)?;
+    let (mut command, lifeline) = match jailer {
+        Some(jailer) => {
+            let policy = policy(program, &found, settings);
+            let (command, lifeline) =
+                bascule_sandbox::launch(jailer, &policy, program.command, program.arguments)
+                    .map_err(failed)?;
+            (command, Some(lifeline))
+        }
+        None => {
+            let mut command = Command::new(program.command);
+            command.args(program.arguments);
+            (command, None)
+        }
+    };
+    command.env_clear();
+    command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
+    command.envs(program.environment.iter().map(|(name, value)| (name, value.reveal())));
+    if let Some(folder) = program.folder {
+        command.current_dir(folder);
+    }
+    let scissors = lifeline.as_ref().map(Lifeline::scissors);
+    let lifeline = lifeline.map(|lifeline| Box::new(lifeline) as bascule_client::Lifeline);
+    let child = StdioChild::spawn(command, Grace::default(), lifeline).map_err(LaunchError::Spawn)?;
+    let watch = scissors.zip(child.pid()).map(|(scissors, pid)| {
+        let mut limits = limits_of(settings);
+        limits.memory_bytes = limits.memory_bytes.map(|most| most.max(START_ALLOWANCE));
+        Watch::start(pid, scissors, limits)
+    });
+    Ok(Launched { child, watch })
+}
+
+/// What a server's processes may use up together.
+pub(crate) fn limits_of(settings: &ServerSettings) -> TreeLimits {
+    let processes = match settings.sandbox {
+        Sandbox::Custom { processes, .. } => processes,
+        _ => None,
+    };
+    TreeLimits {
+        memory_bytes: Some(u64::from(settings.limits.max_memory_mb) << 20),
+        processes: processes.or(settings.limits.max_processes).map(u64::from),
+    }
+}
+
+/// What confines a server of these settings, and what this machine cannot give; nothing where there is no jailer.
+pub(crate) fn confinement(program: &Program<'_>, settings: &ServerSettings) -> Confinement {
+    let found = find(program).unwrap_or_else(|_| program.command.into());
+    Confinement::of(&policy(program, &found, settings))
+}
+
+/// Where a program is. The jail could only say that it is nowhere when it is too late to say so well.
+fn find(program: &Program<'_>) -> std::io::Result<PathBuf> {
+    let missing = |what: &str| std::io::Error::new(std::io::ErrorKind::NotFound, what);
+    let base = program.folder.map_or_else(|| std::env::current_dir().unwrap_or_default(), Path::to_path_buf);
+    if program.command.contains('/') {
+        let path = base.join(program.command);
+        return path.exists().then_some(path).ok_or_else(|| missing("No such file or directory"));
+    }
+    let configured =
+        program.environment.iter().find(|(name, _)| name == "PATH").map(|(_, v)| v.reveal().into());
+    let path = configured.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    let candidates = std::env::split_paths(&path).map(|folder| base.join(folder).join(program.command));
+    candidates
+        .into_iter()
+        .find(|candidate| candidate.is_file())
+        .ok_or_else(|| missing("No such file in PATH"))
+}
+
+fn policy(program: &Program<'_>, found: &Path, settings: &ServerSettings) -> Policy {
+    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let mut policy = match &settings.sandbox {
+        Sandbox::Off => Policy::off(),
+        Sandbox::Standard => Policy::standard(home.as_deref(), writable(program, home.as_deref())),
+        Sandbox::Strict => Policy::strict(found, named(program), Vec::new()),
+        Sandbox::Custom { read, write, network, files, .. } => {
+            let mut policy = Policy::strict(found, read.clone(), write.clone());
+            policy.network = *network == Network::Full;
+            policy.open_files = files.map(u64::from);
+            policy
+        }
+    };
+    if settings.sandbox != Sandbox::Off {
+        policy.open_files = policy.open_files.or(settings.limits.max_open_files.map(u64::from));
+    }
+    if matches!(policy.files, Files::AllBut { .. }) {
+        make_caches(found, home.as_deref());
+    }
+    policy
+}
+
+/// Its folder, unless that holds the whole home, and whatever its arguments name.
+fn writable(program: &Program<'_>, home: Option<&Path>) -> Vec<PathBuf> {
+    let folder = program.folder.map(Path::to_path_buf).or_else(|| std::env::current_dir().ok());
+    let too_much = |folder: &PathBuf| home.is_some_and(|home| home.starts_with(folder));
+    let folder = folder.filter(|folder| program.folder.is_some() || !too_much(folder));
+    folder.into_iter().chain(named(program)).collect()
+}
+
+/// The existing files and folders that the arguments name.
+fn named(program: &Program<'_>) -> Vec<PathBuf> {
+    let base = program.folder.map_or_else(|| std::env::current_dir().unwrap_or_default(), Path::to_path_buf);
+    let values =
+        program.arguments.iter().map(|argument| argument.split_once('=').map_or(&**argument, |(_, v)| v));
+    values.map(|value| base.join(value)).filter(|path| path.exists()).collect()
+}
+
+/// What is not there cannot be granted: a package manager's first run needs its cache to exist.
+fn make_caches(program: &Path, home: Option<&Path>) {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let folders: &[&str] = match &*name {
+        "npx" | "npm" | "pnpm" | "node" => &[".npm"],
+        "uvx" | "uv" | "pipx" => &[".cache", ".local/share/uv"],
+        _ => &[],
+    };
+    for folder in folders.iter().filter_map(|folder| Some(home?.join(folder))) {
+        // Where this fails the package manager will say more about it than we could.
+        let _ = std::fs::create_dir_all(folder);
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Started once: bringing a lost server back is the business of the actor that will own this.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,18 +11,31 @@ use bascule_client::{
     TransportError,
 };
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, ServerName, ToolDefinition};
+use bascule_sandbox::{Confinement, Hit, Watch};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, warn};
 
 use crate::config::{ServerSettings, ServerUrl, TransportSettings};
 use crate::deadline::{CALLER, Deadline, TimedOut};
+use crate::launch::Program;
 use crate::{launch, normalise};
 
 /// A server that runs, or ran.
 pub(crate) struct Upstream {
     settings: Arc<ServerSettings>,
     client: Client,
+    watch: Option<Arc<Watch>>,
+}
+
+/// What holds for every server of a bridge.
+pub(crate) struct Frame {
+    /// The longest message that is read.
+    pub(crate) message_limit: usize,
+    /// No start may outlast it.
+    pub(crate) patience: Option<Duration>,
+    /// The program that confines children.
+    pub(crate) jailer: Option<PathBuf>,
 }
 
 /// A server that has just been started.
@@ -35,27 +49,31 @@ pub(crate) struct Started {
 impl Upstream {
     /// Connects and lists the tools, within the server's start time and the caller's patience. When it fails
     /// nothing is left of it.
-    pub(crate) async fn start(
-        settings: Arc<ServerSettings>,
-        message_limit: usize,
-        patience: Option<Duration>,
-    ) -> BridgeResult<Started> {
+    pub(crate) async fn start(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<Started> {
         let name = &settings.name;
-        let bound = StartBound::new(settings.start_timeout, patience);
+        let bound = StartBound::new(settings.start_timeout, frame.patience);
         let by = Instant::now() + bound.length;
-        let transport = reach(&settings).map_err(|why| normalise::not_started(name, why))?;
-        let options =
-            ClientOptions { timeout: bound.length, message_limit, listener: listener(name.clone()) };
+        let (transport, watch) =
+            reach(&settings, frame.jailer.as_deref()).map_err(|why| normalise::not_started(name, why))?;
+        let options = ClientOptions {
+            timeout: bound.length,
+            message_limit: frame.message_limit,
+            listener: listener(name.clone()),
+        };
         let client = match Client::connect(transport, options).await {
             Ok(client) => client,
             Err(ConnectError::TimedOut { stderr, .. }) => {
                 return Err(bound.passed(name, "answer `initialize`", stderr));
             }
-            Err(error) => return Err(normalise::not_connected(name, &error)),
+            Err(error) => {
+                return Err(limited(normalise::not_connected(name, &error), watch.as_deref(), &settings));
+            }
         };
+        // It is installed and runs: from here on its own limits hold.
+        watch.iter().for_each(|watch| watch.bind(launch::limits_of(&settings)));
         let failed = match timeout_at(by, client.list_tools()).await {
             Ok(Ok((tools, notes))) => {
-                return Ok(Started { upstream: Self { settings, client }, tools, notes });
+                return Ok(Started { upstream: Self { settings, client, watch }, tools, notes });
             }
             Ok(Err(error)) => normalise::not_listed(name, &error, client.stderr()),
             Err(_) => bound.passed(name, "list its tools", client.stderr()),
@@ -104,6 +122,13 @@ impl Upstream {
         }
     }
 
+    /// What confines its process; a server that is reached over a network has none of ours.
+    pub(crate) fn confinement(settings: &ServerSettings) -> Option<Confinement> {
+        let TransportSettings::Stdio { command, args, env, cwd } = &settings.transport else { return None };
+        let program = Program { command, arguments: args, environment: env, folder: cwd.as_deref() };
+        Some(launch::confinement(&program, settings))
+    }
+
     /// Ends the connection and the process.
     pub(crate) async fn stop(&self) {
         self.client.close().await;
@@ -118,7 +143,7 @@ impl Upstream {
     }
 
     fn failed(&self, failure: &Failure) -> Box<BridgeError> {
-        normalise::failed_call(failure, self.client.stderr())
+        limited(normalise::failed_call(failure, self.client.stderr()), self.watch.as_deref(), &self.settings)
     }
 
     fn too_late(&self, tool: &str, late: &TimedOut, delivery: Delivery) -> Box<BridgeError> {
@@ -130,13 +155,18 @@ impl Upstream {
 }
 
 /// Makes the way to a server; for a child process this starts it.
-fn reach(settings: &ServerSettings) -> Result<Transport, String> {
+fn reach(
+    settings: &ServerSettings,
+    jailer: Option<&Path>,
+) -> Result<(Transport, Option<Arc<Watch>>), String> {
     match &settings.transport {
         TransportSettings::Stdio { command, args, env, cwd } => {
-            launch::child(command, args, env, cwd.as_deref()).map(Transport::Stdio).map_err(|e| e.to_string())
+            let program = Program { command, arguments: args, environment: env, folder: cwd.as_deref() };
+            let launched = launch::child(&program, settings, jailer).map_err(|error| error.to_string())?;
+            Ok((Transport::Stdio(launched.child), launched.watch))
         }
         TransportSettings::Http { url, headers } | TransportSettings::HttpOrSse { url, headers } => {
-            http(url, headers)
+            Ok((http(url, headers)?, None))
         }
         TransportSettings::Sse { .. } => Err(
             "`type: \"sse\"` is not supported yet; if the server also speaks Streamable HTTP, use `\"http\"`"
@@ -148,6 +178,39 @@ fn reach(settings: &ServerSettings) -> Result<Transport, String> {
 fn http(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<Transport, String> {
     let headers = headers.iter().map(|(name, value)| (name.as_str(), value.reveal().as_str()));
     HttpEndpoint::new(url.as_str(), headers).map(Transport::Http).map_err(|error| error.to_string())
+}
+
+/// Says which limit ended a process, where one did or seems to have.
+fn limited(
+    mut error: Box<BridgeError>,
+    watch: Option<&Watch>,
+    settings: &ServerSettings,
+) -> Box<BridgeError> {
+    let memory = settings.limits.max_memory_mb;
+    error.limit = match watch.and_then(Watch::hit) {
+        Some(Hit::Memory(bytes)) => {
+            Some(format!("`maxMemoryMb`: seen using {} MB, {memory} are allowed", bytes >> 20))
+        }
+        Some(Hit::Processes(count)) => {
+            let most = launch::limits_of(settings).processes.unwrap_or_default();
+            Some(format!("`maxProcesses`: seen running {count}, {most} are allowed"))
+        }
+        None if error.exit.is_some() && says_out_of_memory(error.stderr.as_deref()) => {
+            Some(format!("`maxMemoryMb`: inferred from its last words, {memory} MB are allowed"))
+        }
+        None => None,
+    };
+    if let Some(limit) = &error.limit {
+        error.message = format!("{}: {limit}", error.message);
+    }
+    error
+}
+
+/// At RLIMIT_DATA a process is refused memory; what it makes of that is its own.
+fn says_out_of_memory(stderr: Option<&str>) -> bool {
+    const WORDS: [&str; 5] =
+        ["out of memory", "MemoryError", "Cannot allocate memory", "allocation failed", "bad_alloc"];
+    stderr.is_some_and(|text| WORDS.iter().any(|word| text.contains(word)))
 }
 
 /// How long a start may take, and at whose wish.

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use bascule_model::{Health, ProviderAdapter, ServerHealth};
+use bascule_sandbox::Confinement;
 use serde_json::{Value, json};
 
 use super::failure::{Failure, problem_json};
@@ -11,9 +12,9 @@ use super::session::Session;
 use super::terminal::clean;
 use crate::McpBridgeAdapter;
 
-/// What holds for every server of this version, said aloud because the configuration promises more.
-const CONFINEMENT: &str = "environment reduced, process group of its own; the sandbox and the limits on memory, \
-                           processes and isolation are not enforced by this version";
+/// Said aloud because the configuration promises more.
+const NOT_ENFORCED: &str =
+    "not enforced by this version: isolation per call, limits of single tools on memory, cgroups";
 
 pub(crate) async fn run(session: Session, output: &Output) -> Result<ExitCode, Failure> {
     let path = session.path.display().to_string();
@@ -39,7 +40,7 @@ pub(crate) async fn run(session: Session, output: &Output) -> Result<ExitCode, F
 fn in_json(server: &ServerHealth, bridge: &McpBridgeAdapter) -> Value {
     let mut shown = serde_json::to_value(server).unwrap_or_default();
     shown["restarts"] = 0.into();
-    shown["confinement"] = json!({ "inForce": CONFINEMENT });
+    shown["confinement"] = json!(bridge.confinement(server.name.as_str()));
     if let Some(info) = bridge.server_info(server.name.as_str()) {
         shown["serverInfo"] = json!({ "name": info.name, "version": info.version });
         shown["protocolVersion"] = info.protocol.as_str().into();
@@ -72,7 +73,28 @@ fn for_people(path: &str, servers: &[ServerHealth], bridge: &McpBridgeAdapter, o
             output.line(&format!("    {}", clean(&warning)));
         }
     }
-    output.line(&paint.faint(&format!("confinement: {CONFINEMENT}")));
+    confinements(servers, bridge, output);
+    output.line(&paint.faint(NOT_ENFORCED));
+}
+
+/// What confines the servers, said once for all that are confined alike.
+fn confinements(servers: &[ServerHealth], bridge: &McpBridgeAdapter, output: &Output) {
+    let mut told: Vec<(Confinement, Vec<&str>)> = Vec::new();
+    for name in servers.iter().map(|server| server.name.as_str()) {
+        let Some(confinement) = bridge.confinement(name) else { continue };
+        match told.iter_mut().find(|(known, _)| *known == confinement) {
+            Some((_, alike)) => alike.push(name),
+            None => told.push((confinement, vec![name])),
+        }
+    }
+    for (confinement, names) in told {
+        output.line(&output.paint.faint(&format!("confinement of {}:", names.join(", "))));
+        confinement.in_force.iter().for_each(|what| output.line(&output.paint.faint(&format!("  {what}"))));
+        confinement
+            .missing
+            .iter()
+            .for_each(|what| output.line(&output.paint.bad(&format!("  MISSING: {what}"))));
+    }
 }
 
 fn failed(name: &str, server: &ServerHealth, bridge: &McpBridgeAdapter, output: &Output) {

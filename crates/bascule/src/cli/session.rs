@@ -56,7 +56,14 @@ impl Session {
         let mut signals =
             signal(SignalKind::interrupt()).and_then(|i| Ok((i, signal(SignalKind::terminate())?)));
         let what = describe_start(&self.settings, only.as_deref());
-        let config = BridgeConfig { only, patience: self.patience, ..BridgeConfig::new(self.settings) };
+        let jailer = std::env::current_exe()
+            .map_err(|error| Failure::Usage(format!("cannot find myself: {error}")))?;
+        let config = BridgeConfig {
+            only,
+            patience: self.patience,
+            jailer: Some(jailer),
+            ..BridgeConfig::new(self.settings)
+        };
         let starting = McpBridgeAdapter::init(config);
         let bridge = tokio::select! {
             bridge = spin(output.json, &what, starting) => bridge?,

@@ -50,7 +50,7 @@ fn check_tells_people_how_every_server_is() {
     {
         assert!(ran.stdout.contains(line), "{ran:?}");
     }
-    assert!(ran.stdout.contains("bascule-demo-notes") && ran.stdout.contains("confinement:"), "{ran:?}");
+    assert!(ran.stdout.contains("bascule-demo-notes") && ran.stdout.contains("confinement of"), "{ran:?}");
     assert_eq!(ran.stderr, "");
 }
 

@@ -13,5 +13,6 @@ mod bad_configuration;
 mod bad_http;
 mod bad_stdio;
 mod commands;
+mod confinement;
 mod peers;
 mod real_servers;

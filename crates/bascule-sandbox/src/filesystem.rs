@@ -1,0 +1,110 @@
+//! Which files: Landlock, which can only allow. What must stay closed is left out of what is granted.
+
+use std::path::{Path, PathBuf};
+
+use landlock::{
+    ABI, Access, AccessFs, BitFlags, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    RulesetError, Scope, path_beneath_rules,
+};
+
+use crate::policy::Files;
+
+/// What we were written against; an older kernel gives what it has of it.
+const WANTED: ABI = ABI::V6;
+
+/// Devices that hold nothing. Of the others, a disk would hold everything.
+const DEVICES: [&str; 8] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/tty",
+    "/dev/ptmx",
+    "/dev/pts",
+];
+
+/// Confines this process and its children to come. Signals and abstract sockets stay within them.
+pub(crate) fn confine(files: &Files) -> Result<Option<RestrictionStatus>, RulesetError> {
+    let (readable, writable) = match files {
+        Files::All => return Ok(None),
+        Files::AllBut { secrets, write } => {
+            let closed = closed(secrets);
+            let writable = write.iter().filter_map(|path| path.canonicalize().ok());
+            (below(Path::new("/"), &closed), writable.flat_map(|path| below(&path, &closed)).collect())
+        }
+        Files::Listed { read, write } => (read.clone(), write.clone()),
+    };
+    let read = AccessFs::from_read(WANTED);
+    let all = AccessFs::from_all(WANTED);
+    let devices: BitFlags<AccessFs> =
+        AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
+    let status = Ruleset::default()
+        .handle_access(all)?
+        .scope(Scope::from_all(WANTED))?
+        .create()?
+        .add_rules(path_beneath_rules(readable, read))?
+        .add_rules(path_beneath_rules(writable, all))?
+        .add_rules(path_beneath_rules(DEVICES, devices))?
+        .add_rules(path_beneath_rules(["/dev/shm"], all))?
+        .restrict_self()?;
+    Ok(Some(status))
+}
+
+/// What stays closed. A link to a secret place protects the place; of the devices only `DEVICES` are opened.
+fn closed(secrets: &[PathBuf]) -> Vec<PathBuf> {
+    let mut closed: Vec<PathBuf> = secrets.iter().filter_map(|secret| secret.canonicalize().ok()).collect();
+    closed.push("/dev".into());
+    closed
+}
+
+/// Paths that together hold everything below `root` except what is closed. A folder above a closed one is not
+/// granted itself, so it cannot be listed; everything else in it is.
+fn below(root: &Path, closed: &[PathBuf]) -> Vec<PathBuf> {
+    let mut granted = Vec::new();
+    grant(root, closed, &mut granted);
+    granted
+}
+
+fn grant(path: &Path, closed: &[PathBuf], granted: &mut Vec<PathBuf>) {
+    if closed.iter().any(|secret| path.starts_with(secret)) {
+        return;
+    }
+    if !closed.iter().any(|secret| secret.starts_with(path)) {
+        return granted.push(path.to_path_buf());
+    }
+    let Ok(entries) = std::fs::read_dir(path) else { return };
+    for entry in entries.flatten() {
+        // A link grants nothing: where it leads is granted, or closed, by its own path.
+        if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
+            grant(&entry.path(), closed, granted);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: SB-04
+    #[test]
+    fn everything_is_granted_except_the_secrets_and_what_leads_to_them() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().canonicalize().unwrap();
+        for folder in [".ssh/deep", ".config/gcloud", ".config/app", "work"] {
+            std::fs::create_dir_all(home.join(folder)).unwrap();
+        }
+        std::os::unix::fs::symlink(home.join(".ssh"), home.join("link")).unwrap();
+        let closed = closed(&[home.join(".ssh"), home.join(".config/gcloud"), home.join(".missing")]);
+        let granted = below(Path::new("/"), &closed);
+        let here: Vec<_> = granted.iter().filter_map(|path| path.strip_prefix(&home).ok()).collect();
+        let mut here: Vec<_> = here.iter().map(|path| path.to_string_lossy()).collect();
+        here.sort();
+        assert_eq!(here, [".config/app", "work"]);
+        assert!(
+            granted.iter().all(|path| !home.starts_with(path)),
+            "nothing above the secrets is granted whole"
+        );
+        assert_eq!(below(&home.join(".ssh/deep"), &closed), [] as [PathBuf; 0], "nor anything within them");
+    }
+}

@@ -1,0 +1,26 @@
+//! Confinement: a tool server runs in a process that can do what its policy grants, and that ends with us.
+//!
+//! The bridge starts its own program again as `bascule __jail`: [`jail::main`] splits into a reaper, which stays
+//! and sees to it that nothing survives, and the server's process, which confines itself and then becomes the
+//! server. One file per mechanism: `capabilities`, `filesystem` (Landlock), `syscalls` (seccomp), `limits`
+//! (rlimits), `watchdog` (the whole tree), `reaper`. [`policy`] says what is wanted, [`probe`] what this kernel can give.
+
+#![allow(unsafe_code, reason = "confinement is system calls; every block states why it is sound")]
+
+pub mod jail;
+pub mod policy;
+pub mod probe;
+
+mod capabilities;
+mod filesystem;
+mod launch;
+mod limits;
+mod reaper;
+mod syscalls;
+mod tree;
+mod watchdog;
+
+pub use launch::{Lifeline, Scissors, launch};
+pub use policy::{Files, Policy};
+pub use probe::Confinement;
+pub use watchdog::{Hit, TreeLimits, Watch};

@@ -1,0 +1,38 @@
+//! Limits that the kernel keeps for each process by itself (rlimits).
+
+use std::io;
+
+/// Sets what holds for this process and its children to come. Core dumps are always off: they hold secrets.
+pub(crate) fn set(open_files: Option<u64>) -> io::Result<()> {
+    limit(libc::RLIMIT_CORE, 0)?;
+    open_files.map_or(Ok(()), |most| limit(libc::RLIMIT_NOFILE, most))
+}
+
+fn limit(resource: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `now` is a valid place for the answer.
+    if unsafe { libc::getrlimit(resource, &raw mut now) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let most = most.min(now.rlim_max);
+    let wanted = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: `wanted` is a valid limit, and lower than the one in force, which nobody is forbidden to set.
+    if unsafe { libc::setrlimit(resource, &raw const wanted) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Bounds the memory that another process of ours may write to, from now on. Its children to come inherit that.
+pub(crate) fn bind_data(pid: u32, most: u64) {
+    let wanted = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: `wanted` is a valid limit. Where the process is gone, or not ours, nothing happens.
+    unsafe { libc::prlimit(pid as libc::pid_t, libc::RLIMIT_DATA, &raw const wanted, std::ptr::null_mut()) };
+}
+
+/// How large a page is here.
+pub(crate) fn page_size() -> u64 {
+    // SAFETY: takes a number only.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.try_into().unwrap_or(4096)
+}

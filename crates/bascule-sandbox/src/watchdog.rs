@@ -1,0 +1,177 @@
+//! Limits on a whole process tree that no kernel mechanism keeps for everybody: memory and number of processes.
+//!
+//! One thread looks at all trees, more often when one of them is near a limit. What it finds over a limit it
+//! ends, by cutting the lifeline, and remembers why. Between two looks a single process is held by RLIMIT_DATA.
+
+use std::collections::HashMap;
+use std::fs;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
+
+use crate::launch::Scissors;
+use crate::limits;
+
+const CALM: Duration = Duration::from_millis(100);
+const ALERT: Duration = Duration::from_millis(10);
+
+/// What a tree may use up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TreeLimits {
+    /// Resident memory less what is shared, of all processes together.
+    pub memory_bytes: Option<u64>,
+    /// How many processes.
+    pub processes: Option<u64>,
+}
+
+/// A limit that was reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Hit {
+    /// So many bytes were seen.
+    Memory(u64),
+    /// So many processes were seen.
+    Processes(u64),
+}
+
+/// A tree that is looked after, until this is dropped.
+#[derive(Debug)]
+pub struct Watch {
+    root: u32,
+    scissors: Scissors,
+    limits: Mutex<TreeLimits>,
+    hit: Mutex<Option<Hit>>,
+}
+
+impl Watch {
+    /// Looks after the tree below the process that ends when the lifeline is cut.
+    pub fn start(root: u32, scissors: Scissors, limits: TreeLimits) -> Arc<Self> {
+        let watch = Arc::new(Self { root, scissors, limits: Mutex::new(limits), hit: Mutex::new(None) });
+        trees().push(Arc::downgrade(&watch));
+        static THREAD: OnceLock<()> = OnceLock::new();
+        THREAD.get_or_init(|| {
+            // Without the thread nothing is looked after: better no bridge than that.
+            std::thread::Builder::new()
+                .name("watchdog".into())
+                .spawn(look)
+                .map(drop)
+                .expect("a thread can be started");
+        });
+        watch
+    }
+
+    /// From now on these limits hold, for each process as far as the kernel can see to it.
+    pub fn bind(&self, limits: TreeLimits) {
+        *self.limits.lock().expect("nothing panics while holding it") = limits;
+        for pid in Processes::now().below(self.root) {
+            limits.memory_bytes.into_iter().for_each(|most| limits::bind_data(pid, most));
+        }
+    }
+
+    /// The limit that was reached, if one was.
+    pub fn hit(&self) -> Option<Hit> {
+        self.hit.lock().expect("nothing panics while holding it").clone()
+    }
+
+    /// Looks once; says how near the nearest limit is, 1 being reached.
+    fn check(&self, processes: &Processes) -> f64 {
+        let tree = processes.below(self.root);
+        let limits = *self.limits.lock().expect("nothing panics while holding it");
+        let (count, memory) = (tree.len() as u64, tree.iter().map(|pid| private_bytes(*pid)).sum::<u64>());
+        let share = |used: u64, most: Option<u64>| most.map_or(0.0, |most| used as f64 / most.max(1) as f64);
+        let (by_memory, by_count) = (share(memory, limits.memory_bytes), share(count, limits.processes));
+        if by_count > 1.0 {
+            self.end(Hit::Processes(count));
+        } else if by_memory > 1.0 {
+            self.end(Hit::Memory(memory));
+        }
+        by_memory.max(by_count)
+    }
+
+    fn end(&self, hit: Hit) {
+        self.hit.lock().expect("nothing panics while holding it").get_or_insert(hit);
+        self.scissors.cut();
+    }
+}
+
+fn trees() -> MutexGuard<'static, Vec<Weak<Watch>>> {
+    static TREES: Mutex<Vec<Weak<Watch>>> = Mutex::new(Vec::new());
+    TREES.lock().expect("nothing panics while holding it")
+}
+
+fn look() {
+    loop {
+        let watched: Vec<Arc<Watch>> = {
+            let mut trees = trees();
+            trees.retain(|tree| tree.strong_count() > 0);
+            trees.iter().filter_map(Weak::upgrade).collect()
+        };
+        let processes = if watched.is_empty() { Processes::default() } else { Processes::now() };
+        let nearest = watched.iter().map(|watch| watch.check(&processes)).fold(0.0, f64::max);
+        drop(watched);
+        std::thread::sleep(if nearest > 0.5 { ALERT } else { CALM });
+    }
+}
+
+/// Who is whose child, at one moment. One look serves all trees.
+#[derive(Default)]
+struct Processes {
+    children: HashMap<u32, Vec<u32>>,
+}
+
+impl Processes {
+    fn now() -> Self {
+        let mut children = HashMap::<u32, Vec<u32>>::new();
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+            if let Some(parent) = parent_of(pid) {
+                children.entry(parent).or_default().push(pid);
+            }
+        }
+        Self { children }
+    }
+
+    /// Everything below a process, itself not included.
+    fn below(&self, root: u32) -> Vec<u32> {
+        let mut found = self.children.get(&root).cloned().unwrap_or_default();
+        let mut next = 0;
+        while let Some(pid) = found.get(next) {
+            found.extend(self.children.get(pid).cloned().unwrap_or_default());
+            next += 1;
+        }
+        found
+    }
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, brackets and blanks included; after its last bracket come state and parent.
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+fn private_bytes(pid: u32) -> u64 {
+    let Ok(statm) = fs::read_to_string(format!("/proc/{pid}/statm")) else { return 0 };
+    let mut fields = statm.split(' ').skip(1).map(|field| field.parse::<u64>().unwrap_or(0));
+    let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
+    resident.saturating_sub(shared) * limits::page_size()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_finds_its_children_and_theirs() {
+        let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let own = std::process::id();
+        let found = loop {
+            let found = Processes::now().below(own);
+            if found.len() >= 2 {
+                break found;
+            }
+            std::thread::yield_now();
+        };
+        assert!(found.contains(&child.id()));
+        assert!(private_bytes(own) > 100_000);
+        found.iter().for_each(|pid| drop(std::process::Command::new("kill").arg(pid.to_string()).status()));
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,9 @@
+//! What a confined server tries, and how it fails: real processes against the real kernel, as root and as nobody.
+
+mod hostile;
+
+mod escapes;
+mod files;
+mod limits;
+mod network;
+mod survivors;

@@ -1,0 +1,136 @@
+//! Ways to the bridge, to other processes, and to the kernel.
+
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+
+use serde_json::json;
+
+use super::hostile::{BOTH, Hostile};
+
+/// Finds the bridge: the parent of the parent.
+const BRIDGE: &str =
+    "parent = os.getppid(); bridge = int(open(f'/proc/{parent}/stat').read().rsplit(')', 1)[1].split()[1])\n";
+
+/// Makes a system call by number, and raises what it says.
+const CALL: &str = "import ctypes\nlibc = ctypes.CDLL(None, use_errno=True)\ndef call(*a):\n    if libc.syscall(*a) < 0: raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))\n";
+
+// req: SB-04
+#[test]
+fn the_bridge_cannot_be_signalled() {
+    for user in BOTH {
+        let hostile = Hostile::new(user, json!({}));
+        for victim in ["bridge", "parent"] {
+            for signal in [0, 9, 15, 19] {
+                hostile.must_not(&format!("{BRIDGE}os.kill({victim}, {signal})"));
+            }
+        }
+        hostile.may("import subprocess; p = subprocess.Popen(['sleep', '60']); p.kill(); p.wait()");
+    }
+}
+
+// req: SB-04
+#[test]
+fn the_environment_of_the_bridge_cannot_be_read() {
+    for user in BOTH {
+        let hostile = Hostile::new(user, json!({}));
+        for victim in ["bridge", "parent"] {
+            hostile.must_not(&format!("{BRIDGE}print(open(f'/proc/{{{victim}}}/environ').read())"));
+            hostile.must_not(&format!("{BRIDGE}open(f'/proc/{{{victim}}}/mem', 'rb').read(1)"));
+        }
+        assert!(!hostile.may("print(dict(os.environ))").contains("the secret"));
+    }
+}
+
+// req: SB-04
+#[test]
+fn no_other_process_can_be_traced() {
+    for user in BOTH {
+        let hostile = Hostile::new(user, json!({}));
+        hostile.must_not(&format!("{BRIDGE}{CALL}call({}, 16, parent, 0, 0)", libc_number("ptrace")));
+    }
+}
+
+// req: SB-04
+#[test]
+fn system_calls_that_no_server_needs_are_refused() {
+    for user in BOTH {
+        let hostile = Hostile::new(user, json!({}));
+        for name in [
+            "bpf",
+            "keyctl",
+            "mount",
+            "umount2",
+            "unshare",
+            "setns",
+            "init_module",
+            "io_uring_setup",
+            "reboot",
+        ] {
+            hostile.must_not(&format!("{CALL}call({}, 0, 0, 0, 0, 0)", libc_number(name)));
+        }
+        // The same call by the numbers of another ABI.
+        #[cfg(target_arch = "x86_64")]
+        hostile.must_not(&format!("{CALL}call({}, 0, 0, 0, 0, 0)", 0x4000_0000 + libc_number("ptrace")));
+    }
+}
+
+// req: SB-04
+#[test]
+fn privileges_are_neither_kept_nor_gained() {
+    for user in BOTH {
+        let hostile = Hostile::new(user, json!({}));
+        let status = hostile.may("print(open('/proc/self/status').read())");
+        let field = |name: &str| {
+            let line = status.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace().nth(1).unwrap().to_owned()
+        };
+        assert_eq!((field("NoNewPrivs:").as_str(), field("Seccomp:").as_str()), ("1", "2"));
+        let capabilities = u64::from_str_radix(&field("CapEff:"), 16).unwrap();
+        assert_eq!(capabilities & !0x4ff, 0, "only files and users: {capabilities:x}");
+        hostile.must_not("import stat; os.mknod('disk', 0o600 | stat.S_IFBLK, os.makedev(254, 0))");
+        hostile.must_not("os.listdir('/dev')");
+    }
+}
+
+// req: SB-04
+#[test]
+fn an_abstract_socket_outside_cannot_be_reached() {
+    let name = format!("bascule-test-{}", std::process::id());
+    let _listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+    let connect = format!("import socket; socket.socket(socket.AF_UNIX).connect('\\0{name}')");
+    for user in BOTH {
+        Hostile::new(user, json!({})).must_not(&connect);
+        Hostile::new(user, json!({ "sandbox": "off" })).may(&connect);
+    }
+}
+
+/// The number of a system call here.
+fn libc_number(name: &str) -> i64 {
+    #[cfg(target_arch = "x86_64")]
+    const NUMBERS: [(&str, i64); 10] = [
+        ("ptrace", 101),
+        ("bpf", 321),
+        ("keyctl", 250),
+        ("mount", 165),
+        ("umount2", 166),
+        ("unshare", 272),
+        ("setns", 308),
+        ("init_module", 175),
+        ("io_uring_setup", 425),
+        ("reboot", 169),
+    ];
+    #[cfg(target_arch = "aarch64")]
+    const NUMBERS: [(&str, i64); 10] = [
+        ("ptrace", 117),
+        ("bpf", 280),
+        ("keyctl", 219),
+        ("mount", 40),
+        ("umount2", 39),
+        ("unshare", 97),
+        ("setns", 268),
+        ("init_module", 105),
+        ("io_uring_setup", 425),
+        ("reboot", 142),
+    ];
+    NUMBERS.iter().find(|(known, _)| *known == name).unwrap().1
+}

@@ -1,0 +1,116 @@
+//! Limits on memory and processes, met by servers that go for them: Python and Node.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::hostile::{BOTH, Hostile, User};
+use crate::support::Ran;
+
+/// The normalised error of a call that must fail.
+fn error(hostile: &Hostile, code: &str) -> Value {
+    let arguments = json!({ "code": code }).to_string();
+    let ran = Ran::from(hostile.command(&["call", "h:try", &arguments, "--json"]).output().unwrap());
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    ran.document()["error"].clone()
+}
+
+fn check_limit(error: &Value, limit: &str, how: &str) {
+    let said = error["limit"].as_str().unwrap_or_default();
+    assert_eq!(error["code"], "PROVIDER_CRASHED", "{error:#}");
+    assert!(said.contains(limit) && said.contains(how), "{error:#}");
+}
+
+/// Grows in children, a little in each, so that no process alone is over its limit.
+const TREE: &str = "
+import time
+for _ in range(6):
+    if os.fork() == 0:
+        held = []
+        for _ in range(40):
+            held.append(os.urandom(1 << 20))
+            time.sleep(0.02)
+        time.sleep(600)
+time.sleep(600)
+";
+
+// req: SB-02, SB-03
+#[test]
+fn a_tree_that_is_over_its_memory_is_ended_and_told_so() {
+    for user in BOTH {
+        let hostile = Hostile::new(user, json!({ "limits": { "maxMemoryMb": 128 } }));
+        let error = error(&hostile, TREE);
+        check_limit(&error, "`maxMemoryMb`", "seen");
+        assert_eq!(error["exit"], "signal 9, SIGKILL");
+        // Between two looks it may grow on: by a quarter at the most.
+        let used: u64 =
+            error["limit"].as_str().unwrap().split(' ').find_map(|word| word.parse().ok()).unwrap();
+        assert!((128..=160).contains(&used), "{used} MB of 128");
+    }
+}
+
+// req: SB-02
+#[test]
+fn a_python_server_cannot_take_more_than_it_may() {
+    for user in BOTH {
+        let hostile = Hostile::new(user, json!({ "limits": { "maxMemoryMb": 128 } }));
+        let failed = hostile.attempt("held = bytearray(400 << 20)").unwrap_err();
+        assert!(failed.starts_with("MemoryError"), "{failed}");
+        let peak = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)";
+        let grow = format!(
+            "held = []\ntry:\n    while True: held.append(os.urandom(1 << 20))\nexcept MemoryError: del held\n{peak}"
+        );
+        let peak: u64 = hostile.may(&grow).parse().unwrap();
+        assert!(peak < 128 * 1024 * 5 / 4, "{peak} kB");
+    }
+}
+
+// req: SB-02, SB-03
+#[test]
+fn a_node_server_cannot_take_more_than_it_may() {
+    const SERVER: &str = "
+const answer = m => m.method === 'initialize'
+  ? { protocolVersion: '2025-06-18', capabilities: {}, serverInfo: { name: 'hog', version: '1' } }
+  : m.method === 'tools/list' ? { tools: [{ name: 'try', inputSchema: { type: 'object' } }] } : eat(m.params.arguments.code);
+const eat = how => { const held = []; for (;;) held.push(how === 'buffers' ? Buffer.alloc(1 << 20, 1) : new Array(1e5).fill({})); };
+require('readline').createInterface({ input: process.stdin }).on('line', line => {
+  const m = JSON.parse(line);
+  if ('id' in m) console.log(JSON.stringify({ jsonrpc: '2.0', id: m.id, result: answer(m) }));
+});";
+    for user in BOTH {
+        let settings = json!({ "command": "node", "args": ["server.js"], "limits": { "maxMemoryMb": 200 } });
+        let hostile = Hostile::new(user, settings);
+        std::fs::write(hostile.path("work/server.js"), SERVER).unwrap();
+        for what in ["objects", "buffers"] {
+            let error = error(&hostile, what);
+            check_limit(&error, "`maxMemoryMb`", "");
+        }
+    }
+}
+
+// req: SB-02, SB-03
+#[test]
+fn a_fork_bomb_is_ended_and_told_so() {
+    let bomb = "
+import time
+while True:
+    try: pid = os.fork()
+    except OSError: time.sleep(0.01); continue
+    if pid == 0: time.sleep(600)
+";
+    for user in BOTH {
+        let hostile = Hostile::new(user, json!({ "limits": { "maxProcesses": 40, "maxMemoryMb": 2000 } }));
+        check_limit(&error(&hostile, bomb), "`maxProcesses`", "seen");
+    }
+}
+
+// req: SB-03
+#[test]
+fn a_server_within_its_limits_is_left_alone() {
+    let hostile = Hostile::new(User::Nobody, json!({ "limits": { "maxMemoryMb": 128, "maxProcesses": 10 } }));
+    let pause = Duration::from_millis(600).as_secs_f64();
+    let code = format!(
+        "import subprocess, time; held = bytearray(os.urandom(60 << 20)); subprocess.run(['sleep', '{pause}']); print('fine')"
+    );
+    assert_eq!(hostile.may(&code), "fine");
+}
