@@ -35,3 +35,4 @@ coverage: test-env ## line coverage of our own crates (at least 85 %)
 lint: ## formatting and lints, warnings are errors
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
+	cargo clippy -p bascule-mcp --no-default-features -- -D warnings

@@ -1,12 +1,12 @@
 //! `connect_to_server` and `call_tool`: the library in two functions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bascule_mcp::{HttpEndpoint, Transport};
+use bascule_mcp::{HttpEndpoint, Transport, shown_url};
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::log::Log;
 use crate::retry::delay_after;
@@ -47,7 +47,7 @@ const MAX_ATTEMPTS: u32 = 3;
 pub struct McpBridge {
     client: Client,
     url: String,
-    closed: AtomicBool,
+    closed: CancellationToken,
     log: Log,
 }
 
@@ -64,7 +64,7 @@ impl McpBridge {
 
     /// Ends the connection. May be called any number of times; calls after it fail at once.
     pub async fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        self.closed.cancel();
         self.client.close().await;
     }
 }
@@ -75,7 +75,8 @@ pub async fn connect_to_server(url: &str, options: ConnectOptions) -> Result<Mcp
     let log = Log(options.logger);
     let timeout = timeouts::resolve(options.timeout, options.environment.as_ref());
     let timeout = timeout.map_err(|error| failed(Cause::Settings(error)))?;
-    log.info(&format!("connecting to {url}"));
+    let shown = shown_url(url);
+    log.info(&format!("connecting to {shown}"));
     let transport = match &options.transport {
         Some(factory) => factory(url).map_err(|error| error.to_string()),
         None => HttpEndpoint::new(url, []).map(Transport::Http).map_err(|error| error.to_string()),
@@ -83,8 +84,8 @@ pub async fn connect_to_server(url: &str, options: ConnectOptions) -> Result<Mcp
     let transport = transport.map_err(|error| failed(Cause::Address(error)))?;
     let client = Client::connect(transport, ClientOptions { timeout, ..ClientOptions::default() });
     let client = client.await.map_err(|error| failed(Cause::Connect(error)))?;
-    log.info(&format!("connected to {url}"));
-    Ok(McpBridge { client, url: url.to_owned(), closed: AtomicBool::new(false), log })
+    log.info(&format!("connected to {shown}"));
+    Ok(McpBridge { client, url: url.to_owned(), closed: CancellationToken::new(), log })
 }
 
 /// Calls a tool, trying again where that may help: after failure n it waits 1 s × 2^(n-1).
@@ -104,6 +105,9 @@ pub async fn call_tool(
     let most = options.max_attempts.unwrap_or(MAX_ATTEMPTS).max(1);
     let mut attempt = 1;
     loop {
+        if bridge.closed.is_cancelled() {
+            return Err(McpBridgeError::new(Cause::Closed, attempt - 1));
+        }
         bridge.log.info(&format!("callTool {name} attempt {attempt}/{most}"));
         let cause = match attempt_call(bridge, name, arguments, timeout).await {
             Ok(result) => return Ok(result),
@@ -119,7 +123,8 @@ pub async fn call_tool(
         }
         let delay = delay_after(attempt);
         bridge.log.warn(&format!("retrying in {}ms (error: {cause})", delay.as_millis()));
-        sleep(delay).await;
+        // Closing ends the wait, and the next look says so.
+        let _ = bridge.closed.run_until_cancelled(sleep(delay)).await;
         attempt += 1;
     }
 }
@@ -130,9 +135,6 @@ async fn attempt_call(
     arguments: &str,
     limit: Duration,
 ) -> Result<CallToolResult, Cause> {
-    if bridge.closed.load(Ordering::Acquire) {
-        return Err(Cause::Closed);
-    }
     let mut pending = bridge.client.call(name, arguments);
     match timeout(limit, pending.answer()).await {
         Ok(Ok(result)) => CallToolResult::parse(result).map_err(|error| Cause::Malformed(error.to_string())),

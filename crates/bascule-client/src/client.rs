@@ -15,6 +15,9 @@ use tokio::time::timeout;
 /// A tool list may have this many pages; a longer one is taken for endless.
 const MOST_PAGES: usize = 1_000;
 
+/// And this many tools.
+const MOST_TOOLS: usize = 100_000;
+
 /// How to connect.
 pub struct ClientOptions {
     /// How long the handshake may take.
@@ -40,6 +43,7 @@ impl Default for ClientOptions {
 pub struct Client {
     connection: Connection,
     info: ServerInfo,
+    message_limit: usize,
 }
 
 /// What a server said of itself.
@@ -105,7 +109,7 @@ impl Client {
             Err(_) => Err(ConnectError::TimedOut { limit: options.timeout, stderr: connection.stderr() }),
         };
         match shaken {
-            Ok(info) => Ok(Self { connection, info }),
+            Ok(info) => Ok(Self { connection, info, message_limit: options.message_limit }),
             Err(error) => {
                 connection.close().await;
                 Err(error)
@@ -120,28 +124,30 @@ impl Client {
 
     /// All pages of the server's tools, and what is wrong with entries that had to be left out.
     pub async fn list_tools(&self) -> Result<(Vec<ToolDefinition>, Vec<String>), ListError> {
-        let (mut tools, mut left_out) = (Vec::new(), Vec::new());
-        let (mut seen, mut cursor) = (HashSet::new(), None::<String>);
+        let (mut tools, mut left_out) = (Vec::new(), LeftOut::default());
+        let (mut seen, mut cursor, mut bytes) = (HashSet::new(), None::<String>, 0);
         for _ in 0..MOST_PAGES {
-            let Some(page) = self.list_page(cursor.as_deref()).await? else { break };
+            let Some(page) = self.list_page(cursor.as_deref()).await? else {
+                return Ok((tools, left_out.told()));
+            };
             for entry in page.tools {
+                bytes += entry.get().len();
                 match ToolDefinition::parse(entry) {
                     Ok(tool) => tools.push(tool),
-                    Err(error) => left_out.push(format!("an entry of the tool list is no tool: {error}")),
+                    Err(error) => left_out.add(&error),
                 }
             }
-            let Some(next) = page.next_cursor else { return Ok((tools, left_out)) };
+            // All pages together may be as long as one message.
+            if bytes > self.message_limit || tools.len() > MOST_TOOLS {
+                return Err(ListError::Endless(format!("{bytes} bytes and {} tools so far", tools.len())));
+            }
+            let Some(next) = page.next_cursor else { return Ok((tools, left_out.told())) };
             if !seen.insert(next.clone()) {
                 return Err(ListError::Endless(format!("cursor `{}` came twice", short(&next))));
             }
             cursor = Some(next);
         }
-        match cursor {
-            None => Ok((tools, left_out)),
-            Some(_) => {
-                Err(ListError::Endless(format!("{MOST_PAGES} pages and {} tools so far", tools.len())))
-            }
-        }
+        Err(ListError::Endless(format!("{MOST_PAGES} pages and {} tools so far", tools.len())))
     }
 
     /// One page; none from a server that has no tools.
@@ -152,7 +158,9 @@ impl Client {
                 Ok(page) => Ok(Some(page)),
                 Err(error) => Err(ListError::Malformed(error.to_string())),
             },
-            Err(Failure::Answered(error)) if error.code == RpcError::METHOD_NOT_FOUND => Ok(None),
+            Err(Failure::Answered(error)) if cursor.is_none() && error.code == RpcError::METHOD_NOT_FOUND => {
+                Ok(None)
+            }
             Err(failure) => Err(ListError::Failed(failure)),
         }
     }
@@ -183,6 +191,29 @@ impl Client {
     /// Ends the connection: session, tasks, process. Any number of times.
     pub async fn close(&self) {
         self.connection.close().await;
+    }
+}
+
+/// Entries that are no tools: the first few, and how many.
+#[derive(Default)]
+struct LeftOut {
+    first: Vec<String>,
+    count: usize,
+}
+
+impl LeftOut {
+    fn add(&mut self, error: &serde_json::Error) {
+        self.count += 1;
+        if self.first.len() < 5 {
+            self.first.push(format!("an entry of the tool list is no tool: {error}"));
+        }
+    }
+
+    fn told(mut self) -> Vec<String> {
+        if self.count > self.first.len() {
+            self.first.push(format!("{} entries of the tool list are no tools", self.count));
+        }
+        self.first
     }
 }
 

@@ -272,6 +272,39 @@ async fn closing_twice_is_fine_and_calls_after_it_fail_at_once() {
 
 // req: CL-08
 #[tokio::test(start_paused = true)]
+async fn closing_ends_the_wait_between_two_attempts() {
+    let stage = calls(vec![Some(error(-32603))]);
+    let bridge = Arc::new(stage.connect().await.unwrap());
+    let waiting = tokio::spawn({
+        let bridge = bridge.clone();
+        async move { (call(&bridge).await, Instant::now()) }
+    });
+    while !stage.log().iter().any(|line| line.starts_with("retrying")) {
+        tokio::task::yield_now().await;
+    }
+    let begin = Instant::now();
+    bridge.close().await;
+    let (ended, at) = waiting.await.unwrap();
+    assert_eq!(
+        (ended.unwrap_err().to_string().as_str(), at - begin),
+        ("the bridge is closed", Duration::ZERO)
+    );
+}
+
+// req: CL-08
+#[tokio::test(start_paused = true)]
+async fn after_closing_nothing_is_sent() {
+    let stage = calls(vec![]);
+    let bridge = stage.connect().await.unwrap();
+    bridge.close().await;
+    let failed = bridge.client().call("add", "{}").answer().await.unwrap_err();
+    assert_eq!(failed.delivery(), bascule_model::Delivery::NotSent);
+    tokio::task::yield_now().await;
+    assert!(!stage.methods().contains(&"tools/call".to_owned()));
+}
+
+// req: CL-08
+#[tokio::test(start_paused = true)]
 async fn closing_ends_calls_under_way() {
     let stage = calls(vec![None]);
     let bridge = Arc::new(stage.connect().await.unwrap());
@@ -304,6 +337,7 @@ async fn impossible_wishes_fail_before_anything_is_sent() {
     for url in ["ftp://x/", "nonsense", "http://user:secret@x/", ""] {
         let failed = connect_to_server(url, ConnectOptions::default()).await.err().expect("it fails");
         assert!(matches!(failed.cause, Cause::Address(_)), "{url:?}: {failed}");
+        assert!(!failed.to_string().contains("secret"), "{failed}");
     }
 }
 
@@ -316,6 +350,7 @@ fn the_library_pulls_in_nothing_of_the_bridge() {
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .unwrap();
+    assert!(tree.status.success());
     let tree = String::from_utf8(tree.stdout).unwrap();
     let ours = |line: &&str| line.starts_with("bascule");
     let mut names: Vec<&str> =

@@ -15,7 +15,8 @@ use crate::tail::Tail;
 use crate::transport::Link;
 use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request};
 
-/// A handle; clones share the connection. When the last one is dropped the connection closes by itself.
+/// A handle; clones share the connection. When the last one is dropped its tasks and its process end by
+/// themselves; only [`Connection::close`] also takes leave of an HTTP session.
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);
 
@@ -68,14 +69,17 @@ impl Connection {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let progress = Arc::new(Notify::new());
         let answer = self.0.router.expect(id, progress.clone());
-        let frame = request(id, method, params(id).as_deref());
-        let exchange = self.0.link.send(Some(id), frame).unwrap_or_else(|failure| {
-            self.0.router.fail(id, failure);
-            None
+        let exchange = self.0.router.awaits(id).then(|| {
+            let frame = request(id, method, params(id).as_deref());
+            self.0.link.send(Some(id), frame).unwrap_or_else(|failure| {
+                self.0.router.fail(id, failure);
+                None
+            })
         });
+        let exchange = exchange.flatten();
         // The protocol forbids to cancel `initialize`.
         let cancellable = method != "initialize";
-        Pending { connection: self.clone(), id, answer, progress, exchange, cancellable }
+        Pending { connection: self.clone(), id, answer: Some(answer), progress, exchange, cancellable }
     }
 
     /// Sends a notification and, over HTTP, waits until the server has taken it: what follows may rely on it.
@@ -118,11 +122,11 @@ impl Connection {
     /// times.
     pub async fn close(&self) {
         self.0.stop.cancel();
-        if let Link::Http(link) = &self.0.link {
-            link.close().await;
-        }
         self.0.tasks.close();
-        self.0.tasks.wait().await;
+        match &self.0.link {
+            Link::Http(link) => link.close().await,
+            _ => self.0.tasks.wait().await,
+        }
     }
 }
 
@@ -136,7 +140,8 @@ impl Drop for Inner {
 pub struct Pending {
     connection: Connection,
     id: u64,
-    answer: oneshot::Receiver<Answer>,
+    /// None once it was given.
+    answer: Option<oneshot::Receiver<Answer>>,
     progress: Arc<Notify>,
     exchange: Option<AbortHandle>,
     cancellable: bool,
@@ -161,13 +166,16 @@ impl Pending {
         }
     }
 
-    /// The answer, or the next sign of life. May be dropped and asked again.
+    /// The answer, or the next sign of life. May be dropped and asked again, until the answer was given.
     pub async fn next(&mut self) -> Step {
-        tokio::select! {
+        let Some(waiting) = &mut self.answer else { return Step::Answer(Err(never_answered())) };
+        let answer = tokio::select! {
             biased;
-            answer = &mut self.answer => Step::Answer(answer.unwrap_or_else(|_| Err(never_answered()))),
-            () = self.progress.notified() => Step::Progress,
-        }
+            answer = waiting => answer,
+            () = self.progress.notified() => return Step::Progress,
+        };
+        self.answer = None;
+        Step::Answer(answer.unwrap_or_else(|_| Err(never_answered())))
     }
 
     /// Gives up on it, telling the server why, and says what is known about the request.

@@ -2,23 +2,26 @@
 //!
 //! The GET stream (what the server says unasked) and resumption come with the fleet.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION, WWW_AUTHENTICATE};
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Frame, Incoming};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
+use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::router::Router;
+use crate::scan::Unread;
 use crate::sse::{Event, EventReader};
 use crate::{Failure, Message, ProtocolVersion, RpcError, TransportError};
 
@@ -27,16 +30,24 @@ const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 /// How much of a page that is no answer is shown.
 const EXCERPT: usize = 300;
 const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// How many answers to a server's own requests may be on their way at once.
+const MOST_REPLIES: usize = 32;
 /// How long a stream may stay open after its answer, so that its connection can be used again.
 const LINGER: Duration = Duration::from_secs(1);
 /// Saying good-bye is a courtesy and may not hold anybody up.
 const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
 
 /// Where a server is, and what is sent to it with every request.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct HttpEndpoint {
     url: Uri,
     headers: HeaderMap,
+}
+
+impl fmt::Debug for HttpEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HttpEndpoint({})", shown_url(&self.url.to_string()))
+    }
 }
 
 /// An address or a header that cannot be used.
@@ -56,7 +67,7 @@ impl HttpEndpoint {
         url: &str,
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, InvalidEndpoint> {
-        let wrong = |why| InvalidEndpoint::Url { url: url.to_owned(), why };
+        let wrong = |why| InvalidEndpoint::Url { url: shown_url(url), why };
         let uri: Uri = url.parse().map_err(|_| wrong("it is not a URL"))?;
         match (uri.scheme_str(), uri.authority()) {
             (Some("http" | "https"), Some(host)) if !host.as_str().contains('@') => {}
@@ -85,6 +96,7 @@ pub(crate) struct HttpLink {
     version: OnceLock<ProtocolVersion>,
     tasks: TaskTracker,
     stop: CancellationToken,
+    replies: Arc<Semaphore>,
 }
 
 type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
@@ -98,7 +110,8 @@ impl HttpLink {
         stop: CancellationToken,
     ) -> Self {
         let (client, session, version) = (OnceLock::new(), Mutex::new(None), OnceLock::new());
-        Self { client, endpoint, limit, router, session, version, tasks, stop }
+        let replies = Arc::new(Semaphore::new(MOST_REPLIES));
+        Self { client, endpoint, limit, router, session, version, tasks, stop, replies }
     }
 
     pub(crate) fn agree_on(&self, version: ProtocolVersion) {
@@ -110,8 +123,9 @@ impl HttpLink {
         let link = self.clone();
         let exchange = async move {
             let ended = tokio::select! {
-                ended = link.exchange(id, frame) => ended,
+                biased;
                 () = link.nobody_waits(id) => return,
+                ended = link.exchange(id, frame) => ended,
             };
             match (ended, id) {
                 (Ok(()), _) => {}
@@ -134,9 +148,12 @@ impl HttpLink {
     pub(crate) async fn exchange(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> Result<(), Failure> {
         let response = self.post(frame).await.map_err(broken)?;
         match response.status() {
-            StatusCode::ACCEPTED | StatusCode::NO_CONTENT if id.is_none() => Ok(()),
-            status if status.is_success() => self.take_answer(id, response).await,
-            _ => Err(self.refusal(response).await),
+            status if !status.is_success() => Err(self.refusal(response).await),
+            // Whatever else the server says to what wants no answer is nothing that anybody waits for.
+            _ => match id {
+                None => Ok(()),
+                Some(id) => self.take_answer(id, response).await,
+            },
         }
     }
 
@@ -144,19 +161,16 @@ impl HttpLink {
     pub(crate) async fn close(self: &Arc<Self>) {
         self.router.end(Arc::new(TransportError::Closed), &[]);
         // What is still on its way, a cancellation above all, needs the session that ends here.
-        self.tasks.close();
-        self.tasks.wait().await;
-        if self.session.lock().expect("nothing panics while holding it").is_none() {
-            return;
+        let _ = tokio::time::timeout(2 * GOODBYE_WITHIN, self.tasks.wait()).await;
+        let farewell = self.request(Method::DELETE, Vec::new());
+        let session = self.session.lock().expect("nothing panics while holding it").take();
+        if session.is_some() {
+            let _ = tokio::time::timeout(GOODBYE_WITHIN, self.fetch(farewell)).await;
         }
-        if let Ok(request) = self.request(Method::DELETE, Vec::new()) {
-            let _ = tokio::time::timeout(GOODBYE_WITHIN, self.fetch(request)).await;
-        }
-        *self.session.lock().expect("nothing panics while holding it") = None;
     }
 
     async fn post(&self, frame: Vec<u8>) -> Result<Response<Incoming>, TransportError> {
-        let request = self.request(Method::POST, frame)?;
+        let request = self.request(Method::POST, frame);
         let response = self.fetch(request).await?;
         if let (true, Some(session)) = (response.status().is_success(), response.headers().get(SESSION)) {
             let mut known = self.session.lock().expect("nothing panics while holding it");
@@ -165,7 +179,7 @@ impl HttpLink {
         Ok(response)
     }
 
-    fn request(&self, method: Method, body: Vec<u8>) -> Result<Request<Full<Bytes>>, TransportError> {
+    fn request(&self, method: Method, body: Vec<u8>) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = method;
         *request.uri_mut() = self.endpoint.url.clone();
@@ -179,7 +193,7 @@ impl HttpLink {
         if let Some(version) = self.version.get() {
             headers.insert(VERSION, HeaderValue::from_static(version.as_str()));
         }
-        Ok(request)
+        request
     }
 
     async fn fetch(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, TransportError> {
@@ -195,16 +209,10 @@ impl HttpLink {
         })
     }
 
-    async fn take_answer(
-        self: &Arc<Self>,
-        id: Option<u64>,
-        response: Response<Incoming>,
-    ) -> Result<(), Failure> {
+    async fn take_answer(self: &Arc<Self>, id: u64, response: Response<Incoming>) -> Result<(), Failure> {
         match media_type(response.headers()).as_deref() {
             Some("application/json") => self.take_json(id, response.into_body()).await,
             Some("text/event-stream") => self.take_events(id, response.into_body()).await,
-            // A server may answer a notification with anything that says fine.
-            _ if id.is_none() => Ok(()),
             other => {
                 let kind = other.map_or("no content type".to_owned(), |kind| format!("`{kind}`"));
                 let what =
@@ -214,11 +222,11 @@ impl HttpLink {
         }
     }
 
-    async fn take_json(self: &Arc<Self>, id: Option<u64>, body: Incoming) -> Result<(), Failure> {
+    async fn take_json(self: &Arc<Self>, id: u64, body: Incoming) -> Result<(), Failure> {
         match self.read_whole(body).await.map_err(broken)? {
-            Some(frame) => self.deliver(&frame),
-            None if id.is_some() => return Err(Failure::TooLong { limit: self.limit, certain: true }),
-            None => {}
+            // Some servers begin their bodies with a byte order mark.
+            Some(frame) => self.deliver(frame.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&frame)),
+            None => return Err(Failure::TooLong { limit: self.limit, certain: true }),
         }
         self.must_be_settled(id, "the body did not answer the request")
     }
@@ -237,12 +245,16 @@ impl HttpLink {
         Ok(Some(whole))
     }
 
-    async fn take_events(self: &Arc<Self>, id: Option<u64>, mut body: Incoming) -> Result<(), Failure> {
+    async fn take_events(self: &Arc<Self>, id: u64, mut body: Incoming) -> Result<(), Failure> {
         let mut events = EventReader::new(self.limit);
         while let Some(frame) = self.next_frame(id, &mut body).await {
             let frame = frame.map_err(|error| broken(self.cut(&error)))?;
             events.feed(frame.data_ref().map_or(&[][..], |data| data), |event| match event {
                 Event::Data(data) => self.deliver(&data),
+                // The stream belongs to one request: nobody else's answer is in it.
+                Event::TooLong(Unread::Unknown) => {
+                    self.router.fail(id, Failure::TooLong { limit: self.limit, certain: false });
+                }
                 Event::TooLong(unread) => self.router.deliver_unread(unread),
             });
         }
@@ -250,29 +262,30 @@ impl HttpLink {
     }
 
     /// The next piece of a stream. Once it has answered it should end; one that does not is left, after a moment.
-    async fn next_frame(
-        &self,
-        id: Option<u64>,
-        body: &mut Incoming,
-    ) -> Option<Result<Frame<Bytes>, hyper::Error>> {
-        match id.is_some_and(|id| !self.router.awaits(id)) {
-            true => tokio::time::timeout(LINGER, body.frame()).await.unwrap_or_default(),
-            false => body.frame().await,
+    async fn next_frame(&self, id: u64, body: &mut Incoming) -> Option<Result<Frame<Bytes>, hyper::Error>> {
+        match self.router.awaits(id) {
+            true => body.frame().await,
+            false => tokio::time::timeout(LINGER, body.frame()).await.unwrap_or_default(),
         }
     }
 
     fn deliver(self: &Arc<Self>, frame: &[u8]) {
-        if let Some(reply) = self.router.deliver(frame) {
-            self.send(None, reply);
-        }
+        let Some(reply) = self.router.deliver(frame) else { return };
+        // A server that asks faster than it takes our answers goes without them.
+        let Ok(permit) = self.replies.clone().try_acquire_owned() else {
+            return tracing::debug!("a request of the server's goes unanswered");
+        };
+        let link = self.clone();
+        self.tasks.spawn(async move {
+            let _ = link.stop.run_until_cancelled(link.exchange(None, reply)).await;
+            drop(permit);
+        });
     }
 
     /// An exchange is over. Whoever still waits for its answer waits in vain.
-    fn must_be_settled(&self, id: Option<u64>, reason: &str) -> Result<(), Failure> {
-        if let Some(id) = id {
-            let cut = TransportError::Cut { url: self.url(), reason: reason.to_owned() };
-            self.router.fail(id, broken(cut));
-        }
+    fn must_be_settled(&self, id: u64, reason: &str) -> Result<(), Failure> {
+        let cut = TransportError::Cut { url: self.url(), reason: reason.to_owned() };
+        self.router.fail(id, broken(cut));
         Ok(())
     }
 
@@ -282,7 +295,7 @@ impl HttpLink {
         let header =
             |name| response.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
         broken(match status {
-            300..=399 => TransportError::Redirect { url, status, location: header(LOCATION) },
+            300..=399 => TransportError::Redirect { url, status, location: shown_url(&header(LOCATION)) },
             401 => {
                 let challenge = header(WWW_AUTHENTICATE);
                 let challenge = if challenge.is_empty() { challenge } else { format!(", `{challenge}`") };
@@ -302,10 +315,22 @@ impl HttpLink {
         TransportError::Cut { url: self.url(), reason: chain(error) }
     }
 
-    /// The address as it may be shown: its query may hold a key.
     fn url(&self) -> String {
-        let url = self.endpoint.url.to_string();
-        url.split_once('?').map_or(url.clone(), |(address, _)| format!("{address}?***"))
+        shown_url(&self.endpoint.url.to_string())
+    }
+}
+
+/// An address as it may be shown: a user and a query may be secret.
+pub fn shown_url(url: &str) -> String {
+    let (address, query) = url.split_once('?').map_or((url, ""), |(address, _)| (address, "?***"));
+    match address.split_once("://") {
+        Some((scheme, rest)) => {
+            let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+            let host =
+                authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("***@{host}"));
+            format!("{scheme}://{host}{path}{query}")
+        }
+        None => format!("{address}{query}"),
     }
 }
 
@@ -390,4 +415,27 @@ fn chain(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: CL-09
+    #[test]
+    fn an_address_is_shown_without_its_secrets() {
+        for (url, shown) in [
+            ("http://h:1/mcp", "http://h:1/mcp"),
+            ("https://h/mcp?api_key=secret", "https://h/mcp?***"),
+            ("https://user:secret@h/mcp", "https://***@h/mcp"),
+            ("http://user:secret@h", "http://***@h"),
+            ("/elsewhere?token=secret", "/elsewhere?***"),
+        ] {
+            assert_eq!(shown_url(url), shown);
+        }
+        let refused = HttpEndpoint::new("http://user:secret@h/", []).unwrap_err();
+        assert!(!refused.to_string().contains("secret"), "{refused}");
+        let endpoint = HttpEndpoint::new("http://h/?k=secret", [("authorization", "secret")]).unwrap();
+        assert_eq!(format!("{endpoint:?}"), "HttpEndpoint(http://h/?***)");
+    }
 }

@@ -45,7 +45,7 @@ pub use connection::{Connection, Pending, Step};
 #[cfg(feature = "client")]
 pub use failure::{Exit, Failure, TransportError};
 #[cfg(feature = "client")]
-pub use http::{HttpEndpoint, InvalidEndpoint};
+pub use http::{HttpEndpoint, InvalidEndpoint, shown_url};
 #[cfg(feature = "client")]
 pub use router::{Answer, Heard, Listener};
 #[cfg(feature = "client")]

@@ -57,7 +57,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             }
         }
         self.searched = self.buffer.len();
-        if self.skipping.is_some() || self.buffer.len() > self.limit {
+        // One more than the limit may yet turn out to be a carriage return.
+        if self.skipping.is_some() || self.buffer.len() > self.limit + 1 {
             self.skipping.get_or_insert_default().feed(&self.buffer);
             self.buffer.clear();
             self.searched = 0;
@@ -70,12 +71,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             skipped.feed(&line);
             return Some(Line::TooLong(skipped.outcome()));
         }
-        let text = line.trim_ascii();
-        match text.len() {
-            0 => None,
-            long if long > self.limit => Some(Line::TooLong(scan(text))),
-            _ => Some(Line::Whole(line.freeze())),
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        let text = text.strip_suffix(b"\r").unwrap_or(text);
+        if text.len() > self.limit {
+            return Some(Line::TooLong(scan(text)));
         }
+        (!text.trim_ascii().is_empty()).then(|| Line::Whole(line.freeze()))
     }
 
     /// A last line may lack its break.
@@ -136,6 +137,15 @@ mod tests {
     #[test]
     fn an_overlong_line_that_never_ends_is_told_at_the_end() {
         assert_eq!(read_all(&[&vec![b'x'; 50_000]], 100), ["Unknown"]);
+    }
+
+    #[test]
+    fn a_line_is_as_long_as_it_is_however_it_comes() {
+        let line = format!("{} \r\n[]\n", "x".repeat(37));
+        let pieces: Vec<&[u8]> = line.as_bytes().chunks(1).collect();
+        for limit in [36, 37, 38, 39] {
+            assert_eq!(read_all(&pieces, limit), read_all(&[line.as_bytes()], limit), "{limit}");
+        }
     }
 
     proptest! {

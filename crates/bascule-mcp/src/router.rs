@@ -55,7 +55,8 @@ impl Router {
         Self { state: Mutex::new(State::Open(HashMap::new())), listener, limit }
     }
 
-    /// Awaits an answer under this id. On a connection that has ended it is there at once.
+    /// Awaits an answer under this id. On a connection that has ended it is there at once, and nothing may be
+    /// sent any more.
     pub(crate) fn expect(&self, id: u64, progress: Arc<Notify>) -> oneshot::Receiver<Answer> {
         let (answer, receiver) = oneshot::channel();
         match &mut *self.state() {
@@ -84,17 +85,14 @@ impl Router {
 
     /// The connection is over. Of the requests still waiting, `unsent` had not left.
     pub(crate) fn end(&self, why: Arc<TransportError>, unsent: &[u64]) {
-        let before = std::mem::replace(&mut *self.state(), State::Ended(why.clone()));
-        match before {
-            State::Open(waiting) => {
-                for (id, waiter) in waiting {
-                    let delivery = if unsent.contains(&id) { Delivery::NotSent } else { why.delivery() };
-                    let _ = waiter.answer.send(Err(Failure::Broken { delivery, why: why.clone() }));
-                }
-            }
-            // The first reason is the true one.
-            State::Ended(first) => *self.state() = State::Ended(first),
+        let mut state = self.state();
+        // The first reason is the true one.
+        let State::Open(waiting) = &mut *state else { return };
+        for (id, waiter) in waiting.drain() {
+            let delivery = if unsent.contains(&id) { Delivery::NotSent } else { why.delivery() };
+            let _ = waiter.answer.send(Err(Failure::Broken { delivery, why: why.clone() }));
         }
+        *state = State::Ended(why);
     }
 
     /// Why the connection is over, if it is.
@@ -252,7 +250,11 @@ mod tests {
 
     #[test]
     fn junk_is_told_and_passed_over() {
-        check(&["[info] hello", "{}", "Traceback:"], ["junk | junk | junk", "waiting", "waiting"]);
+        let log = r#"{"level":30,"id":1,"msg":"handling request"}"#;
+        check(
+            &["[info] hello", "{}", "Traceback:", log],
+            ["junk | junk | junk | junk", "waiting", "waiting"],
+        );
     }
 
     #[test]

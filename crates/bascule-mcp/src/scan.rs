@@ -20,6 +20,8 @@ pub(crate) struct Scan {
     token: Vec<u8>,
     id: Option<Vec<u8>>,
     has_method: bool,
+    /// Whether there is a `result` or an `error`: a log line may have an `id` too.
+    has_outcome: bool,
 }
 
 #[derive(Debug, Default, PartialEq, Clone, Copy)]
@@ -66,7 +68,7 @@ impl Scan {
         }
         self.end_id();
         match self.id.map(String::from_utf8) {
-            Some(Ok(id)) => Unread::AnswerTo(id),
+            Some(Ok(id)) if self.has_outcome => Unread::AnswerTo(id),
             _ => Unread::Unknown,
         }
     }
@@ -130,6 +132,7 @@ impl Scan {
             Reading::Key => {
                 self.at_key = false;
                 self.has_method |= self.token == b"\"method\"";
+                self.has_outcome |= self.token == b"\"result\"" || self.token == b"\"error\"";
                 self.reading = if self.token == b"\"id\"" { Reading::Id } else { Reading::Nothing };
                 self.token.clear();
             }
@@ -195,7 +198,12 @@ mod tests {
     #[test]
     fn a_broken_answer_still_names_its_call() {
         check(r#"{"jsonrpc":"2.0","id":12,"result":{"content":[{"#, "12");
-        check(r#"{"jsonrpc":"2.0","id":12"#, "12");
+        check(r#"{"jsonrpc":"2.0","id":12,"error":{"mess"#, "12");
+    }
+
+    #[test]
+    fn a_log_line_with_an_id_is_no_answer() {
+        check(r#"{"level":30,"id":3,"msg":"handling the result"}"#, "unknown");
     }
 
     proptest! {

@@ -179,9 +179,10 @@ mod tests {
 
     #[test]
     fn an_overlong_event_is_told_and_the_next_one_read() {
-        let long = format!("event: message\ndata: {{\"r\":\"{}\",\"id\":3}}\n\n", "x".repeat(5000));
+        let long = format!("event: message\ndata: {{\"result\":\"{}\",\"id\":3}}\n\n", "x".repeat(5000));
         check(&format!("{long}data: ok\n\n"), &[r#"AnswerTo("3")"#, "ok"]);
-        let lines = format!("data: {{\"r\":[\n{}data: 1],\"id\":3}}\n\n", "data: 11111111,\n".repeat(200));
+        let lines =
+            format!("data: {{\"result\":[\n{}data: 1],\"id\":3}}\n\n", "data: 11111111,\n".repeat(200));
         check(&format!("{lines}data: ok\n\n"), &[r#"AnswerTo("3")"#, "ok"]);
         check(&format!(": {}\ndata: ok\n\n", "x".repeat(5000)), &["ok"]);
     }

@@ -27,6 +27,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// After it closed its output: how long it may take to exit by itself.
 const EXIT_AFTER_EOF: Duration = Duration::from_secs(1);
 
+/// How much may wait to be read by the process. Beyond it, it is taken not to read at all.
+const MOST_WAITING: usize = 64 << 20;
+
 /// How long a process is given to end, each time it is asked less kindly.
 #[derive(Debug, Clone, Copy)]
 pub struct Grace {
@@ -106,7 +109,7 @@ impl StdioChild {
         stderr: Arc<Tail>,
         stop: CancellationToken,
     ) -> (Arc<Outbox>, impl Future<Output = ()> + Send) {
-        let outbox = Arc::new(Outbox::new(self.stdin, limit));
+        let outbox = Arc::new(Outbox::new(self.stdin, MOST_WAITING));
         let keeper = Keeper {
             group: self.child.id().and_then(|pid| Pid::from_raw(pid as i32)),
             child: self.child,
@@ -213,8 +216,11 @@ impl Keeper {
             let _ = timeout(self.grace.after_term, self.child.wait()).await;
         }
         self.make_an_end();
-        let _ = self.child.wait().await;
-        // From here on its number may be somebody else's.
+        // It may have left the group, or whoever confines it may be stuck; itself it cannot leave.
+        if timeout(self.grace.after_term, self.child.wait()).await.is_err() {
+            let _ = self.child.kill().await;
+        }
+        // Its number may be somebody else's by now: it is not signalled again.
         self.group = None;
     }
 

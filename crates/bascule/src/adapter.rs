@@ -124,9 +124,9 @@ impl McpBridgeAdapter {
         found.map_err(|error| addressed(error, tool))
     }
 
-    /// All that is odd about a server's tools. Compiles every schema, which calls do only when they need one.
-    pub fn tool_warnings(&self, server: &str) -> Vec<String> {
-        self.catalog.load().server(server).map_or(Vec::new(), |tools| tools.warnings())
+    /// What is odd about the schemas of a server's tools. Compiles all of them, which calls do one by one.
+    pub fn schema_warnings(&self, server: &str) -> Vec<String> {
+        self.catalog.load().tools_of(server).iter().flat_map(|tool| tool.warnings()).collect()
     }
 
     /// Why a server could not be started, if that is so.

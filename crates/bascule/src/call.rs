@@ -55,9 +55,9 @@ impl McpBridgeAdapter {
     }
 }
 
-/// From here on the request was tried; so far, once.
+/// From here on the request was tried, once, unless it is known that it never left.
 fn attempted(mut error: Box<BridgeError>) -> Box<BridgeError> {
-    error.attempts = Some(1);
+    error.attempts = Some(u32::from(error.delivery != Delivery::NotSent));
     error
 }
 
@@ -144,7 +144,8 @@ fn deadline_of(request: &CallRequest, upstream: &Upstream, begin: Instant) -> De
     Deadline::new(begin, request.patience, settings.call_timeout_for(tool), execution)
 }
 
-fn fresh_id() -> CorrelationId {
+/// An id for a call whose caller has none.
+pub(crate) fn fresh_id() -> CorrelationId {
     let mut bits = [0; 16];
     // Without the system's chance nothing secret is at stake here: the clock will do.
     if getrandom::fill(&mut bits).is_err() {

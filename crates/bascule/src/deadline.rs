@@ -9,6 +9,8 @@ use tokio::time::Instant;
 /// What the caller's own bound is called.
 pub(crate) const CALLER: &str = "the caller's time-out";
 
+const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
+
 /// The bounds of one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadline {
@@ -68,7 +70,9 @@ impl Deadline {
 
 impl Bound {
     fn new(now: Instant, length: Duration, name: &'static str) -> Self {
-        Self { at: now + length, length, name }
+        // A caller may be willing to wait longer than there are numbers for.
+        let at = now.checked_add(length).unwrap_or_else(|| now + FOR_EVER);
+        Self { at, length, name }
     }
 }
 
@@ -99,6 +103,7 @@ mod tests {
         check(Some(10), 20, 30, &[], (10, "within 10 ms (the caller's time-out)"));
         check(Some(40), 20, 30, &[], (20, "within 20 ms (`timeoutMs`)"));
         check(None, 50, 30, &[], (30, "within 30 ms (`maxExecutionMs`)"));
+        check(Some(u64::MAX), 50, 30, &[], (30, "within 30 ms (`maxExecutionMs`)"));
     }
 
     #[test]

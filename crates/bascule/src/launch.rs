@@ -111,7 +111,11 @@ fn find(program: &Program<'_>) -> std::io::Result<PathBuf> {
     let base = program.folder.map_or_else(|| std::env::current_dir().unwrap_or_default(), Path::to_path_buf);
     if program.command.contains('/') {
         let path = base.join(program.command);
-        return path.exists().then_some(path).ok_or_else(|| missing("No such file or directory"));
+        return match path.metadata() {
+            Ok(found) if found.is_dir() => Err(missing("it is a folder")),
+            Ok(_) => Ok(path),
+            Err(error) => Err(error),
+        };
     }
     let configured =
         program.environment.iter().find(|(name, _)| name == "PATH").map(|(_, v)| v.reveal().into());

@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bascule_client::{
@@ -75,7 +76,9 @@ impl Upstream {
             Ok(Ok((tools, notes))) => {
                 return Ok(Started { upstream: Self { settings, client, watch }, tools, notes });
             }
-            Ok(Err(error)) => normalise::not_listed(name, &error, client.stderr()),
+            Ok(Err(error)) => {
+                limited(normalise::not_listed(name, &error, client.stderr()), watch.as_deref(), &settings)
+            }
             Err(_) => bound.passed(name, "list its tools", client.stderr()),
         };
         client.close().await;
@@ -180,6 +183,26 @@ fn http(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<Transpo
     HttpEndpoint::new(url.as_str(), headers).map(Transport::Http).map_err(|error| error.to_string())
 }
 
+/// Takes out of an error what the configuration holds secret: a server may quote what it was given.
+fn discreet(mut error: Box<BridgeError>, settings: &ServerSettings) -> Box<BridgeError> {
+    let secrets = match &settings.transport {
+        TransportSettings::Stdio { env, .. } => env,
+        TransportSettings::Http { headers, .. }
+        | TransportSettings::Sse { headers, .. }
+        | TransportSettings::HttpOrSse { headers, .. } => headers,
+    };
+    // `Bearer TOKEN` is as secret in its second word. What is too short to be a secret would garble every error.
+    let words =
+        secrets.iter().flat_map(|(_, value)| value.reveal().split(' ')).filter(|word| word.len() >= 6);
+    for word in words {
+        let hide = |text: &mut String| *text = text.replace(word, "***");
+        hide(&mut error.message);
+        error.stderr.iter_mut().for_each(hide);
+        error.provider_error.iter_mut().for_each(|fault| hide(&mut fault.message));
+    }
+    error
+}
+
 /// Says which limit ended a process, where one did or seems to have.
 fn limited(
     mut error: Box<BridgeError>,
@@ -203,7 +226,7 @@ fn limited(
     if let Some(limit) = &error.limit {
         error.message = format!("{}: {limit}", error.message);
     }
-    error
+    discreet(error, settings)
 }
 
 /// At RLIMIT_DATA a process is refused memory; what it makes of that is its own.
@@ -244,13 +267,22 @@ impl StartBound {
     }
 }
 
+/// How many lines of junk are worth a word each.
+const JUNK_TOLD: usize = 5;
+
 /// Logs what a server says unasked. Sizes, not contents: they may hold secrets.
 fn listener(server: ServerName) -> bascule_client::Listener {
+    let junk = AtomicUsize::new(0);
     Box::new(move |heard| match heard {
         Heard::Notification { method, .. } => debug!(%server, method, "notification"),
-        Heard::Junk { line, why } => {
-            warn!(%server, bytes = line.len(), why, "passed over a line that is no message");
-        }
+        // A server may print as much of it as it likes; the log, which it would stall, may not.
+        Heard::Junk { line, why } => match junk.fetch_add(1, Ordering::Relaxed) {
+            ..JUNK_TOLD => warn!(%server, bytes = line.len(), why, "passed over a line that is no message"),
+            JUNK_TOLD => {
+                warn!(%server, "there are more lines that are no messages; they are passed over in silence")
+            }
+            _ => {}
+        },
         Heard::Unmatched { id } => debug!(%server, id, "an answer that nobody waits for"),
         Heard::TooLong { limit } => warn!(%server, limit, "a message was too long to be read"),
     })

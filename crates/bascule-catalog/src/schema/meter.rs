@@ -20,6 +20,8 @@ use super::screen::Cost;
 const BASE_BUDGET: u64 = 1_000_000;
 /// What each byte of the value adds. An ordinary check needs about a tenth of it.
 const BUDGET_PER_BYTE: u64 = 32;
+/// What no check may cost, however long the value: it runs where other calls wait for their turn.
+const LARGEST_BUDGET: u64 = 30_000_000;
 /// How much stack a check may take. Threads have 2 MiB or more.
 const STACK_BUDGET: usize = 512 * 1024;
 /// What each value within a wrong value costs: the errors of alternatives keep a copy of all of it.
@@ -43,7 +45,8 @@ pub(super) fn metered<T>(
     cost: Cost,
     work: impl FnOnce(View<'_>) -> T,
 ) -> Result<T, Stopped> {
-    let meter = Meter::new(BASE_BUDGET + BUDGET_PER_BYTE * length as u64, cost);
+    let budget = (BASE_BUDGET + BUDGET_PER_BYTE * length as u64).min(LARGEST_BUDGET);
+    let meter = Meter::new(budget, cost);
     catch_unwind(AssertUnwindSafe(|| work(View { value, meter: &meter }))).map_err(reason)
 }
 

@@ -16,6 +16,8 @@ use super::failure::Failure;
 use super::output::Output;
 use super::session::Session;
 use super::terminal::{clean, spin};
+use crate::call::fresh_id;
+use crate::normalise::addressed;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Call {
@@ -24,7 +26,7 @@ pub(crate) struct Call {
     /// Its arguments, a JSON object; `-` reads it from stdin
     #[arg(value_name = "JSON", default_value = "{}", hide_default_value = true)]
     arguments: String,
-    /// How long to wait at most, starting the server included
+    /// How long to wait for the answer at most, starting the server included
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     timeout_ms: Option<u64>,
     /// The id that every event, log line and error of this call carries
@@ -39,8 +41,10 @@ impl Call {
         let id = ToolId::parse(&self.tool).map_err(usage)?;
         let correlation =
             self.correlation_id.as_deref().map(CorrelationId::parse).transpose().map_err(usage)?;
+        let correlation = correlation.unwrap_or_else(fresh_id);
         let timeout = self.timeout_ms.map(Duration::from_millis);
-        let arguments = self.read_arguments(&id, correlation.as_ref())?;
+        let arguments = self.read_arguments(&id, &correlation)?;
+        session.call = Some((id.clone(), correlation.clone()));
         session.patience = timeout;
         let servers = session.only(&id);
         session
@@ -48,17 +52,13 @@ impl Call {
                 let patience = timeout.map(|length| Patience { since, length });
                 let request = CallRequest { tool: id.clone(), arguments, patience };
                 let what = format!("calling {id}");
-                let outcome = spin(output.json, &what, bridge.execute(request, correlation)).await?;
+                let outcome = spin(output.json, &what, bridge.execute(request, Some(correlation))).await?;
                 Ok(show(&outcome, output))
             })
             .await
     }
 
-    fn read_arguments(
-        &self,
-        id: &ToolId,
-        correlation: Option<&CorrelationId>,
-    ) -> Result<Box<RawValue>, Failure> {
+    fn read_arguments(&self, id: &ToolId, correlation: &CorrelationId) -> Result<Box<RawValue>, Failure> {
         let mut text = self.arguments.clone();
         if text == "-" {
             text.clear();
@@ -73,13 +73,12 @@ impl Call {
     }
 }
 
-fn not_json(cause: &serde_json::Error, id: &ToolId, correlation: Option<&CorrelationId>) -> Failure {
+fn not_json(cause: &serde_json::Error, id: &ToolId, correlation: &CorrelationId) -> Failure {
     let said = format!("the arguments are not JSON: {cause}");
     let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, said);
     error.violations = vec![Violation { pointer: String::new(), message: format!("not JSON: {cause}") }];
-    error.tool = Some(id.clone());
-    error.correlation_id = correlation.cloned();
-    Failure::Arguments(error)
+    error.correlation_id = Some(correlation.clone());
+    Failure::Arguments(addressed(error, id))
 }
 
 fn show(outcome: &CallOutcome, output: &Output) -> ExitCode {

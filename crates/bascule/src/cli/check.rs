@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::failure::{Failure, problem_json};
 use super::output::Output;
 use super::session::Session;
-use super::terminal::clean;
+use super::terminal::{clean_line, pad};
 use crate::McpBridgeAdapter;
 
 /// Said aloud because the configuration promises more.
@@ -45,7 +45,7 @@ fn in_json(server: &ServerHealth, bridge: &McpBridgeAdapter) -> Value {
         shown["serverInfo"] = json!({ "name": info.name, "version": info.version });
         shown["protocolVersion"] = info.protocol.as_str().into();
     }
-    shown["warnings"] = bridge.tool_warnings(server.name.as_str()).into();
+    shown["warnings"] = bridge.schema_warnings(server.name.as_str()).into();
     if let Some(error) = bridge.start_failure(server.name.as_str()) {
         shown["error"] = serde_json::to_value(error).unwrap_or_default();
     }
@@ -57,20 +57,20 @@ fn for_people(path: &str, servers: &[ServerHealth], bridge: &McpBridgeAdapter, o
     output.line(&format!("{path}: {}", counted(servers.len(), "server")));
     let width = servers.iter().map(|server| server.name.as_str().len()).max().unwrap_or(0);
     for server in servers {
-        let name = format!("{:width$}", server.name.as_str());
+        let name = pad(server.name.as_str(), width);
         match bridge.server_info(server.name.as_str()) {
             Some(info) if server.health == Health::Healthy => output.line(&format!(
                 "{} {name}  {:9}  {} {}, MCP {}",
                 paint.good("✓"),
                 counted(server.tools, "tool"),
-                clean(&info.name),
-                clean(&info.version),
+                clean_line(&info.name),
+                clean_line(&info.version),
                 info.protocol,
             )),
             _ => failed(&name, server, bridge, output),
         }
-        for warning in bridge.tool_warnings(server.name.as_str()) {
-            output.line(&format!("    {}", clean(&warning)));
+        for warning in bridge.schema_warnings(server.name.as_str()) {
+            output.line(&format!("    {}", clean_line(&warning)));
         }
     }
     confinements(servers, bridge, output);
@@ -99,10 +99,10 @@ fn confinements(servers: &[ServerHealth], bridge: &McpBridgeAdapter, output: &Ou
 
 fn failed(name: &str, server: &ServerHealth, bridge: &McpBridgeAdapter, output: &Output) {
     let cause = server.cause.as_deref().unwrap_or("not healthy");
-    output.line(&format!("{} {name}  {}", output.paint.bad("✗"), clean(cause)));
+    output.line(&format!("{} {name}  {}", output.paint.bad("✗"), clean_line(cause)));
     let stderr = bridge.start_failure(server.name.as_str()).and_then(|error| error.stderr.as_deref());
     for line in stderr.unwrap_or_default().lines() {
-        output.line(&format!("    {} {}", output.paint.faint("stderr |"), clean(line)));
+        output.line(&format!("    {} {}", output.paint.faint("stderr |"), clean_line(line)));
     }
 }
 

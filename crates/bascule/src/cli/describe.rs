@@ -12,7 +12,7 @@ use super::failure::Failure;
 use super::output::Output;
 use super::pretty::pretty;
 use super::session::Session;
-use super::terminal::clean;
+use super::terminal::{clean, clean_line};
 use crate::config::ServerSettings;
 
 #[derive(Debug, clap::Args)]
@@ -80,7 +80,7 @@ fn limits(tool: &CatalogTool, settings: &ServerSettings) -> Value {
 
 fn for_people(tool: &CatalogTool, settings: &ServerSettings, output: &Output) {
     let paint = output.paint;
-    output.line(&paint.strong(tool.id().as_str()));
+    output.line(&paint.strong(&clean_line(tool.id().as_str())));
     if let Some(description) = &tool.definition().description {
         output.line(&clean(description.trim()));
     }

@@ -20,7 +20,7 @@ pub(crate) enum Failure {
     /// The bridge, or a server behind it, failed.
     Bridge(Box<BridgeError>),
     /// The user had enough.
-    Interrupted,
+    Interrupted(Box<BridgeError>),
 }
 
 impl From<Box<BridgeError>> for Failure {
@@ -34,7 +34,7 @@ impl Failure {
         ExitCode::from(match self {
             Failure::Usage(_) | Failure::Config(_) | Failure::Arguments(_) => 2,
             Failure::Bridge(_) => 3,
-            Failure::Interrupted => 130,
+            Failure::Interrupted(_) => 130,
         })
     }
 }
@@ -49,11 +49,10 @@ impl Serialize for Failure {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let error = match self {
             // As it is: it may carry a result, whose spelling must not change.
-            Failure::Bridge(error) | Failure::Arguments(error) => {
+            Failure::Bridge(error) | Failure::Arguments(error) | Failure::Interrupted(error) => {
                 return Document { error }.serialize(serializer);
             }
             Failure::Usage(said) => plain("USAGE", said.clone()),
-            Failure::Interrupted => plain("CANCELLED", "interrupted".into()),
             Failure::Config(error) => {
                 let mut shown = plain("CONFIG_INVALID", said(error));
                 if let ConfigError::Invalid(problems) = error {

@@ -9,7 +9,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::terminal::clean;
+use super::terminal::clean_line;
 
 /// Starts logging: warnings by default, more with every `-v`. `BASCULE_LOG` (`error` … `trace`) wins.
 pub(crate) fn start(verbose: u8) {
@@ -66,7 +66,7 @@ struct Fields {
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         // What a server says cannot forge a line.
-        let value = clean(&format!("{value:?}")).replace('\n', " ");
+        let value = clean_line(&format!("{value:?}"));
         match field.name() {
             "message" => self.message = value,
             name => self.rest.push_str(&format!(" {name}={value}")),

@@ -95,7 +95,8 @@ fn run(Arguments { common, command }: Arguments) -> ExitCode {
         Ok(runtime) => runtime.block_on(perform(&common, command, &output)),
         Err(error) => Err(Failure::Usage(format!("could not start: {error}"))),
     };
-    ended.unwrap_or_else(|failure| output.failure(&failure))
+    let code = ended.unwrap_or_else(|failure| output.failure(&failure));
+    output.unless_lost(code)
 }
 
 async fn perform(common: &Common, command: Command, output: &Output) -> Result<ExitCode, Failure> {

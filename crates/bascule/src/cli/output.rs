@@ -1,5 +1,6 @@
 //! What reaches the user: one JSON document, or text for people. Everything that is no result goes to stderr.
 
+use std::cell::Cell;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -7,7 +8,7 @@ use bascule_model::{BridgeError, Delivery};
 use serde::Serialize;
 
 use super::failure::{Failure, said};
-use super::terminal::{Paint, clean};
+use super::terminal::{Paint, clean_line};
 
 /// Where a command's words go.
 pub(crate) struct Output {
@@ -16,11 +17,13 @@ pub(crate) struct Output {
     pub(crate) paint: Paint,
     /// For errors and remarks.
     pub(crate) aside: Paint,
+    /// Whether a result could not be written.
+    failed: Cell<bool>,
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, paint: Paint::for_stdout(), aside: Paint::for_stderr() }
+        Self { json, paint: Paint::for_stdout(), aside: Paint::for_stderr(), failed: Cell::new(false) }
     }
 
     /// Prints the command's one JSON document.
@@ -33,7 +36,18 @@ impl Output {
 
     /// Prints a line of a result. Whoever reads may stop reading: that is not our failure.
     pub(crate) fn line(&self, line: &str) {
-        let _ = writeln!(io::stdout().lock(), "{line}");
+        match writeln!(io::stdout().lock(), "{line}") {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                self.remark(&format!("could not write the result: {error}"));
+                self.failed.set(true);
+            }
+            _ => {}
+        }
+    }
+
+    /// The exit code of a command that did its job, if its result could be written.
+    pub(crate) fn unless_lost(&self, code: ExitCode) -> ExitCode {
+        if self.failed.get() { ExitCode::from(2) } else { code }
     }
 
     /// Says something on the side.
@@ -48,7 +62,7 @@ impl Output {
             Failure::Usage(said) => self.error(said),
             Failure::Config(error) => self.error(&said(error)),
             Failure::Bridge(error) | Failure::Arguments(error) => self.bridge_error(error),
-            Failure::Interrupted => self.remark("interrupted"),
+            Failure::Interrupted(error) => self.remark(&error.message),
         }
         failure.exit_code()
     }
@@ -60,14 +74,14 @@ impl Output {
     fn bridge_error(&self, error: &BridgeError) {
         let code = serde_json::to_value(error.code).unwrap_or_default();
         let code = code.as_str().unwrap_or_default();
-        self.error(&format!("{} ({})", clean(&error.message), self.aside.strong(code)));
+        self.error(&format!("{} ({})", clean_line(&error.message), self.aside.strong(code)));
         // The sentence shows the first few; here are the rest.
         for violation in error.violations.iter().skip(3) {
-            self.remark(&format!("  {}: {}", clean(&violation.pointer), clean(&violation.message)));
+            self.remark(&format!("  {}: {}", clean_line(&violation.pointer), clean_line(&violation.message)));
         }
         self.remark(&format!("  {}", self.aside.faint(&circumstances(error))));
         for line in error.stderr.iter().flat_map(|text| text.lines()) {
-            self.remark(&format!("  {} {}", self.aside.faint("stderr |"), clean(line)));
+            self.remark(&format!("  {} {}", self.aside.faint("stderr |"), clean_line(line)));
         }
     }
 }

@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use bascule_model::{ProviderAdapter, ServerName, ToolId};
+use bascule_model::{BridgeError, CorrelationId, Delivery, ErrorCode, ProviderAdapter, ServerName, ToolId};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::failure::Failure;
 use super::output::Output;
 use super::terminal::spin;
 use crate::config::{self, Loaded, Problem, ServerSettings, Settings};
+use crate::normalise::addressed;
 use crate::{BridgeConfig, McpBridgeAdapter};
 
 /// A configuration that was read.
@@ -19,6 +20,8 @@ pub(crate) struct Session {
     pub(crate) warnings: Vec<Problem>,
     /// No server may take longer to start than the caller is willing to wait.
     pub(crate) patience: Option<Duration>,
+    /// The call that is to be made, for those who must say what became of it.
+    pub(crate) call: Option<(ToolId, CorrelationId)>,
 }
 
 impl Session {
@@ -31,7 +34,7 @@ impl Session {
         for warning in &warnings {
             output.remark(&warning.to_string());
         }
-        Ok(Self { path, settings, warnings, patience: None })
+        Ok(Self { path, settings, warnings, patience: None, call: None })
     }
 
     /// A configured server, or a refusal that names the nearest.
@@ -67,13 +70,17 @@ impl Session {
         let starting = McpBridgeAdapter::init(config);
         let bridge = tokio::select! {
             bridge = spin(output.json, &what, starting) => bridge?,
-            () = interrupted(&mut signals) => return Err(Failure::Interrupted),
+            () = interrupted(&mut signals) => return Err(interruption(self.call, Delivery::NotSent)),
         };
         let ended = tokio::select! {
             ended = work(&bridge) => ended,
-            () = interrupted(&mut signals) => Err(Failure::Interrupted),
+            () = interrupted(&mut signals) => Err(interruption(self.call, Delivery::Unknown)),
         };
-        bridge.terminate().await;
+        // Ending may take a while; whoever asks a second time does not want to wait.
+        tokio::select! {
+            () = bridge.terminate() => {}
+            () = interrupted(&mut signals) => {}
+        }
         ended
     }
 }
@@ -85,6 +92,17 @@ fn describe_start(settings: &Settings, only: Option<&[ServerName]>) -> String {
         0..=4 => format!("starting {}", names.join(", ")),
         many => format!("starting {many} servers"),
     }
+}
+
+/// What an interrupted command came to. Only a call can have reached a tool.
+fn interruption(call: Option<(ToolId, CorrelationId)>, delivery: Delivery) -> Failure {
+    let delivery = if call.is_some() { delivery } else { Delivery::NotSent };
+    let mut error = BridgeError::new(ErrorCode::Cancelled, delivery, "interrupted");
+    if let Some((tool, id)) = call {
+        error = addressed(error, &tool);
+        error.correlation_id = Some(id);
+    }
+    Failure::Interrupted(error)
 }
 
 /// Returns when the user, or the system, wants us to end.

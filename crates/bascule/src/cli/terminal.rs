@@ -41,9 +41,24 @@ fn wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// What a server says cannot move the cursor or colour the screen.
+/// What a server says cannot move the cursor, colour the screen or turn the writing round. It keeps its lines.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    text.chars().map(|c| if c != '\n' && c != '\t' && is_tricky(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// The same for what has one line of ours to stand in: it cannot make another.
+pub(crate) fn clean_line(text: &str) -> String {
+    text.chars().map(|c| if is_tricky(c) { '\u{fffd}' } else { c }).collect()
+}
+
+fn is_tricky(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
+}
+
+/// Fills a word up to a column, which no word of a server's can push far to the right.
+pub(crate) fn pad(word: &str, width: usize) -> String {
+    let width = width.min(40);
+    format!("{word:width$}")
 }
 
 /// Shows that something goes on, until the work is done.
@@ -81,6 +96,8 @@ mod tests {
 
     #[test]
     fn a_server_cannot_paint_the_screen() {
-        assert_eq!(clean("a\u{1b}[2Jb\tc\n"), "a\u{fffd}[2Jb\tc\n");
+        assert_eq!(clean("a\u{1b}[2Jb\tc\n\u{202e}"), "a\u{fffd}[2Jb\tc\n\u{fffd}");
+        assert_eq!(clean_line("a\nb\u{9b}"), "a\u{fffd}b\u{fffd}");
+        assert_eq!(pad(&"x".repeat(70_000), 70_000).len(), 70_000);
     }
 }

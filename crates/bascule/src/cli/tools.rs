@@ -7,7 +7,7 @@ use bascule_model::{Health, ProviderAdapter};
 use super::failure::Failure;
 use super::output::Output;
 use super::session::Session;
-use super::terminal::clean;
+use super::terminal::{clean_line, pad};
 use crate::McpBridgeAdapter;
 
 #[derive(Debug, clap::Args)]
@@ -34,9 +34,10 @@ impl Tools {
                     output.document(&tools.iter().map(|tool| &**tool).collect::<Vec<_>>());
                     return Ok(ExitCode::SUCCESS);
                 }
-                let width = tools.iter().map(|tool| tool.id().as_str().len()).max().unwrap_or(0);
-                for tool in &tools {
-                    let name = format!("{:width$}", tool.id().as_str());
+                let names: Vec<String> = tools.iter().map(|tool| clean_line(tool.id().as_str())).collect();
+                let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
+                for (tool, name) in tools.iter().zip(&names) {
+                    let name = pad(name, width);
                     let about = first_line(tool.definition().description.as_deref().unwrap_or_default());
                     output.line(format!("{}  {about}", output.paint.strong(&name)).trim_end());
                 }
@@ -59,13 +60,13 @@ fn no_server_started(bridge: &McpBridgeAdapter) -> Result<(), Failure> {
 fn say_what_is_missing(bridge: &McpBridgeAdapter, output: &Output) {
     for server in bridge.health() {
         if let Some(error) = bridge.start_failure(server.name.as_str()) {
-            output.remark(&format!("{} {}", output.aside.bad("missing:"), clean(&error.message)));
+            output.remark(&format!("{} {}", output.aside.bad("missing:"), clean_line(&error.message)));
         }
     }
 }
 
 fn first_line(text: &str) -> String {
-    let line = clean(text.trim().lines().next().unwrap_or_default());
+    let line = clean_line(text.trim().lines().next().unwrap_or_default());
     match line.chars().count() > SHOWN {
         true => format!("{}…", line.chars().take(SHOWN).collect::<String>().trim_end()),
         false => line,

@@ -45,6 +45,18 @@ fn the_version_agreed_on_is_told_with_every_later_request() {
     }
 }
 
+#[test]
+fn a_server_that_quotes_our_secret_is_not_quoted() {
+    let secret = json!({ "headers": { "Authorization": "${TOKEN}" } });
+    let (bascule, server) = served_with(echoing(), secret);
+    let bascule = bascule.variable("TOKEN", SECRET);
+    for method in ["tools/call", "initialize"] {
+        server.always(method, bascule_testkit::Trouble::status(500, &format!("who is {SECRET}?")));
+        let ran = bascule.run(&["call", "s:x", "--json"]);
+        assert!(ran.stdout.contains("who is") && !ran.stdout.contains("hunter2"), "{ran:?}");
+    }
+}
+
 // req: BR-01
 #[test]
 fn configured_headers_are_sent_with_every_request_and_never_shown() {

@@ -158,3 +158,55 @@ fn what_is_no_tool_result_is_called_so() {
         assert_eq!(error["result"], nonsense);
     }
 }
+
+#[test]
+fn names_can_neither_paint_the_screen_nor_break_the_table() {
+    let forged = "a\u{1b}[2J\nforged:tool\u{202e}";
+    let (bascule, _server) = scripted(Script::new().tools([forged, &"x".repeat(70_000), "plain"]));
+    for command in ["tools", "check"] {
+        let ran = bascule.run(&[command]);
+        assert_eq!(ran.code, Some(0), "{command}");
+        let tricky = |c: char| c != '\n' && c.is_control() || c == '\u{202e}';
+        assert!(!ran.stdout.contains(tricky) && !ran.stdout.contains("\nforged"), "{command}");
+        assert!(ran.stdout.len() < 80_000, "{command}: nobody else's line is as long");
+    }
+    assert_eq!(listed(&bascule).len(), 3);
+}
+
+#[test]
+fn a_server_cannot_forge_a_line_of_ours() {
+    let info = json!({ "name": "good\n✓ bank  9 tools", "version": "1" });
+    let fault = json!({ "code": 1, "message": "no\nbascule: all fine" });
+    let script = tool_x([Behaviour::error(fault)]).server_info(info);
+    let (bascule, _server) = scripted(script);
+    assert!(!bascule.run(&["check"]).stdout.contains("\n✓ bank"));
+    assert!(!bascule.run(&["call", "s:x"]).stderr.contains("\nbascule: all fine"));
+}
+
+// req: BR-12
+#[test]
+fn entries_that_are_no_tools_are_counted_rather_than_listed() {
+    let script = (0..2_000).fold(Script::new().tools(["x"]), |script, _| script.tool(json!({})));
+    let (bascule, _server) = scripted(script);
+    let ran = bascule.run(&["tools"]);
+    assert!(ran.stderr.contains("2000 entries") && ran.stderr.lines().count() < 12, "{}", ran.stderr);
+}
+
+// req: BR-12
+#[test]
+fn a_tool_list_may_not_be_longer_than_a_message() {
+    let long =
+        |n: usize| json!({ "name": format!("t{n}"), "description": "x".repeat(30_000), "inputSchema": {} });
+    let script = (0..10).fold(Script::new().page_size(1), |script, n| script.tool(long(n)));
+    let server = bascule_testkit::ScriptedStdio::new(script);
+    let config = json!({ "mcpServers": { "s": server.entry() }, "bascule": { "maxMessageBytes": 100_000 } });
+    let error = Bascule::with_text(&config.to_string()).call_error("s:t0", "{}");
+    check(&error, "PROVIDER_INIT_FAILED not_sent false", &["does not end"]);
+}
+
+#[test]
+fn a_log_line_with_an_id_is_not_taken_for_the_answer() {
+    let log = r#"{"level":30,"id":3,"msg":"handling request"}"#;
+    let (bascule, _server) = scripted(tool_x([Behaviour::text("fine").after_line(log)]));
+    assert_eq!(text(&bascule.call("s:x", "{}")), "fine");
+}

@@ -111,9 +111,8 @@ fn a_server_that_never_reads_cannot_hold_up_a_huge_call() {
 async fn what_waits_for_a_server_that_never_reads_is_bounded() {
     let mut entry = in_shell("exec sleep 600", "deaf");
     entry["timeoutMs"] = json!(500);
-    let limit = json!({ "maxMessageBytes": 200_000 });
-    let bridge = bridge_of(json!({ "mcpServers": { "s": entry }, "bascule": limit })).await;
-    let huge = format!(r#"{{"a":"{}"}}"#, "x".repeat(1 << 20));
+    let bridge = bridge_of(json!({ "mcpServers": { "s": entry } })).await;
+    let huge = format!(r#"{{"a":"{}"}}"#, "x".repeat((64 << 20) + 100_000));
     let late = call(&bridge, "s:x", &huge).await.unwrap_err();
     check(&late, "PROVIDER_TIMEOUT unknown true", &[]);
     let refused = call(&bridge, "s:x", "{}").await.unwrap_err();

@@ -26,7 +26,7 @@ fn after_initialize(answer: Behaviour) -> Value {
 #[test]
 fn a_command_that_does_not_exist_is_named() {
     check_start(json!({ "command": "no-such-program" }), &["`s`", "`no-such-program`", "No such file"]);
-    check_start(json!({ "command": "/" }), &["could not start `/`", "ermission denied"]);
+    check_start(json!({ "command": "/" }), &["could not start `/`", "it is a folder"]);
 }
 
 // req: BR-05

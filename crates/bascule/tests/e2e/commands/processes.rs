@@ -107,14 +107,18 @@ fn an_interrupted_call_ends_with_130_and_its_server_with_it() {
 fn interrupted(script: Script, heard: &str, name: &str) -> (Ran, ScriptedStdio) {
     let server = ScriptedStdio::new(script);
     let bascule = Bascule::with_server("scripted", server.entry());
-    let child = bascule.command(&["call", "scripted:wait", "--json"]).spawn().unwrap();
+    let typed = ["call", "scripted:wait", "--json", "--correlation-id", "mine"];
+    let child = bascule.command(&typed).spawn().unwrap();
     server.wait_for(heard);
     signal(&child, name);
     (finish(child), server)
 }
 
 fn check_interrupted((ran, server): (Ran, ScriptedStdio)) {
-    assert_eq!((ran.code, &ran.document()["error"]["code"]), (Some(130), &json!("CANCELLED")), "{ran:?}");
+    let error = &ran.document()["error"];
+    assert_eq!((ran.code, &error["code"]), (Some(130), &json!("CANCELLED")), "{ran:?}");
+    // The server had it: nobody knows whether the tool ran.
+    assert_eq!((&error["delivery"], &error["correlationId"]), (&json!("unknown"), &json!("mine")), "{ran:?}");
     assert!(server.started().iter().all(|pid| !is_running(*pid)), "the server runs on");
 }
 
@@ -142,7 +146,17 @@ fn a_command_may_be_interrupted_while_its_server_starts() {
     signal(&child, "INT");
     let ran = finish(child);
     assert_eq!((ran.code, &ran.document()["error"]["code"]), (Some(130), &json!("CANCELLED")), "{ran:?}");
+    assert_eq!(ran.document()["error"]["delivery"], "not_sent");
     eventually("the server and its child are gone", || pids.iter().all(|pid| !is_running(*pid)));
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_no_success() {
+    let bascule = Bascule::with_demo_servers();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let ran = finish(bascule.command(&["tools", "--json"]).stdout(full).spawn().unwrap());
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.stderr.contains("could not write the result"), "{ran:?}");
 }
 
 #[test]
