@@ -11,7 +11,6 @@
 //! 2026-07-28 beside `version`; the side that is spoken to behind a feature `server`.
 
 mod envelope;
-mod scan;
 mod version;
 
 #[cfg(feature = "client")]
@@ -26,6 +25,8 @@ mod line;
 mod outbox;
 #[cfg(feature = "client")]
 mod router;
+#[cfg(feature = "client")]
+mod scan;
 #[cfg(feature = "client")]
 mod sse;
 #[cfg(feature = "client")]

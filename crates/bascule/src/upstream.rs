@@ -58,7 +58,10 @@ impl Upstream {
             reach(&settings, frame.jailer.as_deref()).map_err(|why| normalise::not_started(name, why))?;
         let options = ClientOptions {
             timeout: bound.length,
-            message_limit: frame.message_limit,
+            message_limit: settings
+                .limits
+                .max_output_bytes
+                .map_or(frame.message_limit, |most| most.min(frame.message_limit)),
             listener: listener(name.clone()),
         };
         let client = match Client::connect(transport, options).await {

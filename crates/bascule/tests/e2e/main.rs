@@ -15,4 +15,5 @@ mod bad_stdio;
 mod commands;
 mod confinement;
 mod peers;
+mod promises;
 mod real_servers;

@@ -3,7 +3,7 @@
 use bascule_testkit::{Behaviour, IdPlace, Script, ScriptedStdio};
 use serde_json::json;
 
-use super::{check, in_shell, scripted, tool_x};
+use super::{check, in_shell, scripted, scripted_with, tool_x};
 use crate::embedded::{bridge, bridge_of, call, terminate};
 use crate::support::{Bascule, text};
 
@@ -118,4 +118,13 @@ async fn what_waits_for_a_server_that_never_reads_is_bounded() {
     let refused = call(&bridge, "s:x", "{}").await.unwrap_err();
     check(&refused, "PROVIDER_UNAVAILABLE not_sent true", &["does not read its input"]);
     terminate(&bridge).await;
+}
+
+// req: SB-02
+#[test]
+fn a_server_may_be_allowed_less_output_than_others() {
+    let long = tool_x([Behaviour::big(50_000, IdPlace::Before), Behaviour::text("short")]);
+    let (bascule, _server) = scripted_with(long, json!({ "limits": { "maxOutputBytes": 10_000 } }));
+    check(&bascule.call_error("s:x", "{}"), "PROVIDER_ERROR answered false", &["longer than 10000 bytes"]);
+    bascule.call("s:x", "{}");
 }
