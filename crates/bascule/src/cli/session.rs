@@ -59,8 +59,8 @@ impl Session {
         let mut signals =
             signal(SignalKind::interrupt()).and_then(|i| Ok((i, signal(SignalKind::terminate())?)));
         let what = describe_start(&self.settings, only.as_deref());
-        let jailer = std::env::current_exe()
-            .map_err(|error| Failure::Usage(format!("cannot find myself: {error}")))?;
+        // Not by its path: whatever lies there now, the jail is of the same build as the bridge.
+        let jailer = PathBuf::from("/proc/self/exe");
         let config = BridgeConfig {
             only,
             patience: self.patience,

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::hostile::{BOTH, Hostile, quoted};
+use super::hostile::{Hostile, quoted, users};
 
 fn read(hostile: &Hostile, name: &str) -> String {
     format!("print(open({}).read())", quoted(&hostile.path(name)))
@@ -15,7 +15,7 @@ fn write(hostile: &Hostile, name: &str) -> String {
 // req: SB-04
 #[test]
 fn secrets_cannot_be_read_by_any_way() {
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({}));
         hostile.must_not(&read(&hostile, ".ssh/id_test"));
         hostile.must_not(&format!("os.listdir({})", quoted(&hostile.path(".ssh"))));
@@ -36,7 +36,7 @@ fn secrets_cannot_be_read_by_any_way() {
 // req: SB-04
 #[test]
 fn writes_stay_below_its_folder_and_the_temporary_one() {
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({}));
         hostile.may(&write(&hostile, "work/mine"));
         hostile.may("import tempfile; tempfile.TemporaryFile().write(b'x')");
@@ -51,7 +51,7 @@ fn writes_stay_below_its_folder_and_the_temporary_one() {
 // req: SB-04
 #[test]
 fn folders_named_in_its_arguments_may_be_written() {
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({ "args": ["server.py", "--data=../other"] }));
         hostile.may(&write(&hostile, "other/plain"));
         hostile.must_not(&write(&hostile, "new"));
@@ -61,7 +61,7 @@ fn folders_named_in_its_arguments_may_be_written() {
 // req: SB-04
 #[test]
 fn a_home_named_in_its_arguments_does_not_open_the_secrets() {
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({ "args": ["server.py", ".."] }));
         hostile.may(&write(&hostile, "other/plain"));
         hostile.must_not(&read(&hostile, ".ssh/id_test"));
@@ -71,7 +71,7 @@ fn a_home_named_in_its_arguments_does_not_open_the_secrets() {
 // req: SB-04
 #[test]
 fn under_strict_only_what_is_listed_is_there() {
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({ "sandbox": "strict" }));
         assert_eq!(hostile.may("print(1 + 1)"), "2");
         hostile.must_not(&read(&hostile, "other/plain"));
@@ -83,7 +83,7 @@ fn under_strict_only_what_is_listed_is_there() {
 // req: SB-04
 #[test]
 fn a_policy_of_ones_own_lists_what_may_be_read_and_written() {
-    for user in BOTH {
+    for user in users() {
         let sandbox = json!({ "read": ["work", "other"], "write": ["work"] });
         let hostile = Hostile::new(user, json!({ "sandbox": sandbox }));
         assert_eq!(hostile.may(&read(&hostile, "other/plain")), "no secret");
@@ -96,7 +96,7 @@ fn a_policy_of_ones_own_lists_what_may_be_read_and_written() {
 // req: SB-04
 #[test]
 fn sandbox_off_is_off() {
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({ "sandbox": "off" }));
         assert_eq!(hostile.may(&read(&hostile, ".ssh/id_test")), "the secret");
     }
@@ -106,7 +106,7 @@ fn sandbox_off_is_off() {
 #[test]
 fn open_files_are_counted() {
     let hoard = "held = [open('/dev/null') for _ in range(500)]";
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({ "limits": { "maxOpenFiles": 64 } }));
         let failed = hostile.attempt(hoard).unwrap_err();
         assert!(failed.contains("Too many open files"), "{failed}");

@@ -1,7 +1,7 @@
 //! A server that does what it is told, in a home of its own, under a policy.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -13,11 +13,21 @@ use crate::support::{Ran, program, text};
 /// Who runs the bridge. Root may do more and must be kept from more.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum User {
-    Root,
+    Ourselves,
     Nobody,
 }
 
-pub const BOTH: [User; 2] = [User::Root, User::Nobody];
+/// Whoever runs the tests; if that is root, who can be anybody, also somebody without any rights.
+pub fn users() -> Vec<User> {
+    match is_root() {
+        true => vec![User::Ourselves, User::Nobody],
+        false => vec![User::Ourselves],
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").unwrap().uid() == 0
+}
 
 /// A home with a secret in it, and a configuration with one hostile server.
 pub struct Hostile {
@@ -28,8 +38,9 @@ pub struct Hostile {
 impl Hostile {
     /// Confined by these settings: `{ "sandbox": … }` and whatever else.
     pub fn new(user: User, settings: Value) -> Self {
-        // Not below the temporary folder: that may be written.
-        let home = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        // Not below the temporary folder, which may be written, nor where nobody else may go.
+        let place = if is_root() { "/run" } else { env!("CARGO_TARGET_TMPDIR") };
+        let home = tempfile::tempdir_in(place).unwrap();
         let hostile = Self { home, user };
         for folder in [".ssh", "work", "other"] {
             fs::create_dir(hostile.path(folder)).unwrap();
@@ -54,11 +65,14 @@ impl Hostile {
 
     /// `bascule`, as the user who is meant, with the secret in its environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
+        // Nobody may not be allowed to where the program was built, but to a file that is open.
+        const AS_NOBODY: &str =
+            "exec 9<\"$0\"; exec setpriv --reuid=65534 --regid=65534 --clear-groups /proc/self/fd/9 \"$@\"";
         let mut command = match self.user {
-            User::Root => Command::new(program()),
+            User::Ourselves => Command::new(program()),
             User::Nobody => {
-                let mut command = Command::new("setpriv");
-                command.args(["--reuid=65534", "--regid=65534", "--clear-groups", program()]);
+                let mut command = Command::new("sh");
+                command.args(["-c", AS_NOBODY, program()]);
                 command
             }
         };

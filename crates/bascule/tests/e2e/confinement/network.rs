@@ -2,12 +2,12 @@
 
 use serde_json::json;
 
-use super::hostile::{BOTH, Hostile};
+use super::hostile::{Hostile, users};
 
 // req: SB-04
 #[test]
 fn without_a_network_no_socket_of_any_kind_can_be_made() {
-    for user in BOTH {
+    for user in users() {
         let sandbox = json!({ "read": ["work"], "network": "none" });
         let hostile = Hostile::new(user, json!({ "sandbox": sandbox }));
         for kind in
@@ -27,7 +27,7 @@ fn without_a_network_no_socket_of_any_kind_can_be_made() {
 fn with_a_network_it_can_reach_a_port() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({}));
         hostile.may(&format!("import socket; socket.create_connection(('127.0.0.1', {port}))"));
     }

@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::json;
 
-use super::hostile::{BOTH, Hostile, quoted};
+use super::hostile::{Hostile, quoted, users};
 use crate::support::{eventually, is_running};
 
 /// Starts a grandchild that leaves its session, a daemon by a double fork, and a child that ignores SIGTERM.
@@ -58,7 +58,7 @@ fn all_are_gone(pids: &[u32]) {
 // req: SB-05
 #[test]
 fn nothing_survives_the_end_of_a_command() {
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({}));
         assert!(call(&hostile, &litter_then(&hostile, "")).status().unwrap().success());
         // At once: the command must not end before they do.
@@ -70,7 +70,7 @@ fn nothing_survives_the_end_of_a_command() {
 // req: SB-05
 #[test]
 fn nothing_survives_a_crash_of_the_server() {
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({}));
         let crash = litter_then(&hostile, "os.abort()");
         assert_eq!(call(&hostile, &crash).status().unwrap().code(), Some(3));
@@ -81,7 +81,7 @@ fn nothing_survives_a_crash_of_the_server() {
 // req: BR-11, SB-05
 #[test]
 fn nothing_survives_when_the_bridge_is_killed() {
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({}));
         let mut bridge: Child =
             call(&hostile, &litter_then(&hostile, "import time; time.sleep(600)")).spawn().unwrap();
@@ -96,7 +96,7 @@ fn nothing_survives_when_the_bridge_is_killed() {
 // req: SB-03
 #[test]
 fn the_end_of_a_confined_server_is_told_as_it_was() {
-    for user in BOTH {
+    for user in users() {
         let hostile = Hostile::new(user, json!({}));
         for (code, exit) in [("os._exit(7)", "exit code 7"), ("os.abort()", "signal 6, SIGABRT")] {
             let arguments =
