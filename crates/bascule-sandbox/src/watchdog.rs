@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
@@ -39,12 +40,20 @@ pub struct Watch {
     scissors: Scissors,
     limits: Mutex<TreeLimits>,
     hit: Mutex<Option<Hit>>,
+    /// How much of its memory was in use at the most, in thousandths of what is allowed.
+    most_memory: AtomicU64,
 }
 
 impl Watch {
     /// Looks after the tree below the process that ends when the lifeline is cut.
     pub fn start(root: u32, scissors: Scissors, limits: TreeLimits) -> Arc<Self> {
-        let watch = Arc::new(Self { root, scissors, limits: Mutex::new(limits), hit: Mutex::new(None) });
+        let watch = Arc::new(Self {
+            root,
+            scissors,
+            limits: Mutex::new(limits),
+            hit: Mutex::new(None),
+            most_memory: AtomicU64::new(0),
+        });
         trees().push(Arc::downgrade(&watch));
         static THREAD: OnceLock<()> = OnceLock::new();
         THREAD.get_or_init(|| {
@@ -71,13 +80,25 @@ impl Watch {
         self.hit.lock().expect("nothing panics while holding it").clone()
     }
 
+    /// Whether it was seen close to what it may use: then a sudden end may have come of being refused more.
+    pub fn was_near_its_memory(&self) -> bool {
+        self.most_memory.load(Ordering::Relaxed) > 600
+    }
+
     /// Looks once; says how near the nearest limit is, 1 being reached.
     fn check(&self, processes: &Processes) -> f64 {
         let tree = processes.below(self.root);
         let limits = *self.limits.lock().expect("nothing panics while holding it");
-        let (count, memory) = (tree.len() as u64, tree.iter().map(|pid| private_bytes(*pid)).sum::<u64>());
+        let count = tree.len() as u64;
+        let mut memory = tree.iter().map(|pid| private_bytes(*pid)).sum::<u64>();
+        if limits.memory_bytes.is_some_and(|most| memory > most) {
+            // A process that has just forked shares its pages with its child until one of them writes. The quick
+            // look counts those twice; before anybody is ended for it, look closely.
+            memory = tree.iter().map(|pid| fair_bytes(*pid)).sum();
+        }
         let share = |used: u64, most: Option<u64>| most.map_or(0.0, |most| used as f64 / most.max(1) as f64);
         let (by_memory, by_count) = (share(memory, limits.memory_bytes), share(count, limits.processes));
+        self.most_memory.fetch_max((by_memory * 1000.0) as u64, Ordering::Relaxed);
         if by_count > 1.0 {
             self.end(Hit::Processes(count));
         } else if by_memory > 1.0 {
@@ -154,6 +175,16 @@ fn private_bytes(pid: u32) -> u64 {
     resident.saturating_sub(shared) * limits::page_size()
 }
 
+/// A process's share of its memory that is no file's: what several use counts for each in part.
+fn fair_bytes(pid: u32) -> u64 {
+    let Ok(rollup) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else {
+        return private_bytes(pid);
+    };
+    let kilobytes = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
+    let counted = |line: &&str| line.starts_with("Pss_Anon:") || line.starts_with("Pss_Shmem:");
+    rollup.lines().filter(counted).filter_map(kilobytes).sum::<u64>() << 10
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,7 +201,7 @@ mod tests {
             std::thread::yield_now();
         };
         assert!(found.contains(&child.id()));
-        assert!(private_bytes(own) > 100_000);
+        assert!(private_bytes(own) > 100_000 && fair_bytes(own) > 100_000);
         found.iter().for_each(|pid| drop(std::process::Command::new("kill").arg(pid.to_string()).status()));
         child.wait().unwrap();
     }

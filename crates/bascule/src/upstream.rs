@@ -224,6 +224,9 @@ fn limited(
         None if error.exit.is_some() && says_out_of_memory(error.stderr.as_deref()) => {
             Some(format!("`maxMemoryMb`: inferred from its last words, {memory} MB are allowed"))
         }
+        None if was_killed(&error) && watch.is_some_and(Watch::was_near_its_memory) => {
+            Some(format!("`maxMemoryMb`: inferred from what it used before, {memory} MB are allowed"))
+        }
         None => None,
     };
     if let Some(limit) = &error.limit {
@@ -232,10 +235,21 @@ fn limited(
     discreet(error, settings)
 }
 
+fn was_killed(error: &BridgeError) -> bool {
+    error.exit.as_deref().is_some_and(|exit| exit.starts_with("signal"))
+}
+
 /// At RLIMIT_DATA a process is refused memory; what it makes of that is its own.
 fn says_out_of_memory(stderr: Option<&str>) -> bool {
-    const WORDS: [&str; 5] =
-        ["out of memory", "MemoryError", "Cannot allocate memory", "allocation failed", "bad_alloc"];
+    // The last is what C++, and so Node, says when there is not even memory to say more.
+    const WORDS: [&str; 6] = [
+        "out of memory",
+        "MemoryError",
+        "Cannot allocate memory",
+        "allocation failed",
+        "bad_alloc",
+        "terminate called",
+    ];
     stderr.is_some_and(|text| WORDS.iter().any(|word| text.contains(word)))
 }
 

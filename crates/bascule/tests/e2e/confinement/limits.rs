@@ -104,12 +104,22 @@ while True:
     }
 }
 
+// req: SB-02
+#[test]
+fn memory_that_a_fork_shares_is_counted_once() {
+    let code = "import time; held = os.urandom(70 << 20)\npid = os.fork()\nif pid == 0: time.sleep(600)\ntime.sleep(0.5); os.kill(pid, 9); os.wait(); print('fine')";
+    for user in users() {
+        let hostile = Hostile::new(user, json!({ "limits": { "maxMemoryMb": 128 } }));
+        assert_eq!(hostile.may(code), "fine");
+    }
+}
+
 // req: SB-03
 #[test]
 fn a_server_within_its_limits_is_left_alone() {
     let pause = Duration::from_millis(600).as_secs_f64();
     let code = format!(
-        "import subprocess, time; held = bytearray(os.urandom(60 << 20)); subprocess.run(['sleep', '{pause}']); print('fine')"
+        "import subprocess, time; held = os.urandom(70 << 20); subprocess.run(['sleep', '{pause}']); print('fine')"
     );
     for user in users() {
         let hostile = Hostile::new(user, json!({ "limits": { "maxMemoryMb": 128, "maxProcesses": 10 } }));
