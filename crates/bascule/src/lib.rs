@@ -13,6 +13,7 @@ mod call;
 mod deadline;
 mod launch;
 mod normalise;
+mod post_mortem;
 mod report;
 mod upstream;
 

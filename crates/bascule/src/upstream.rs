@@ -12,7 +12,7 @@ use bascule_client::{
     TransportError,
 };
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, ServerName, ToolDefinition};
-use bascule_sandbox::{Confinement, Hit, Watch};
+use bascule_sandbox::{Confinement, Watch};
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tracing::{debug, warn};
@@ -20,6 +20,7 @@ use tracing::{debug, warn};
 use crate::config::{ServerSettings, ServerUrl, TransportSettings};
 use crate::deadline::{CALLER, Deadline, TimedOut};
 use crate::launch::Program;
+use crate::post_mortem::explained;
 use crate::{launch, normalise};
 
 /// A server that runs, or ran.
@@ -70,7 +71,7 @@ impl Upstream {
                 return Err(bound.passed(name, "answer `initialize`", stderr));
             }
             Err(error) => {
-                return Err(limited(normalise::not_connected(name, &error), watch.as_deref(), &settings));
+                return Err(explained(normalise::not_connected(name, &error), watch.as_deref(), &settings));
             }
         };
         // It is installed and runs: from here on its own limits hold.
@@ -80,7 +81,7 @@ impl Upstream {
                 return Ok(Started { upstream: Self { settings, client, watch }, tools, notes });
             }
             Ok(Err(error)) => {
-                limited(normalise::not_listed(name, &error, client.stderr()), watch.as_deref(), &settings)
+                explained(normalise::not_listed(name, &error, client.stderr()), watch.as_deref(), &settings)
             }
             Err(_) => bound.passed(name, "list its tools", client.stderr()),
         };
@@ -149,7 +150,11 @@ impl Upstream {
     }
 
     fn failed(&self, failure: &Failure) -> Box<BridgeError> {
-        limited(normalise::failed_call(failure, self.client.stderr()), self.watch.as_deref(), &self.settings)
+        explained(
+            normalise::failed_call(failure, self.client.stderr()),
+            self.watch.as_deref(),
+            &self.settings,
+        )
     }
 
     fn too_late(&self, tool: &str, late: &TimedOut, delivery: Delivery) -> Box<BridgeError> {
@@ -184,73 +189,6 @@ fn reach(
 fn http(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<Transport, String> {
     let headers = headers.iter().map(|(name, value)| (name.as_str(), value.reveal().as_str()));
     HttpEndpoint::new(url.as_str(), headers).map(Transport::Http).map_err(|error| error.to_string())
-}
-
-/// Takes out of an error what the configuration holds secret: a server may quote what it was given.
-fn discreet(mut error: Box<BridgeError>, settings: &ServerSettings) -> Box<BridgeError> {
-    let secrets = match &settings.transport {
-        TransportSettings::Stdio { env, .. } => env,
-        TransportSettings::Http { headers, .. }
-        | TransportSettings::Sse { headers, .. }
-        | TransportSettings::HttpOrSse { headers, .. } => headers,
-    };
-    // `Bearer TOKEN` is as secret in its second word. What is too short to be a secret would garble every error.
-    let words =
-        secrets.iter().flat_map(|(_, value)| value.reveal().split(' ')).filter(|word| word.len() >= 6);
-    for word in words {
-        let hide = |text: &mut String| *text = text.replace(word, "***");
-        hide(&mut error.message);
-        error.stderr.iter_mut().for_each(hide);
-        error.provider_error.iter_mut().for_each(|fault| hide(&mut fault.message));
-    }
-    error
-}
-
-/// Says which limit ended a process, where one did or seems to have.
-fn limited(
-    mut error: Box<BridgeError>,
-    watch: Option<&Watch>,
-    settings: &ServerSettings,
-) -> Box<BridgeError> {
-    let memory = settings.limits.max_memory_mb;
-    error.limit = match watch.and_then(Watch::hit) {
-        Some(Hit::Memory(bytes)) => {
-            Some(format!("`maxMemoryMb`: seen using {} MB, {memory} are allowed", bytes >> 20))
-        }
-        Some(Hit::Processes(count)) => {
-            let most = launch::limits_of(settings).processes.unwrap_or_default();
-            Some(format!("`maxProcesses`: seen running {count}, {most} are allowed"))
-        }
-        None if error.exit.is_some() && says_out_of_memory(error.stderr.as_deref()) => {
-            Some(format!("`maxMemoryMb`: inferred from its last words, {memory} MB are allowed"))
-        }
-        None if was_killed(&error) && watch.is_some_and(Watch::was_near_its_memory) => {
-            Some(format!("`maxMemoryMb`: inferred from what it used before, {memory} MB are allowed"))
-        }
-        None => None,
-    };
-    if let Some(limit) = &error.limit {
-        error.message = format!("{}: {limit}", error.message);
-    }
-    discreet(error, settings)
-}
-
-fn was_killed(error: &BridgeError) -> bool {
-    error.exit.as_deref().is_some_and(|exit| exit.starts_with("signal"))
-}
-
-/// At RLIMIT_DATA a process is refused memory; what it makes of that is its own.
-fn says_out_of_memory(stderr: Option<&str>) -> bool {
-    // The last is what C++, and so Node, says when there is not even memory to say more.
-    const WORDS: [&str; 6] = [
-        "out of memory",
-        "MemoryError",
-        "Cannot allocate memory",
-        "allocation failed",
-        "bad_alloc",
-        "terminate called",
-    ];
-    stderr.is_some_and(|text| WORDS.iter().any(|word| text.contains(word)))
 }
 
 /// How long a start may take, and at whose wish.
