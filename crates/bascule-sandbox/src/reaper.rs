@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::tree;
+use crate::tree::Processes;
 
 /// How the server ended, as `waitpid` has it.
 pub(crate) struct Ended(i32);
@@ -91,14 +91,13 @@ fn reap(server: i32) -> Option<Ended> {
 
 /// Kills until there is nobody left. What forks faster than we look meets us again, with fewer to fork.
 fn end_all(server: i32) -> Option<Ended> {
-    // SAFETY: takes no arguments.
-    let own = unsafe { libc::getpid() };
+    let own = std::process::id();
     let mut found = None;
     loop {
         for signal in [libc::SIGSTOP, libc::SIGKILL] {
-            for pid in tree::below(own) {
+            for pid in Processes::now().below(own) {
                 // SAFETY: takes numbers only; the process is a descendant that we have not waited for.
-                unsafe { libc::kill(pid, signal) };
+                unsafe { libc::kill(pid as libc::pid_t, signal) };
             }
         }
         let mut status = 0;

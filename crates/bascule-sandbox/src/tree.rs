@@ -1,24 +1,62 @@
-//! The processes below a process.
+//! Which processes there are, and whose children.
 
+use std::collections::HashMap;
 use std::fs;
 
-/// All of them, parents before children. What starts while we look may be missed: look again.
-pub(crate) fn below(root: i32) -> Vec<i32> {
-    let mut found = children(root);
-    let mut next = 0;
-    while let Some(pid) = found.get(next).copied() {
-        found.extend(children(pid));
-        next += 1;
-    }
-    found
+/// Who is whose child, at one moment. One look serves all trees.
+#[derive(Default)]
+pub(crate) struct Processes {
+    children: HashMap<u32, Vec<u32>>,
 }
 
-/// The children of all threads of a process.
-fn children(pid: i32) -> Vec<i32> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let lists =
-        threads.flatten().filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok());
-    lists
-        .flat_map(|list| list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<_>>())
-        .collect()
+impl Processes {
+    /// Looks. What starts meanwhile may be missed: look again.
+    pub(crate) fn now() -> Self {
+        let mut children = HashMap::<u32, Vec<u32>>::new();
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
+            if let Some(parent) = parent_of(pid) {
+                children.entry(parent).or_default().push(pid);
+            }
+        }
+        Self { children }
+    }
+
+    /// Everything below a process, parents before children, itself not included.
+    pub(crate) fn below(&self, root: u32) -> Vec<u32> {
+        let mut found = self.children.get(&root).cloned().unwrap_or_default();
+        let mut next = 0;
+        while let Some(pid) = found.get(next) {
+            found.extend(self.children.get(pid).cloned().unwrap_or_default());
+            next += 1;
+        }
+        found
+    }
+}
+
+fn parent_of(pid: u32) -> Option<u32> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold anything, brackets and blanks included; after its last bracket come state and parent.
+    stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_finds_its_children_and_theirs() {
+        let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let own = std::process::id();
+        let found = loop {
+            let found = Processes::now().below(own);
+            if found.len() >= 2 {
+                break found;
+            }
+            std::thread::yield_now();
+        };
+        assert!(found.contains(&child.id()));
+        found.iter().for_each(|pid| drop(std::process::Command::new("kill").arg(pid.to_string()).status()));
+        child.wait().unwrap();
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bascule_client::{Grace, StdioChild, TransportError};
 use bascule_model::Secret;
-use bascule_sandbox::{Confinement, Files, Lifeline, Policy, TreeLimits, Watch};
+use bascule_sandbox::{Confinement, Lifeline, Policy, TreeLimits, Watch};
 
 use crate::config::{Network, Sandbox, ServerSettings};
 
@@ -59,6 +59,7 @@ pub(crate) fn child(
     let (mut command, lifeline) = match jailer {
         Some(jailer) => {
             let policy = policy(program, &found, settings);
+            make_caches(&found);
             let (command, lifeline) =
                 bascule_sandbox::launch(jailer, &policy, program.command, program.arguments)
                     .map_err(failed)?;
@@ -143,9 +144,6 @@ fn policy(program: &Program<'_>, found: &Path, settings: &ServerSettings) -> Pol
     if settings.sandbox != Sandbox::Off {
         policy.open_files = policy.open_files.or(settings.limits.max_open_files.map(u64::from));
     }
-    if matches!(policy.files, Files::AllBut { .. }) {
-        make_caches(found, home.as_deref());
-    }
     policy
 }
 
@@ -166,14 +164,15 @@ fn named(program: &Program<'_>) -> Vec<PathBuf> {
 }
 
 /// What is not there cannot be granted: a package manager's first run needs its cache to exist.
-fn make_caches(program: &Path, home: Option<&Path>) {
+fn make_caches(program: &Path) {
+    let home = std::env::var_os("HOME").map(PathBuf::from);
     let name = program.file_name().unwrap_or_default().to_string_lossy();
     let folders: &[&str] = match &*name {
         "npx" | "npm" | "pnpm" | "node" => &[".npm"],
         "uvx" | "uv" | "pipx" => &[".cache", ".local/share/uv"],
         _ => &[],
     };
-    for folder in folders.iter().filter_map(|folder| Some(home?.join(folder))) {
+    for folder in folders.iter().filter_map(|folder| Some(home.as_ref()?.join(folder))) {
         // Where this fails the package manager will say more about it than we could.
         let _ = std::fs::create_dir_all(folder);
     }

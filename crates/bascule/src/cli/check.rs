@@ -14,7 +14,7 @@ use crate::McpBridgeAdapter;
 
 /// Said aloud because the configuration promises more.
 const NOT_ENFORCED: &str =
-    "not enforced by this version: isolation per call, limits of single tools on memory, cgroups";
+    "not enforced by this version: isolation per call, rate limits, memory limits of single tools";
 
 pub(crate) async fn run(session: Session, output: &Output) -> Result<ExitCode, Failure> {
     let path = session.path.display().to_string();
