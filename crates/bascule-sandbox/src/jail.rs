@@ -7,19 +7,30 @@ use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
+use serde::{Deserialize, Serialize};
+
 use crate::policy::Policy;
-use crate::{capabilities, filesystem, limits, reaper, syscalls};
+use crate::{capabilities, cgroup, filesystem, limits, namespaces, reaper, syscalls};
 
 /// Where the lifeline is: the first descriptor after the usual three.
 pub(crate) const LIFELINE: i32 = 3;
 /// What a shell returns for a program that cannot be run.
 const NOT_RUN: u8 = 127;
 
-/// The whole of `bascule __jail POLICY PROGRAM ARGUMENT…`. Returns only when it fails.
-pub fn main(policy: &str, command: &[OsString]) -> ExitCode {
-    match run(policy, command) {
+/// What the jail is told, besides what it is to become.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Orders<P> {
+    pub(crate) policy: P,
+    /// The control groups to enter.
+    pub(crate) groups: Vec<PathBuf>,
+}
+
+/// The whole of `bascule __jail ORDERS PROGRAM ARGUMENT…`. Returns only when it fails.
+pub fn main(orders: &str, command: &[OsString]) -> ExitCode {
+    match run(orders, command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bascule: could not confine the server: {error}");
@@ -28,28 +39,30 @@ pub fn main(policy: &str, command: &[OsString]) -> ExitCode {
     }
 }
 
-fn run(policy: &str, command: &[OsString]) -> io::Result<()> {
-    let policy: Policy = serde_json::from_str(policy).map_err(io::Error::other)?;
+fn run(orders: &str, command: &[OsString]) -> io::Result<()> {
+    let orders: Orders<Policy> = serde_json::from_str(orders).map_err(io::Error::other)?;
     let signals = reaper::prepare()?;
     // SAFETY: this process has one thread, so the child may do whatever it likes.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        0 => Err(become_server(&policy, command)),
+        0 => Err(become_server(&orders, command)),
         server => {
             let_go_of_pipes()?;
             // SAFETY: the launcher put it there; if nobody did, polling says so at once and all ends.
             let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
-            match reaper::keep(server, &signals, lifeline) {
-                Some(ended) => ended.imitate(),
-                None => Ok(()),
+            let ended = reaper::keep(server, &signals, lifeline);
+            // A bridge that lives reads from the groups what they came to, and removes them itself.
+            if reaper::is_cut(lifeline) {
+                cgroup::remove(&orders.groups);
             }
+            ended.map_or(Ok(()), |ended| ended.imitate())
         }
     }
 }
 
 /// Does not return, except with the reason why it could not.
-fn become_server(policy: &Policy, command: &[OsString]) -> io::Error {
-    match confine(policy) {
+fn become_server(orders: &Orders<Policy>, command: &[OsString]) -> io::Error {
+    match cgroup::enter(&orders.groups).and_then(|()| confine(&orders.policy)) {
         Ok(()) => execute(command),
         Err(error) => error,
     }
@@ -67,6 +80,9 @@ fn confine(policy: &Policy) -> io::Result<()> {
         }
     }
     limits::set(policy.open_files)?;
+    if !policy.network {
+        namespaces::leave_the_network();
+    }
     if policy.harden {
         capabilities::drop_most()?;
     }

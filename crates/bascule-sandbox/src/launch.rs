@@ -7,20 +7,15 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 
-use crate::jail::LIFELINE;
+use crate::cgroup::Group;
+use crate::jail::{LIFELINE, Orders};
 use crate::policy::Policy;
+use crate::watchdog::{TreeLimits, Watch};
 
 /// While this is held, and not cut, the server lives. Dropped, cut, or gone with the process that held it,
 /// everything that the server started is killed.
 #[derive(Debug)]
 pub struct Lifeline(Scissors);
-
-impl Lifeline {
-    /// What can cut it before it is dropped.
-    pub fn scissors(&self) -> Scissors {
-        self.0.clone()
-    }
-}
 
 impl Drop for Lifeline {
     fn drop(&mut self) {
@@ -30,27 +25,53 @@ impl Drop for Lifeline {
 
 /// Ends a server without owning it.
 #[derive(Debug, Clone)]
-pub struct Scissors(Arc<Mutex<Option<PipeWriter>>>);
+pub(crate) struct Scissors(Arc<Mutex<Option<PipeWriter>>>);
 
 impl Scissors {
     /// Ends the server and all that came of it.
-    pub fn cut(&self) {
+    pub(crate) fn cut(&self) {
         self.0.lock().expect("nothing panics while holding it").take();
     }
 }
 
-/// A command that runs another under a policy: `ourselves` is the program that understands `__jail`. Environment,
-/// folder and pipes are set on what comes back, and reach the server.
+/// A jail that is ready to be started.
+pub struct Jail {
+    /// What starts it. Environment, folder and pipes are set here, and reach the server.
+    pub command: Command,
+    /// On this its life hangs.
+    pub lifeline: Lifeline,
+    /// Looks after it once it runs.
+    pub warden: Warden,
+}
+
+/// Knows the limits of a jail that does not run yet.
+pub struct Warden {
+    scissors: Scissors,
+    group: Option<Group>,
+    limits: TreeLimits,
+}
+
+impl Warden {
+    /// The jail runs as this process.
+    pub fn watch(self, pid: u32) -> Arc<Watch> {
+        Watch::start(pid, self.scissors, self.group, self.limits)
+    }
+}
+
+/// Runs a program under a policy and limits: `ourselves` is the program that understands `__jail`.
 pub fn launch(
     ourselves: &Path,
     policy: &Policy,
+    limits: TreeLimits,
     program: &str,
     arguments: &[String],
-) -> io::Result<(Command, Lifeline)> {
+) -> io::Result<Jail> {
     let (reader, writer) = io::pipe()?;
     let mut command = Command::new(ourselves);
-    let policy = serde_json::to_string(policy).map_err(io::Error::other)?;
-    command.arg("__jail").arg(policy).arg("--").arg(program).args(arguments);
+    let group = Group::make(limits);
+    let groups = group.as_ref().map_or_else(Vec::new, |group| group.folders().to_vec());
+    let orders = serde_json::to_string(&Orders { policy, groups }).map_err(io::Error::other)?;
+    command.arg("__jail").arg(orders).arg("--").arg(program).args(arguments);
     let prepare = move || {
         // SAFETY: async-signal-safe, as everything between fork and exec must be. `dup2` leaves the copy open
         // across exec; if it already is the right one, its flag is cleared instead.
@@ -64,5 +85,6 @@ pub fn launch(
     };
     // SAFETY: `prepare` only duplicates a descriptor.
     unsafe { command.pre_exec(prepare) };
-    Ok((command, Lifeline(Scissors(Arc::new(Mutex::new(Some(writer)))))))
+    let scissors = Scissors(Arc::new(Mutex::new(Some(writer))));
+    Ok(Jail { command, lifeline: Lifeline(scissors.clone()), warden: Warden { scissors, group, limits } })
 }

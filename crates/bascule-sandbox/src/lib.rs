@@ -3,7 +3,7 @@
 //! The bridge starts its own program again as `bascule __jail`: [`jail::main`] splits into a reaper, which stays
 //! and sees to it that nothing survives, and the server's process, which confines itself and then becomes the
 //! server. One file per mechanism: `capabilities`, `filesystem` (Landlock), `syscalls` (seccomp), `limits`
-//! (rlimits), `watchdog` (the whole tree), `reaper`. [`policy`] says what is wanted, [`probe`] what this kernel can give.
+//! (rlimits), `cgroup` and `watchdog` (the whole tree), `namespaces`, `reaper`. [`policy`] says what is wanted, [`probe`] what this kernel can give.
 
 #![allow(unsafe_code, reason = "confinement is system calls; every block states why it is sound")]
 
@@ -12,15 +12,17 @@ pub mod policy;
 pub mod probe;
 
 mod capabilities;
+mod cgroup;
 mod filesystem;
 mod launch;
 mod limits;
+mod namespaces;
 mod reaper;
 mod syscalls;
 mod tree;
 mod watchdog;
 
-pub use launch::{Lifeline, Scissors, launch};
+pub use launch::{Jail, Lifeline, Warden, launch};
 pub use policy::{Files, Policy};
 pub use probe::Confinement;
 pub use watchdog::{Hit, TreeLimits, Watch};

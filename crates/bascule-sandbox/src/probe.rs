@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::cgroup::Place;
+use crate::namespaces;
 use crate::policy::{Files, Policy};
 
 /// What confines a server, by which mechanism, and what could not be had.
@@ -24,7 +26,16 @@ impl Confinement {
             told.have("capabilities dropped; ptrace, bpf, mount, keyctl, io_uring, modules and the like refused (seccomp)");
         }
         if !policy.network {
-            told.have("no sockets (seccomp)");
+            let namespace = namespaces::can_leave_the_network();
+            told.have(if namespace {
+                "no sockets (seccomp, network namespace)"
+            } else {
+                "no sockets (seccomp)"
+            });
+        }
+        match Place::here() {
+            Some(place) => told.have(&place.told()),
+            None => told.lack("limits on the whole tree by the kernel: no control group can be made here"),
         }
         told.have("memory and number of processes (watchdog over the whole tree; RLIMIT_DATA for each)");
         if let Some(most) = policy.open_files {

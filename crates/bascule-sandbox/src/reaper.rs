@@ -61,6 +61,14 @@ pub(crate) fn keep(server: i32, signals: &OwnedFd, lifeline: BorrowedFd<'_>) -> 
     end_all(server).or(ended)
 }
 
+/// Whether the bridge has let go of the line, or is no more.
+pub(crate) fn is_cut(lifeline: BorrowedFd<'_>) -> bool {
+    let mut watched = poll_in(lifeline.as_raw_fd());
+    // SAFETY: `watched` is one valid entry.
+    unsafe { libc::poll(&raw mut watched, 1, 0) };
+    watched.revents != 0
+}
+
 /// Empties the queue of signals. Says whether one of them asked us to end.
 fn read_signals(signals: &OwnedFd) -> bool {
     let mut asked = false;

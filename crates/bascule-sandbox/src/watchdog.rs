@@ -1,4 +1,4 @@
-//! Limits on a whole process tree that no kernel mechanism keeps for everybody: memory and number of processes.
+//! Limits on a whole process tree, memory and number of processes, as far as no control group keeps them.
 //!
 //! One thread looks at all trees, more often when one of them is near a limit. What it finds over a limit it
 //! ends, by cutting the lifeline, and remembers why. Between two looks a single process is held by RLIMIT_DATA.
@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
+use crate::cgroup::Group;
 use crate::launch::Scissors;
 use crate::limits;
 use crate::tree::Processes;
@@ -29,6 +30,8 @@ pub struct TreeLimits {
 pub enum Hit {
     /// So many bytes were seen.
     Memory(u64),
+    /// The kernel ended a process of its control group.
+    OutOfMemory,
     /// So many processes were seen.
     Processes(u64),
 }
@@ -38,6 +41,8 @@ pub enum Hit {
 pub struct Watch {
     root: u32,
     scissors: Scissors,
+    /// What the kernel keeps for us, where it can.
+    group: Option<Group>,
     limits: Mutex<TreeLimits>,
     hit: Mutex<Option<Hit>>,
     /// How much of its memory was in use at the most, in thousandths of what is allowed.
@@ -46,10 +51,16 @@ pub struct Watch {
 
 impl Watch {
     /// Looks after the tree below the process that ends when the lifeline is cut.
-    pub fn start(root: u32, scissors: Scissors, limits: TreeLimits) -> Arc<Self> {
+    pub(crate) fn start(
+        root: u32,
+        scissors: Scissors,
+        group: Option<Group>,
+        limits: TreeLimits,
+    ) -> Arc<Self> {
         let watch = Arc::new(Self {
             root,
             scissors,
+            group,
             limits: Mutex::new(limits),
             hit: Mutex::new(None),
             most_memory: AtomicU64::new(0),
@@ -70,6 +81,8 @@ impl Watch {
     /// From now on these limits hold, for each process as far as the kernel can see to it.
     pub fn bind(&self, limits: TreeLimits) {
         *self.limits.lock().expect("nothing panics while holding it") = limits;
+        // A group that is over its memory already will not have it: then its size, once seen, ends it.
+        self.group.iter().for_each(|group| drop(group.limit(limits)));
         for pid in Processes::now().below(self.root) {
             limits.memory_bytes.into_iter().for_each(|most| limits::bind_data(pid, most));
         }
@@ -77,12 +90,17 @@ impl Watch {
 
     /// The limit that was reached, if one was.
     pub fn hit(&self) -> Option<Hit> {
-        self.hit.lock().expect("nothing panics while holding it").clone()
+        let seen = self.hit.lock().expect("nothing panics while holding it").clone();
+        seen.or_else(|| self.ran_out_of_memory().then_some(Hit::OutOfMemory))
     }
 
     /// Whether it was seen close to what it may use: then a sudden end may have come of being refused more.
     pub fn was_near_its_memory(&self) -> bool {
         self.most_memory.load(Ordering::Relaxed) > 600
+    }
+
+    fn ran_out_of_memory(&self) -> bool {
+        self.group.as_ref().is_some_and(Group::ran_out_of_memory)
     }
 
     /// Looks once; says how near the nearest limit is, 1 being reached.
@@ -99,7 +117,10 @@ impl Watch {
         let share = |used: u64, most: Option<u64>| most.map_or(0.0, |most| used as f64 / most.max(1) as f64);
         let (by_memory, by_count) = (share(memory, limits.memory_bytes), share(count, limits.processes));
         self.most_memory.fetch_max((by_memory * 1000.0) as u64, Ordering::Relaxed);
-        if by_count > 1.0 {
+        if self.ran_out_of_memory() {
+            // The kernel picked one process; what is left of the tree is no longer what it was.
+            self.end(Hit::OutOfMemory);
+        } else if by_count > 1.0 {
             self.end(Hit::Processes(count));
         } else if by_memory > 1.0 {
             self.end(Hit::Memory(memory));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bascule_client::{Grace, StdioChild, TransportError};
 use bascule_model::Secret;
-use bascule_sandbox::{Confinement, Lifeline, Policy, TreeLimits, Watch};
+use bascule_sandbox::{Confinement, Jail, Policy, TreeLimits, Watch};
 
 use crate::config::{Network, Sandbox, ServerSettings};
 
@@ -56,36 +56,38 @@ pub(crate) fn child(
     let failed =
         |reason| LaunchError::Spawn(TransportError::Spawn { program: program.command.to_owned(), reason });
     let found = find(program).map_err(failed)?;
-    let (mut command, lifeline) = match jailer {
-        Some(jailer) => {
-            let policy = policy(program, &found, settings);
-            make_caches(&found);
-            let (command, lifeline) =
-                bascule_sandbox::launch(jailer, &policy, program.command, program.arguments)
-                    .map_err(failed)?;
-            (command, Some(lifeline))
-        }
-        None => {
-            let mut command = Command::new(program.command);
-            command.args(program.arguments);
-            (command, None)
-        }
+    let Some(jailer) = jailer else {
+        let mut command = Command::new(program.command);
+        command.args(program.arguments);
+        furnish(&mut command, program);
+        let child = StdioChild::spawn(command, Grace::default(), None).map_err(LaunchError::Spawn)?;
+        return Ok(Launched { child, watch: None });
     };
+    make_caches(&found);
+    let (policy, limits) = (policy(program, &found, settings), at_start(limits_of(settings)));
+    let Jail { mut command, lifeline, warden } =
+        bascule_sandbox::launch(jailer, &policy, limits, program.command, program.arguments)
+            .map_err(failed)?;
+    furnish(&mut command, program);
+    let child = StdioChild::spawn(command, Grace::default(), Some(Box::new(lifeline)));
+    let child = child.map_err(LaunchError::Spawn)?;
+    let watch = child.pid().map(|pid| warden.watch(pid));
+    Ok(Launched { child, watch })
+}
+
+/// Gives a program its environment and its folder.
+fn furnish(command: &mut Command, program: &Program<'_>) {
     command.env_clear();
     command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.envs(program.environment.iter().map(|(name, value)| (name, value.reveal())));
     if let Some(folder) = program.folder {
         command.current_dir(folder);
     }
-    let scissors = lifeline.as_ref().map(Lifeline::scissors);
-    let lifeline = lifeline.map(|lifeline| Box::new(lifeline) as bascule_client::Lifeline);
-    let child = StdioChild::spawn(command, Grace::default(), lifeline).map_err(LaunchError::Spawn)?;
-    let watch = scissors.zip(child.pid()).map(|(scissors, pid)| {
-        let mut limits = limits_of(settings);
-        limits.memory_bytes = limits.memory_bytes.map(|most| most.max(START_ALLOWANCE));
-        Watch::start(pid, scissors, limits)
-    });
-    Ok(Launched { child, watch })
+}
+
+/// What holds until it has answered `initialize`.
+fn at_start(limits: TreeLimits) -> TreeLimits {
+    TreeLimits { memory_bytes: limits.memory_bytes.map(|most| most.max(START_ALLOWANCE)), ..limits }
 }
 
 /// What a server's processes may use up together.

@@ -18,6 +18,9 @@ pub(crate) fn explained(
         Some(Hit::Memory(bytes)) => {
             Some(format!("`maxMemoryMb`: seen using {} MB, {memory} are allowed", bytes >> 20))
         }
+        Some(Hit::OutOfMemory) => {
+            Some(format!("`maxMemoryMb`: seen by the kernel (cgroup), {memory} MB are allowed"))
+        }
         Some(Hit::Processes(count)) => {
             let most = launch::limits_of(settings).processes.unwrap_or_default();
             Some(format!("`maxProcesses`: seen running {count}, {most} are allowed"))
