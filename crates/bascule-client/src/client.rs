@@ -173,6 +173,24 @@ impl Client {
         })
     }
 
+    /// Asks whether the server is still there. Any answer says that it is, a refusal too.
+    pub async fn ping(&self) -> Result<(), Failure> {
+        match self.connection.request("ping", |_| None).answer().await {
+            Ok(_) | Err(Failure::Answered(_)) => Ok(()),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Sends any request as it is spelled.
+    pub fn request(&self, method: &str, params: Option<&RawValue>) -> Pending {
+        self.connection.request(method, |_| params.map(|params| params.get().to_owned()))
+    }
+
+    /// Returns when the connection is over, for whatever reason.
+    pub async fn over(&self) {
+        self.connection.over().await;
+    }
+
     /// The end of what the server's process wrote to stderr; empty where there is no process.
     pub fn stderr(&self) -> String {
         self.connection.stderr()

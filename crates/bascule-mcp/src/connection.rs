@@ -118,6 +118,11 @@ impl Connection {
         self.0.router.ended()
     }
 
+    /// Returns when the connection is over, for whatever reason.
+    pub async fn over(&self) {
+        self.0.router.over().await;
+    }
+
     /// Ends the connection and waits until nothing of it is left: session, tasks, process. Any number of
     /// times.
     pub async fn close(&self) {

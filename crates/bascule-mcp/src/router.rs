@@ -10,6 +10,7 @@ use bascule_model::Delivery;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use crate::scan::{Unread, scan};
 use crate::{Failure, Id, Message, MessageError, RpcError, TransportError, error_answer, success_answer};
@@ -37,6 +38,8 @@ pub(crate) struct Router {
     state: Mutex<State>,
     listener: Listener,
     limit: usize,
+    /// Cancelled when the connection has ended.
+    over: CancellationToken,
 }
 
 /// Either requests may be waited for, or we know why not.
@@ -52,7 +55,8 @@ struct Waiter {
 
 impl Router {
     pub(crate) fn new(limit: usize, listener: Listener) -> Self {
-        Self { state: Mutex::new(State::Open(HashMap::new())), listener, limit }
+        let state = Mutex::new(State::Open(HashMap::new()));
+        Self { state, listener, limit, over: CancellationToken::new() }
     }
 
     /// Awaits an answer under this id. On a connection that has ended it is there at once, and nothing may be
@@ -93,6 +97,13 @@ impl Router {
             let _ = waiter.answer.send(Err(Failure::Broken { delivery, why: why.clone() }));
         }
         *state = State::Ended(why);
+        drop(state);
+        self.over.cancel();
+    }
+
+    /// Returns when the connection is over.
+    pub(crate) async fn over(&self) {
+        self.over.cancelled().await;
     }
 
     /// Why the connection is over, if it is.

@@ -27,6 +27,9 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 /// After it closed its output: how long it may take to exit by itself.
 const EXIT_AFTER_EOF: Duration = Duration::from_secs(1);
 
+/// After everything was killed: how long it may take until nothing is left of it.
+const REAPING: Duration = Duration::from_secs(2);
+
 /// How much may wait to be read by the process. Beyond it, it is taken not to read at all.
 const MOST_WAITING: usize = 64 << 20;
 
@@ -37,6 +40,11 @@ pub struct Grace {
     pub after_close: Duration,
     /// After SIGTERM; then comes SIGKILL.
     pub after_term: Duration,
+}
+
+impl Grace {
+    /// For what is not worth waiting for.
+    pub const NONE: Self = Self { after_close: Duration::ZERO, after_term: Duration::ZERO };
 }
 
 impl Default for Grace {
@@ -217,7 +225,7 @@ impl Keeper {
         }
         self.make_an_end();
         // It may have left the group, or whoever confines it may be stuck; itself it cannot leave.
-        if timeout(self.grace.after_term, self.child.wait()).await.is_err() {
+        if timeout(REAPING, self.child.wait()).await.is_err() {
             let _ = self.child.kill().await;
         }
         // Its number may be somebody else's by now: it is not signalled again.

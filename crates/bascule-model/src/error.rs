@@ -90,6 +90,9 @@ pub struct BridgeError {
     /// Which tool was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolId>,
+    /// When it may be tried again, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
     /// How often the request was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
@@ -127,6 +130,7 @@ impl BridgeError {
             delivery,
             server: None,
             tool: None,
+            retry_after_ms: None,
             attempts: None,
             stderr: None,
             exit: None,

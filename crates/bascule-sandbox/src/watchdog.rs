@@ -88,6 +88,11 @@ impl Watch {
         }
     }
 
+    /// The limits in force.
+    pub fn limits(&self) -> TreeLimits {
+        *self.limits.lock().expect("nothing panics while holding it")
+    }
+
     /// The limit that was reached, if one was.
     pub fn hit(&self) -> Option<Hit> {
         let seen = self.hit.lock().expect("nothing panics while holding it").clone();
@@ -106,7 +111,7 @@ impl Watch {
     /// Looks once; says how near the nearest limit is, 1 being reached.
     fn check(&self, processes: &Processes) -> f64 {
         let tree = processes.below(self.root);
-        let limits = *self.limits.lock().expect("nothing panics while holding it");
+        let limits = self.limits();
         let count = tree.len() as u64;
         let mut memory = tree.iter().map(|pid| private_bytes(*pid)).sum::<u64>();
         if limits.memory_bytes.is_some_and(|most| memory > most) {

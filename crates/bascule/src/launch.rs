@@ -9,7 +9,7 @@ use bascule_client::{Grace, StdioChild, TransportError};
 use bascule_model::Secret;
 use bascule_sandbox::{Confinement, Jail, Policy, TreeLimits, Watch};
 
-use crate::config::{Network, Sandbox, ServerSettings};
+use crate::config::{Isolation, Limits, Network, Sandbox, ServerSettings};
 
 /// What a child inherits from the bridge's environment. Everything else must be configured (`env`).
 const INHERITED: [&str; 12] = [
@@ -60,19 +60,27 @@ pub(crate) fn child(
         let mut command = Command::new(program.command);
         command.args(program.arguments);
         furnish(&mut command, program);
-        let child = StdioChild::spawn(command, Grace::default(), None).map_err(LaunchError::Spawn)?;
+        let child = StdioChild::spawn(command, grace(settings), None).map_err(LaunchError::Spawn)?;
         return Ok(Launched { child, watch: None });
     };
     make_caches(&found);
-    let (policy, limits) = (policy(program, &found, settings), at_start(limits_of(settings)));
+    let (policy, limits) = (policy(program, &found, settings), at_start(limits_of(settings, &settings.limits)));
     let Jail { mut command, lifeline, warden } =
         bascule_sandbox::launch(jailer, &policy, limits, program.command, program.arguments)
             .map_err(failed)?;
     furnish(&mut command, program);
-    let child = StdioChild::spawn(command, Grace::default(), Some(Box::new(lifeline)));
+    let child = StdioChild::spawn(command, grace(settings), Some(Box::new(lifeline)));
     let child = child.map_err(LaunchError::Spawn)?;
     let watch = child.pid().map(|pid| warden.watch(pid));
     Ok(Launched { child, watch })
+}
+
+/// A process that has made its one call has nothing left to do.
+fn grace(settings: &ServerSettings) -> Grace {
+    match settings.isolation {
+        Isolation::Shared => Grace::default(),
+        Isolation::PerCall => Grace::NONE,
+    }
 }
 
 /// Gives a program its environment and its folder.
@@ -91,14 +99,14 @@ fn at_start(limits: TreeLimits) -> TreeLimits {
 }
 
 /// What a server's processes may use up together.
-pub(crate) fn limits_of(settings: &ServerSettings) -> TreeLimits {
+pub(crate) fn limits_of(settings: &ServerSettings, limits: &Limits) -> TreeLimits {
     let processes = match settings.sandbox {
         Sandbox::Custom { processes, .. } => processes,
         _ => None,
     };
     TreeLimits {
-        memory_bytes: Some(u64::from(settings.limits.max_memory_mb) << 20),
-        processes: processes.or(settings.limits.max_processes).map(u64::from),
+        memory_bytes: Some(u64::from(limits.max_memory_mb) << 20),
+        processes: processes.or(limits.max_processes).map(u64::from),
     }
 }
 

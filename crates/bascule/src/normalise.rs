@@ -14,6 +14,14 @@ pub(crate) fn not_started(server: &ServerName, why: impl std::fmt::Display) -> B
     error
 }
 
+/// A server that was there, and is not.
+pub(crate) fn down(server: &ServerName, why: impl std::fmt::Display) -> Box<BridgeError> {
+    let said = format!("server `{server}` is down: {why}");
+    let mut error = BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, said);
+    error.server = Some(server.clone());
+    error
+}
+
 /// A server that did not get through the handshake.
 pub(crate) fn not_connected(server: &ServerName, why: &ConnectError) -> Box<BridgeError> {
     let mut error = not_started(server, why);

@@ -5,7 +5,6 @@ use bascule_model::BridgeError;
 use bascule_sandbox::{Hit, Watch};
 
 use crate::config::{ServerSettings, TransportSettings};
-use crate::launch;
 
 /// Adds to an error which limit ended the process, where one did or seems to have, and takes secrets out of it.
 pub(crate) fn explained(
@@ -13,7 +12,9 @@ pub(crate) fn explained(
     watch: Option<&Watch>,
     settings: &ServerSettings,
 ) -> Box<BridgeError> {
-    let memory = settings.limits.max_memory_mb;
+    // What was bound last: a process may have been started for one tool that has limits of its own.
+    let limits = watch.map(Watch::limits).unwrap_or_default();
+    let memory = limits.memory_bytes.unwrap_or_default() >> 20;
     error.limit = match watch.and_then(Watch::hit) {
         Some(Hit::Memory(bytes)) => {
             Some(format!("`maxMemoryMb`: seen using {} MB, {memory} are allowed", bytes >> 20))
@@ -22,7 +23,7 @@ pub(crate) fn explained(
             Some(format!("`maxMemoryMb`: seen by the kernel (cgroup), {memory} MB are allowed"))
         }
         Some(Hit::Processes(count)) => {
-            let most = launch::limits_of(settings).processes.unwrap_or_default();
+            let most = limits.processes.unwrap_or_default();
             Some(format!("`maxProcesses`: seen running {count}, {most} are allowed"))
         }
         None if error.exit.is_some() && says_out_of_memory(error.stderr.as_deref()) => {

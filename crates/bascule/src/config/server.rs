@@ -1,5 +1,7 @@
 //! Reads one server's entry.
 
+use std::time::Duration;
+
 use bascule_model::ServerName;
 
 use super::expand::Variables;
@@ -35,9 +37,12 @@ fn used(name: Option<ServerName>, mut entry: Object, variables: &Variables) -> O
     let reconnect_backoff =
         entry.read("reconnectBackoffMs", Field::millis).unwrap_or(ServerSettings::RECONNECT_BACKOFF);
     let reconnect_jitter = entry.read("reconnectJitter", |f| f.number(0.0, 1.0)).unwrap_or(0.0);
+    let keep_alive = entry.read("keepAliveMs", |f| f.count().map(u64::from).map(Duration::from_millis));
+    let cancel_grace = entry.read("cancelGraceMs", Field::millis).unwrap_or(ServerSettings::CANCEL_GRACE);
     let allowed = entry.read("allowedTools", patterns);
     let denied = entry.read("deniedTools", patterns).unwrap_or_default();
     let isolation = entry.read("isolation", isolation).unwrap_or_default();
+    let pool_size = entry.read("poolSize", |f| f.count().map(|size| size as usize)).unwrap_or(1);
     let session = entry.read("session", session).unwrap_or_default();
     let sandbox = entry.read("sandbox", |f| sandbox(f, variables)).unwrap_or_default();
     let limits = entry.read("limits", |f| limits(f, &Limits::default())).unwrap_or_default();
@@ -52,9 +57,12 @@ fn used(name: Option<ServerName>, mut entry: Object, variables: &Variables) -> O
         max_retries,
         reconnect_backoff,
         reconnect_jitter,
+        keep_alive: keep_alive.map_or(Some(ServerSettings::KEEP_ALIVE), |every| Some(every).filter(|e| !e.is_zero())),
+        cancel_grace,
         allowed,
         denied,
         isolation,
+        pool_size,
         session,
         sandbox,
         limits,
@@ -82,8 +90,6 @@ fn patterns(field: Field) -> Option<Vec<String>> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::super::testing::{check, check_server, server, settings};
     use super::*;
 
@@ -95,8 +101,11 @@ mod tests {
         let server = server(
             r#"{"command": "x", "timeoutMs": 1, "startTimeoutMs": 2, "maxRetries": 0, "reconnectBackoffMs": 4,
                 "reconnectJitter": 0.5, "allowedTools": ["a_*", "b"], "deniedTools": ["*c*"],
-                "isolation": "per-call", "session": "per-client", "disabled": false}"#,
+                "isolation": "per-call", "poolSize": 3, "session": "per-client", "disabled": false,
+                "keepAliveMs": 0, "cancelGraceMs": 7}"#,
         );
+        assert_eq!((server.keep_alive, server.cancel_grace), (None, Duration::from_millis(7)));
+        assert_eq!(server.pool_size, 3);
         assert_eq!(server.call_timeout, Duration::from_millis(1));
         assert_eq!(server.start_timeout, Duration::from_millis(2));
         assert_eq!((server.max_retries, server.reconnect_jitter), (0, 0.5));

@@ -81,12 +81,18 @@ pub struct ServerSettings {
     pub reconnect_backoff: Duration,
     /// The share of a wait, 0 to 1, that is left to chance.
     pub reconnect_jitter: f64,
+    /// `keepAliveMs`: how often an idle server is asked whether it is still there, if at all.
+    pub keep_alive: Option<Duration>,
+    /// `cancelGraceMs`: how long it may stay silent after a cancellation before that counts as ignored.
+    pub cancel_grace: Duration,
     /// Patterns of the tools that may be used; without any list, all may.
     pub allowed: Option<Vec<String>>,
     /// Patterns of the tools that may not be used; these win.
     pub denied: Vec<String>,
     /// Whether calls share a process.
     pub isolation: Isolation,
+    /// How many processes are kept ready where each call has its own.
+    pub pool_size: usize,
     /// Whether clients share a connection.
     pub session: Session,
     /// What confines its process.
@@ -107,6 +113,11 @@ impl ServerSettings {
     /// The default of `reconnectBackoffMs`.
     pub const RECONNECT_BACKOFF: Duration = Duration::from_secs(1);
 
+    /// The default of `keepAliveMs`.
+    pub const KEEP_ALIVE: Duration = Duration::from_secs(30);
+    /// The default of `cancelGraceMs`.
+    pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
+
     /// A server about which nothing was said but how to reach it.
     pub fn new(name: ServerName, transport: TransportSettings) -> Self {
         Self {
@@ -117,9 +128,12 @@ impl ServerSettings {
             max_retries: Self::MAX_RETRIES,
             reconnect_backoff: Self::RECONNECT_BACKOFF,
             reconnect_jitter: 0.0,
+            keep_alive: Some(Self::KEEP_ALIVE),
+            cancel_grace: Self::CANCEL_GRACE,
             allowed: None,
             denied: Vec::new(),
             isolation: Isolation::default(),
+            pool_size: 1,
             session: Session::default(),
             sandbox: Sandbox::default(),
             limits: Limits::default(),

@@ -1,6 +1,6 @@
-//! One server, as the bridge sees it: started, listed, called, stopped.
+//! One connection to a server, and its process where it has one: started, listed, called, stopped.
 //!
-//! Started once: bringing a lost server back is the business of the actor that will own this.
+//! Started once: bringing a lost server back is the actor's business.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +14,8 @@ use bascule_client::{
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, ServerName, ToolDefinition};
 use bascule_sandbox::{Confinement, Watch};
 use serde_json::value::RawValue;
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use crate::config::{ServerSettings, ServerUrl, TransportSettings};
@@ -28,9 +29,12 @@ pub(crate) struct Upstream {
     settings: Arc<ServerSettings>,
     client: Client,
     watch: Option<Arc<Watch>>,
+    /// Told each time the server says that its tools have changed.
+    changed: Arc<Notify>,
 }
 
 /// What holds for every server of a bridge.
+#[derive(Debug, Clone)]
 pub(crate) struct Frame {
     /// The longest message that is read.
     pub(crate) message_limit: usize,
@@ -40,57 +44,73 @@ pub(crate) struct Frame {
     pub(crate) jailer: Option<PathBuf>,
 }
 
-/// A server that has just been started.
-pub(crate) struct Started {
-    pub(crate) upstream: Upstream,
+/// What a server says it can do, and what was odd about that.
+pub(crate) struct Listed {
     pub(crate) tools: Vec<ToolDefinition>,
-    /// What was odd about its tool list.
     pub(crate) notes: Vec<String>,
 }
 
 impl Upstream {
     /// Connects and lists the tools, within the server's start time and the caller's patience. When it fails
     /// nothing is left of it.
-    pub(crate) async fn start(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<Started> {
-        let name = &settings.name;
+    pub(crate) async fn start(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<(Self, Listed)> {
         let bound = StartBound::new(settings.start_timeout, frame.patience);
         let by = Instant::now() + bound.length;
-        let (transport, watch) =
-            reach(&settings, frame.jailer.as_deref()).map_err(|why| normalise::not_started(name, why))?;
-        let options = ClientOptions {
-            timeout: bound.length,
-            message_limit: settings
-                .limits
-                .max_output_bytes
-                .map_or(frame.message_limit, |most| most.min(frame.message_limit)),
-            listener: listener(name.clone()),
+        let upstream = Self::connect(settings, frame).await?;
+        let failed = match timeout_at(by, upstream.list()).await {
+            Ok(Ok(listed)) => return Ok((upstream, listed)),
+            Ok(Err(error)) => error,
+            Err(_) => bound.passed(&upstream.settings.name, "list its tools", upstream.client.stderr()),
         };
-        let client = match Client::connect(transport, options).await {
-            Ok(client) => client,
-            Err(ConnectError::TimedOut { stderr, .. }) => {
-                return Err(bound.passed(name, "answer `initialize`", stderr));
-            }
-            Err(error) => {
-                return Err(explained(normalise::not_connected(name, &error), watch.as_deref(), &settings));
-            }
-        };
-        // It is installed and runs: from here on its own limits hold.
-        watch.iter().for_each(|watch| watch.bind(launch::limits_of(&settings)));
-        let failed = match timeout_at(by, client.list_tools()).await {
-            Ok(Ok((tools, notes))) => {
-                return Ok(Started { upstream: Self { settings, client, watch }, tools, notes });
-            }
-            Ok(Err(error)) => {
-                explained(normalise::not_listed(name, &error, client.stderr()), watch.as_deref(), &settings)
-            }
-            Err(_) => bound.passed(name, "list its tools", client.stderr()),
-        };
-        client.close().await;
+        upstream.stop().await;
         Err(failed)
     }
 
-    pub(crate) fn settings(&self) -> &ServerSettings {
-        &self.settings
+    /// Connects only.
+    pub(crate) async fn connect(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<Self> {
+        let name = &settings.name;
+        let bound = StartBound::new(settings.start_timeout, frame.patience);
+        let (transport, watch) =
+            reach(&settings, frame.jailer.as_deref()).map_err(|why| normalise::not_started(name, why))?;
+        let changed = Arc::new(Notify::new());
+        let most = settings.limits.max_output_bytes;
+        let options = ClientOptions {
+            timeout: bound.length,
+            message_limit: most.map_or(frame.message_limit, |most| most.min(frame.message_limit)),
+            listener: listener(name.clone(), changed.clone()),
+        };
+        match Client::connect(transport, options).await {
+            Ok(client) => {
+                let upstream = Self { settings, client, watch, changed };
+                // It is installed and runs: from here on its own limits hold.
+                upstream.bind(None);
+                Ok(upstream)
+            }
+            Err(ConnectError::TimedOut { stderr, .. }) => {
+                Err(bound.passed(name, "answer `initialize`", stderr))
+            }
+            Err(error) => {
+                Err(explained(normalise::not_connected(name, &error), watch.as_deref(), &settings))
+            }
+        }
+    }
+
+    /// Its tools, all pages.
+    pub(crate) async fn list(&self) -> BridgeResult<Listed> {
+        match self.client.list_tools().await {
+            Ok((tools, notes)) => Ok(Listed { tools, notes }),
+            Err(error) => {
+                let error = normalise::not_listed(&self.settings.name, &error, self.client.stderr());
+                Err(explained(error, self.watch.as_deref(), &self.settings))
+            }
+        }
+    }
+
+    /// From now on its processes are held to the limits of the server, or of the one tool that it is to run.
+    pub(crate) fn bind(&self, tool: Option<&str>) {
+        let Some(watch) = &self.watch else { return };
+        let limits = tool.map_or(&self.settings.limits, |tool| self.settings.limits_for(tool));
+        watch.bind(launch::limits_of(&self.settings, limits));
     }
 
     pub(crate) fn info(&self) -> &ServerInfo {
@@ -99,6 +119,25 @@ impl Upstream {
 
     pub(crate) fn pid(&self) -> Option<u32> {
         self.client.pid()
+    }
+
+    /// Whether it answers at all.
+    pub(crate) async fn answers(&self, within: Duration) -> Result<(), String> {
+        match timeout(within, self.client.ping()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(failure)) => Err(failure.to_string()),
+            Err(_) => Err(format!("it did not answer a ping within {} ms", within.as_millis())),
+        }
+    }
+
+    /// Returns when the connection is over.
+    pub(crate) async fn over(&self) {
+        self.client.over().await;
+    }
+
+    /// Returns when the server has said that its tools have changed, since this was last asked.
+    pub(crate) async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     pub(crate) fn ended(&self) -> Option<Arc<TransportError>> {
@@ -142,11 +181,10 @@ impl Upstream {
     }
 
     /// What to say to a new call when the server is gone.
-    pub(crate) fn unavailable(&self, why: &TransportError) -> Box<BridgeError> {
-        let said = format!("server `{}` is down: {why}", self.settings.name);
-        let mut error = BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, said);
+    pub(crate) fn unavailable(&self, why: &dyn std::fmt::Display) -> Box<BridgeError> {
+        let mut error = normalise::down(&self.settings.name, why);
         error.stderr = normalise::text(self.client.stderr());
-        error
+        explained(error, self.watch.as_deref(), &self.settings)
     }
 
     fn failed(&self, failure: &Failure) -> Box<BridgeError> {
@@ -226,9 +264,10 @@ impl StartBound {
 const JUNK_TOLD: usize = 5;
 
 /// Logs what a server says unasked. Sizes, not contents: they may hold secrets.
-fn listener(server: ServerName) -> bascule_client::Listener {
+fn listener(server: ServerName, changed: Arc<Notify>) -> bascule_client::Listener {
     let junk = AtomicUsize::new(0);
     Box::new(move |heard| match heard {
+        Heard::Notification { method: "notifications/tools/list_changed", .. } => changed.notify_one(),
         Heard::Notification { method, .. } => debug!(%server, method, "notification"),
         // A server may print as much of it as it likes; the log, which it would stall, may not.
         Heard::Junk { line, why } => match junk.fetch_add(1, Ordering::Relaxed) {
