@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Why a piece of text is not a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -120,6 +120,12 @@ macro_rules! reads_as_text {
 }
 reads_as_text!(ServerName, ToolId, CorrelationId);
 
+impl<'de> Deserialize<'de> for CorrelationId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+    }
+}
+
 impl std::borrow::Borrow<str> for ServerName {
     fn borrow(&self) -> &str {
         self.as_str()
@@ -153,5 +159,7 @@ mod tests {
             assert_eq!(CorrelationId::parse(text), Err(NameError::Correlation), "{text:?}");
         }
         assert_eq!(CorrelationId::from_random(255).as_str().len(), 32);
+        assert!(serde_json::from_str::<CorrelationId>(r#""order-17/3""#).is_ok());
+        assert!(serde_json::from_str::<CorrelationId>(r#""a\nb""#).is_err());
     }
 }
