@@ -2,7 +2,8 @@
 
 use std::collections::VecDeque;
 use std::pin::pin;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake};
 
 use proptest::prelude::*;
 use serde_json::value::RawValue;
@@ -197,28 +198,38 @@ fn a_dropped_bus_is_closed() {
     assert_eq!(drain(&mut one), "0 end");
 }
 
-#[tokio::test]
-async fn whoever_waits_is_woken_by_a_message_and_by_the_end() {
-    let bus = EmbeddedBus::new(Recall::NOTHING);
-    let mut one = bus.subscribe(pattern("#"), options(9, 0));
-    let reader = tokio::spawn(async move {
-        let mut count = 0;
-        while let Some(Delivery::Message(_)) = one.next().await {
-            count += 1;
-        }
-        count
-    });
-    for number in 0..3 {
-        tokio::task::yield_now().await;
-        bus.publish(&topic("t"), numbered(number, 0));
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Alarm(AtomicUsize);
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
     }
-    tokio::task::yield_now().await;
-    bus.close();
-    assert_eq!(reader.await.unwrap(), 3);
 }
 
-#[tokio::test]
-async fn a_wait_that_is_dropped_loses_nothing() {
+// req: BU-01
+#[test]
+fn whoever_waits_is_woken_by_a_message_and_by_the_end() {
+    let bus = EmbeddedBus::new(Recall::NOTHING);
+    let mut one = bus.subscribe(pattern("t"), options(9, 0));
+    let alarm = Arc::<Alarm>::default();
+    let waker = Waker::from(alarm.clone());
+    let mut is_waiting = || pin!(one.next()).poll(&mut Context::from_waker(&waker)).is_pending();
+    let woken = || alarm.0.load(Ordering::Relaxed);
+
+    assert!(is_waiting());
+    publish(&bus, "u", 0..1);
+    assert_eq!(woken(), 0, "it is not for this one");
+    publish(&bus, "t", 1..3);
+    assert_eq!(woken(), 1, "once is enough for two");
+    assert!(!is_waiting() && !is_waiting() && is_waiting());
+    bus.close();
+    assert_eq!(woken(), 2);
+}
+
+#[test]
+fn a_wait_that_is_dropped_loses_nothing() {
     let bus = EmbeddedBus::new(Recall::NOTHING);
     let mut one = bus.subscribe(pattern("#"), options(9, 0));
     let given_up = pin!(one.next()).poll(&mut Context::from_waker(Waker::noop())).is_pending();
