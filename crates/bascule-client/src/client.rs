@@ -11,6 +11,7 @@ use bascule_model::ToolDefinition;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 /// A tool list may have this many pages; a longer one is taken for endless.
 const MOST_PAGES: usize = 1_000;
@@ -26,6 +27,8 @@ pub struct ClientOptions {
     pub message_limit: usize,
     /// Hears what the server says unasked. Must return at once.
     pub listener: Listener,
+    /// Ends the handshake when it is cancelled.
+    pub stop: CancellationToken,
 }
 
 impl Default for ClientOptions {
@@ -34,6 +37,7 @@ impl Default for ClientOptions {
             timeout: crate::timeout::DEFAULT,
             message_limit: DEFAULT_MESSAGE_LIMIT,
             listener: Box::new(log_what_is_odd),
+            stop: CancellationToken::new(),
         }
     }
 }
@@ -78,6 +82,9 @@ pub enum ConnectError {
         /// The end of what the server's process wrote to stderr.
         stderr: String,
     },
+    /// Somebody did not want it any more.
+    #[error("the start was called off")]
+    Stopped,
     /// The two sides have no dialect in common.
     #[error(transparent)]
     Version(#[from] UnknownVersion),
@@ -104,8 +111,10 @@ impl Client {
     /// Does the handshake. When it fails, nothing of the connection is left.
     pub async fn connect(transport: Transport, options: ClientOptions) -> Result<Self, ConnectError> {
         let connection = Connection::open(transport, options.message_limit, options.listener);
-        let shaken = match timeout(options.timeout, handshake(&connection)).await {
-            Ok(shaken) => shaken,
+        let shaking = options.stop.run_until_cancelled(handshake(&connection));
+        let shaken = match timeout(options.timeout, shaking).await {
+            Ok(Some(shaken)) => shaken,
+            Ok(None) => Err(ConnectError::Stopped),
             Err(_) => Err(ConnectError::TimedOut { limit: options.timeout, stderr: connection.stderr() }),
         };
         match shaken {

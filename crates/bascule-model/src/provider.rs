@@ -44,6 +44,8 @@ pub struct ServerHealth {
     /// Its process, where it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
+    /// How often it was brought back since the bridge started it.
+    pub restarts: u32,
     /// How many of its tools may be used.
     pub tools: usize,
 }

@@ -1,29 +1,37 @@
 //! The bridge as a library (BR-16): starts the servers, keeps the catalog of their tools, ends them.
 //!
-//! How a call travels is `call`; how a server is started and spoken to is `upstream`.
+//! How a call travels is `call`; how a server is kept up is `fleet`; how the configuration changes is `reload`.
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bascule_catalog::{Catalog, CatalogTool, Pattern, ServerTools, ToolFilter};
-use bascule_client::TransportError;
+use bascule_catalog::{Catalog, CatalogTool};
+use bascule_client::ServerInfo;
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, DiscardEvents, Event, EventSink,
-    Health, ProviderAdapter, ServerHealth, ServerName, ToolDefinition, ToolId,
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, DiscardEvents, EventSink,
+    ProviderAdapter, ServerHealth, ServerName, ToolId,
 };
 use bascule_sandbox::Confinement;
-use futures_util::StreamExt;
-use tracing::{info, warn};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use crate::config::{ServerSettings, Settings};
-use crate::normalise::{addressed, unknown_server, unknown_tool};
-use crate::upstream::{Frame, Started, Upstream};
+use crate::config::Settings;
+use crate::fleet::line::Line;
+use crate::fleet::server::Server;
+use crate::fleet::upstream::{Frame, Upstream};
+use crate::fleet::world::World;
+use crate::fleet::{Common, Start};
+use crate::normalise::addressed;
 
 /// How many servers are started at a time: each may be an `npx` that installs a package.
 const STARTING_AT_ONCE: usize = 8;
+/// No first start is waited for longer than this; each server has a bound of its own.
+const FIRST_STARTS: Duration = Duration::from_secs(24 * 3600);
 
 /// What the bridge needs to start.
 pub struct BridgeConfig {
@@ -38,30 +46,36 @@ pub struct BridgeConfig {
     pub jailer: Option<PathBuf>,
     /// Is told what happens.
     pub events: Arc<dyn EventSink>,
+    /// Whether servers that are lost, or could not be started, are tried again.
+    pub reconnect: bool,
+    /// Whether `init` waits until every server has been tried once. Otherwise they join as they come, and calls
+    /// wait for theirs.
+    pub wait_for_servers: bool,
 }
 
 impl BridgeConfig {
-    /// All servers, and nobody who listens.
+    /// All servers, kept up, and nobody who listens.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, only: None, patience: None, jailer: None, events: Arc::new(DiscardEvents) }
+        Self {
+            settings,
+            only: None,
+            patience: None,
+            jailer: None,
+            events: Arc::new(DiscardEvents),
+            reconnect: true,
+            wait_for_servers: true,
+        }
     }
 }
 
 /// Many servers, one catalog.
 pub struct McpBridgeAdapter {
-    servers: HashMap<ServerName, Server>,
-    /// Those of them in the order of the configuration, for those who list.
-    order: Vec<ServerName>,
-    /// All that is configured, started or not.
-    settings: Settings,
+    pub(crate) common: Arc<Common>,
     /// Whether children are confined at all.
     confines: bool,
-    pub(crate) catalog: ArcSwap<Catalog>,
-    pub(crate) events: Arc<dyn EventSink>,
+    /// One change of the configuration at a time.
+    pub(crate) reloading: tokio::sync::Mutex<()>,
 }
-
-/// Either a server runs, or we know why not.
-pub(crate) type Server = Result<Upstream, Box<BridgeError>>;
 
 impl ProviderAdapter for McpBridgeAdapter {
     type Config = BridgeConfig;
@@ -69,27 +83,18 @@ impl ProviderAdapter for McpBridgeAdapter {
     type Output = CallOutcome;
 
     async fn init(config: BridgeConfig) -> BridgeResult<Self> {
-        let BridgeConfig { settings, only, patience, jailer, events } = config;
-        let frame = Frame { message_limit: settings.bridge.max_message_bytes, patience, jailer };
-        let frame = &frame;
-        let starting = chosen(&settings, only.as_deref()).into_iter().map(|server| async move {
-            let started = Upstream::start(server.clone(), frame).await;
-            (server, started)
-        });
-        // In order, so that the catalog's order is the file's.
-        let results: Vec<_> = futures_util::stream::iter(starting).buffered(STARTING_AT_ONCE).collect().await;
-        Ok(Self::assemble(settings, frame.jailer.is_some(), results, events))
+        let wait = config.wait_for_servers;
+        let bridge = Self::open(config);
+        if wait {
+            bridge.first_starts(FIRST_STARTS).await;
+        }
+        Ok(bridge)
     }
 
     fn health(&self) -> Vec<ServerHealth> {
-        let catalog = self.catalog.load();
-        self.order
-            .iter()
-            .map(|name| {
-                let tools = catalog.tools_of(name.as_str()).len();
-                health_of(name, &self.servers[name], tools)
-            })
-            .collect()
+        let world = self.common.world.load();
+        let tools = |server: &Server| world.catalog.tools_of(server.settings.name.as_str()).len();
+        world.in_order().map(|server| server.health(tools(server))).collect()
     }
 
     async fn execute(
@@ -101,129 +106,127 @@ impl ProviderAdapter for McpBridgeAdapter {
     }
 
     async fn terminate(&self) {
-        self.catalog.store(Arc::new(Catalog::default()));
-        let running = self.servers.values().filter_map(|server| server.as_ref().ok());
-        futures_util::future::join_all(running.map(Upstream::stop)).await;
+        self.common.stop.cancel();
+        self.common.world.rcu(|world| World { catalog: Arc::default(), ..World::clone(world) });
+        self.common.actors.close();
+        self.common.actors.wait().await;
     }
 }
 
 impl McpBridgeAdapter {
+    /// Starts to start the servers.
+    fn open(config: BridgeConfig) -> Self {
+        let BridgeConfig { settings, only, patience, jailer, events, reconnect, .. } = config;
+        let confines = jailer.is_some();
+        let message_limit = settings.bridge.max_message_bytes;
+        let common = Arc::new(Common {
+            world: ArcSwap::from_pointee(World::default()),
+            events,
+            start: starter(message_limit, patience, jailer),
+            chance,
+            reconnect,
+            starting: Semaphore::new(STARTING_AT_ONCE),
+            actors: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            serials: AtomicU64::new(0),
+        });
+        let wanted = |name: &ServerName| only.as_ref().is_none_or(|only| only.contains(name));
+        let chosen = settings.servers.iter().filter(|server| wanted(&server.name));
+        let servers = chosen
+            .map(|server| (server.name.clone(), Server::spawn(Arc::new(server.clone()), &common)))
+            .collect();
+        // An actor may have listed its tools by now, on another thread: the world is made of what it has.
+        common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
+        common.catch_up();
+        Self { common, confines, reloading: tokio::sync::Mutex::new(()) }
+    }
+
+    /// Waits until every server has been tried once, or that long. Says whether they all have.
+    pub async fn first_starts(&self, at_most: Duration) -> bool {
+        let (world, by) = (self.common.world.load_full(), Instant::now() + at_most);
+        let starts = world.in_order().map(|server| server.first_start(by));
+        futures_util::future::join_all(starts).await.into_iter().all(|started| started)
+    }
+
+    /// Waits for the calls under way, at most so long, then ends everything. Whoever calls should have stopped to.
+    pub async fn shut_down(&self, grace: Duration) {
+        let world = self.common.world.load_full();
+        futures_util::future::join_all(world.in_order().map(|server| server.retire(grace))).await;
+        self.terminate().await;
+    }
+
+    /// Lists a server's tools again; one that is down is started.
+    pub async fn refresh(&self, server: &ServerName) -> BridgeResult<()> {
+        let world = self.common.world.load_full();
+        match world.servers.get(server) {
+            Some(server) => server.refresh().await,
+            None => Err(crate::normalise::not_started(
+                server,
+                crate::normalise::no_server(&world.settings, server.as_str()),
+            )),
+        }
+    }
+
     /// Every tool that may be used, in the order of the configuration.
     pub fn list_tools(&self) -> Vec<Arc<CatalogTool>> {
-        self.catalog.load().tools().cloned().collect()
+        self.catalog().tools().cloned().collect()
     }
 
     /// One tool with its schemas.
     pub fn get_tool_schema(&self, tool: &ToolId) -> Option<Arc<CatalogTool>> {
-        self.catalog.load().get(tool).cloned()
+        self.catalog().get(tool).cloned()
     }
 
     /// One tool, or the error that a call of it would meet.
     pub fn get_tool(&self, tool: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
-        let found = self.resolve(&self.catalog.load(), tool).map(|(_, tool)| tool.clone());
-        found.map_err(|error| addressed(error, tool))
+        let world = self.common.world.load();
+        world.tool(tool).map(|(_, tool)| tool.clone()).map_err(|error| addressed(error, tool))
     }
 
     /// What is odd about the schemas of a server's tools. Compiles all of them, which calls do one by one.
     pub fn schema_warnings(&self, server: &str) -> Vec<String> {
-        self.catalog.load().tools_of(server).iter().flat_map(|tool| tool.warnings()).collect()
+        self.catalog().tools_of(server).iter().flat_map(|tool| tool.warnings()).collect()
     }
 
-    /// Why a server could not be started, if that is so.
-    pub fn start_failure(&self, server: &str) -> Option<&BridgeError> {
-        self.servers.get(server)?.as_ref().err().map(|error| &**error)
+    /// Why a server is not there, if that is so.
+    pub fn start_failure(&self, server: &str) -> Option<Arc<BridgeError>> {
+        self.common.world.load().servers.get(server)?.state().why().cloned()
     }
 
     /// What confines a server's process, where it has one that we started.
     pub fn confinement(&self, server: &str) -> Option<Confinement> {
-        self.settings.server(server).filter(|_| self.confines).and_then(Upstream::confinement)
+        let world = self.common.world.load();
+        world.settings.server(server).filter(|_| self.confines).and_then(Upstream::confinement)
     }
 
     /// What a server said of itself.
-    pub fn server_info(&self, server: &str) -> Option<&bascule_client::ServerInfo> {
-        Some(self.servers.get(server)?.as_ref().ok()?.info())
+    pub fn server_info(&self, server: &str) -> Option<ServerInfo> {
+        let state = self.common.world.load().servers.get(server)?.state();
+        state.line().map(|line| line.info().clone())
     }
 
-    /// Who would serve a call, and what it would call.
-    pub(crate) fn resolve<'a>(
-        &'a self,
-        catalog: &'a Catalog,
-        id: &ToolId,
-    ) -> BridgeResult<(&'a Upstream, &'a Arc<CatalogTool>)> {
-        let upstream = match self.servers.get(id.server()) {
-            Some(Ok(upstream)) => upstream,
-            Some(Err(error)) => return Err(error.clone()),
-            None => return Err(unknown_server(&self.settings, id)),
-        };
-        if let Some(why) = upstream.ended() {
-            return Err(upstream.unavailable(&why));
-        }
-        let tool = catalog.resolve(id).map_err(|miss| unknown_tool(id, miss))?;
-        Ok((upstream, tool))
-    }
-
-    fn assemble(
-        settings: Settings,
-        confines: bool,
-        results: Vec<(Arc<ServerSettings>, BridgeResult<Started>)>,
-        events: Arc<dyn EventSink>,
-    ) -> Self {
-        let (mut servers, mut order, mut catalog) = (HashMap::new(), Vec::new(), Catalog::default());
-        for (server, result) in results {
-            let name = server.name.clone();
-            let started = result.map(|Started { upstream, tools, notes }| {
-                events.offer(discovered(&name, &tools));
-                catalog = with_tools(&catalog, &server, tools, notes);
-                upstream
-            });
-            if let Err(error) = &started {
-                info!(server = %name, %error, "a server could not be started");
-            }
-            order.push(name.clone());
-            servers.insert(name, started);
-        }
-        Self { servers, order, settings, confines, catalog: ArcSwap::from_pointee(catalog), events }
+    fn catalog(&self) -> Arc<Catalog> {
+        self.common.world.load().catalog.clone()
     }
 }
 
-fn chosen(settings: &Settings, only: Option<&[ServerName]>) -> Vec<Arc<ServerSettings>> {
-    let wanted = |server: &&ServerSettings| only.is_none_or(|only| only.contains(&server.name));
-    settings.servers.iter().filter(wanted).cloned().map(Arc::new).collect()
-}
-
-fn with_tools(
-    catalog: &Catalog,
-    settings: &ServerSettings,
-    tools: Vec<ToolDefinition>,
-    notes: Vec<String>,
-) -> Catalog {
-    let name = &settings.name;
-    info!(server = %name, tools = tools.len(), "tools listed");
-    let tools = ServerTools::new(name.clone(), filter_of(settings), tools);
-    for warning in notes.iter().chain(tools.list_warnings()) {
-        warn!(server = %name, "{warning}");
+/// What nobody holds any more nobody can terminate.
+impl Drop for McpBridgeAdapter {
+    fn drop(&mut self) {
+        self.common.stop.cancel();
     }
-    catalog.with_server(tools)
 }
 
-fn filter_of(settings: &ServerSettings) -> ToolFilter {
-    let patterns = |texts: &Vec<String>| texts.iter().map(|text| Pattern::parse(text)).collect();
-    ToolFilter { allowed: settings.allowed.as_ref().map(patterns), denied: patterns(&settings.denied) }
+fn starter(message_limit: usize, patience: Option<Duration>, jailer: Option<PathBuf>) -> Start {
+    Box::new(move |settings, stop| {
+        let frame = Frame { message_limit, patience, jailer: jailer.clone(), stop };
+        Box::pin(async move { Line::start(settings, &frame).await })
+    })
 }
 
-fn discovered(server: &ServerName, tools: &[ToolDefinition]) -> Event {
-    let names: Vec<String> = tools.iter().map(|tool| tool.name.clone()).collect();
-    Event::ToolsDiscovered { server: server.clone(), count: names.len(), names }
-}
-
-fn health_of(name: &ServerName, server: &Server, tools: usize) -> ServerHealth {
-    let (health, cause, pid) = match server {
-        Err(error) => (Health::Unavailable, Some(error.message.clone()), None),
-        Ok(upstream) => match upstream.ended() {
-            None => (Health::Healthy, None, upstream.pid()),
-            Some(why) if matches!(*why, TransportError::Closed) => (Health::Stopped, None, None),
-            Some(why) => (Health::Unavailable, Some(why.to_string()), None),
-        },
-    };
-    ServerHealth { name: name.clone(), health, cause, pid, tools }
+fn chance() -> f64 {
+    let mut bits = [0; 4];
+    // Without the system's chance, waits are merely not spread.
+    let _ = getrandom::fill(&mut bits);
+    f64::from(u32::from_ne_bytes(bits)) / (f64::from(u32::MAX) + 1.0)
 }

@@ -1,5 +1,7 @@
 //! The one road to a tool. Every face sends its calls along it; there is no other.
 
+use std::sync::Arc;
+
 use bascule_catalog::{CatalogTool, Verdict};
 use bascule_client::CallToolResult;
 use bascule_model::{
@@ -11,10 +13,12 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::McpBridgeAdapter;
+use crate::config::ServerSettings;
 use crate::deadline::Deadline;
+use crate::fleet::server::Server;
+use crate::fleet::world::World;
 use crate::normalise::addressed;
 use crate::report::Report;
-use crate::upstream::Upstream;
 
 impl McpBridgeAdapter {
     /// Makes one call and tells how it ended.
@@ -25,7 +29,7 @@ impl McpBridgeAdapter {
     ) -> BridgeResult<CallOutcome> {
         let begin = Instant::now();
         let id = correlation_id.unwrap_or_else(fresh_id);
-        let report = Report::open(self.events.clone(), request.tool.clone(), id.clone());
+        let report = Report::open(self.common.events.clone(), request.tool.clone(), id.clone());
         let ended = match self.travel(&request, &id, begin).await {
             Ok(result) => {
                 Ok(CallOutcome { tool: request.tool, result, duration: begin.elapsed(), correlation_id: id })
@@ -46,19 +50,40 @@ impl McpBridgeAdapter {
         id: &CorrelationId,
         begin: Instant,
     ) -> BridgeResult<ToolResult> {
-        let catalog = self.catalog.load();
-        let (upstream, tool) = self.resolve(&catalog, &request.tool)?;
-        check_arguments(tool, &request.arguments, id)?;
-        let deadline = deadline_of(request, upstream, begin);
-        let answer = upstream.call(request.tool.tool(), &request.arguments, deadline).await;
-        answer.and_then(|raw| check_result(tool, raw, id)).map_err(attempted)
+        loop {
+            let world = self.world_for(request, begin).await?;
+            let (server, tool) = world.tool(&request.tool)?;
+            check_arguments(tool, &request.arguments, id)?;
+            let deadline = deadline_of(request, &server.settings, begin);
+            match server.call(tool, &request.arguments, &deadline).await {
+                Ok(answer) => return check_result(tool, answer, id),
+                Err(error) if error.delivery == Delivery::NotSent && self.was_replaced(server) => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
-}
 
-/// From here on the request was tried, once, unless it is known that it never left.
-fn attempted(mut error: Box<BridgeError>) -> Box<BridgeError> {
-    error.attempts = Some(u32::from(error.delivery != Delivery::NotSent));
-    error
+    /// Whether a server was ended because another of its name is there now.
+    fn was_replaced(&self, server: &Server) -> bool {
+        let world = self.common.world.load();
+        let present = world.servers.get(&server.settings.name);
+        server.is_stopped() && present.is_some_and(|present| present.serial != server.serial)
+    }
+
+    /// The present, as soon as the server that is wanted has once been started.
+    async fn world_for(&self, request: &CallRequest, begin: Instant) -> BridgeResult<Arc<World>> {
+        let world = self.common.world.load_full();
+        let server = world.server(&request.tool)?;
+        if !server.is_starting() {
+            return Ok(world);
+        }
+        let deadline = deadline_of(request, &server.settings, begin);
+        if !server.first_start(deadline.next()).await {
+            let said = format!("server `{}` did not start {}", request.tool.server(), deadline.passed());
+            return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, said));
+        }
+        Ok(self.common.world.load_full())
+    }
 }
 
 fn check_arguments(
@@ -138,8 +163,8 @@ fn listed(violations: &[Violation]) -> String {
     lines.join("; ")
 }
 
-fn deadline_of(request: &CallRequest, upstream: &Upstream, begin: Instant) -> Deadline {
-    let (settings, tool) = (upstream.settings(), request.tool.tool());
+fn deadline_of(request: &CallRequest, settings: &ServerSettings, begin: Instant) -> Deadline {
+    let tool = request.tool.tool();
     let execution = settings.limits_for(tool).max_execution;
     Deadline::new(begin, request.patience, settings.call_timeout_for(tool), execution)
 }

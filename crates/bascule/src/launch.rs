@@ -64,7 +64,8 @@ pub(crate) fn child(
         return Ok(Launched { child, watch: None });
     };
     make_caches(&found);
-    let (policy, limits) = (policy(program, &found, settings), at_start(limits_of(settings, &settings.limits)));
+    let (policy, limits) =
+        (policy(program, &found, settings), at_start(limits_of(settings, &settings.limits)));
     let Jail { mut command, lifeline, warden } =
         bascule_sandbox::launch(jailer, &policy, limits, program.command, program.arguments)
             .map_err(failed)?;

@@ -1,7 +1,7 @@
 //! Bascule, the drawbridge between agents and MCP tools, as a library.
 //!
 //! Reading order: [`config`] is what the user wrote, [`McpBridgeAdapter`] holds the servers, `call` is the
-//! one road to a tool, `upstream` one server at the end of it. The command line ([`cli`]) and the servers of
+//! one road to a tool, `fleet` the servers at the end of it. The command line ([`cli`]) and the servers of
 //! the demonstration ([`demo`]) stand on these.
 
 pub mod cli;
@@ -11,10 +11,11 @@ pub mod demo;
 mod adapter;
 mod call;
 mod deadline;
+mod fleet;
 mod launch;
 mod normalise;
 mod post_mortem;
+mod reload;
 mod report;
-mod upstream;
 
 pub use adapter::{BridgeConfig, McpBridgeAdapter};

@@ -39,7 +39,6 @@ pub(crate) async fn run(session: Session, output: &Output) -> Result<ExitCode, F
 
 fn in_json(server: &ServerHealth, bridge: &McpBridgeAdapter) -> Value {
     let mut shown = serde_json::to_value(server).unwrap_or_default();
-    shown["restarts"] = 0.into();
     shown["confinement"] = json!(bridge.confinement(server.name.as_str()));
     if let Some(info) = bridge.server_info(server.name.as_str()) {
         shown["serverInfo"] = json!({ "name": info.name, "version": info.version });
@@ -47,7 +46,7 @@ fn in_json(server: &ServerHealth, bridge: &McpBridgeAdapter) -> Value {
     }
     shown["warnings"] = bridge.schema_warnings(server.name.as_str()).into();
     if let Some(error) = bridge.start_failure(server.name.as_str()) {
-        shown["error"] = serde_json::to_value(error).unwrap_or_default();
+        shown["error"] = serde_json::to_value(&*error).unwrap_or_default();
     }
     shown
 }
@@ -100,7 +99,8 @@ fn confinements(servers: &[ServerHealth], bridge: &McpBridgeAdapter, output: &Ou
 fn failed(name: &str, server: &ServerHealth, bridge: &McpBridgeAdapter, output: &Output) {
     let cause = server.cause.as_deref().unwrap_or("not healthy");
     output.line(&format!("{} {name}  {}", output.paint.bad("✗"), clean_line(cause)));
-    let stderr = bridge.start_failure(server.name.as_str()).and_then(|error| error.stderr.as_deref());
+    let error = bridge.start_failure(server.name.as_str());
+    let stderr = error.as_ref().and_then(|error| error.stderr.as_deref());
     for line in stderr.unwrap_or_default().lines() {
         output.line(&format!("    {} {}", output.paint.faint("stderr |"), clean_line(line)));
     }

@@ -65,6 +65,8 @@ impl Session {
             only,
             patience: self.patience,
             jailer: Some(jailer),
+            // Tried once: whoever typed this can do so again.
+            reconnect: false,
             ..BridgeConfig::new(self.settings)
         };
         let starting = McpBridgeAdapter::init(config);

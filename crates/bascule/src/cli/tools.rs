@@ -54,7 +54,7 @@ fn no_server_started(bridge: &McpBridgeAdapter) -> Result<(), Failure> {
         return Ok(());
     }
     let first = servers.iter().find_map(|server| bridge.start_failure(server.name.as_str()));
-    first.map_or(Ok(()), |error| Err(Failure::Bridge(Box::new(error.clone()))))
+    first.map_or(Ok(()), |error| Err(Failure::Bridge(Box::new(error.as_ref().clone()))))
 }
 
 fn say_what_is_missing(bridge: &McpBridgeAdapter, output: &Output) {

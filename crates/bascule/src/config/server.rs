@@ -57,7 +57,8 @@ fn used(name: Option<ServerName>, mut entry: Object, variables: &Variables) -> O
         max_retries,
         reconnect_backoff,
         reconnect_jitter,
-        keep_alive: keep_alive.map_or(Some(ServerSettings::KEEP_ALIVE), |every| Some(every).filter(|e| !e.is_zero())),
+        keep_alive: keep_alive
+            .map_or(Some(ServerSettings::KEEP_ALIVE), |every| Some(every).filter(|e| !e.is_zero())),
         cancel_grace,
         allowed,
         denied,

@@ -12,7 +12,7 @@ use bascule_model::{Secret, ServerName};
 use super::url::ServerUrl;
 
 /// Everything in `mcp.json`.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
     /// The servers to use, in the order of the file.
     pub servers: Vec<ServerSettings>,
@@ -148,6 +148,11 @@ impl ServerSettings {
             call_timeout: self.call_timeout,
             retry: Retry::default(),
         })
+    }
+
+    /// Whether a tool's failed call may be sent again.
+    pub fn retry_for(&self, tool: &str) -> Retry {
+        self.tools.get(tool).map_or_else(Retry::default, |tool| tool.retry)
     }
 
     /// The limits of a tool's calls.

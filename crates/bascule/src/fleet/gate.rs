@@ -80,7 +80,10 @@ impl Gate {
         match self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
             Ok(_) => Ok(Place(&self.waiting)),
             Err(waiting) => Err(turned_away(
-                format!("{} calls are being made (`maxConcurrent`) and {waiting} wait (`maxQueue`)", self.most_at_once),
+                format!(
+                    "{} calls are being made (`maxConcurrent`) and {waiting} wait (`maxQueue`)",
+                    self.most_at_once
+                ),
                 self.usual_stay(),
             )),
         }
@@ -99,7 +102,9 @@ impl Drop for Inside<'_> {
         let stay = self.since.elapsed().as_micros() as u64;
         let old = self.gate.stay.load(Ordering::Relaxed);
         // Two that leave at once may overwrite each other: it is an estimate.
-        self.gate.stay.store(if old == 0 { stay.max(1) } else { (old * 7 + stay) / 8 + 1 }, Ordering::Relaxed);
+        self.gate
+            .stay
+            .store(if old == 0 { stay.max(1) } else { (old * 7 + stay) / 8 + 1 }, Ordering::Relaxed);
     }
 }
 
@@ -156,8 +161,12 @@ mod tests {
     }
 
     fn gate(at_once: usize, waiting: usize, rate: Option<f64>) -> Gate {
-        let limits =
-            Limits { max_concurrent: at_once, max_queue: waiting, rate_per_second: rate, ..Limits::default() };
+        let limits = Limits {
+            max_concurrent: at_once,
+            max_queue: waiting,
+            rate_per_second: rate,
+            ..Limits::default()
+        };
         Gate::new(&limits)
     }
 

@@ -87,7 +87,11 @@ impl Line {
     }
 
     /// What to say to a new call when the server is gone.
-    pub(crate) fn unavailable(&self, why: &dyn std::fmt::Display, settings: &ServerSettings) -> Box<BridgeError> {
+    pub(crate) fn unavailable(
+        &self,
+        why: &dyn std::fmt::Display,
+        settings: &ServerSettings,
+    ) -> Box<BridgeError> {
         match self {
             Self::Shared(upstream) => upstream.unavailable(why),
             Self::PerCall(_) => crate::normalise::down(&settings.name, why),

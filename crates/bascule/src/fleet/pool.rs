@@ -132,7 +132,8 @@ impl Pool {
 
     fn claim_a_place(&self) -> bool {
         let mut shelf = self.shelf();
-        let room = shelf.ready.len() + shelf.coming < self.0.settings.pool_size && !self.0.stop.is_cancelled();
+        let room =
+            shelf.ready.len() + shelf.coming < self.0.settings.pool_size && !self.0.stop.is_cancelled();
         shelf.coming += usize::from(room);
         room
     }

@@ -16,6 +16,7 @@ use bascule_sandbox::{Confinement, Watch};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::config::{ServerSettings, ServerUrl, TransportSettings};
@@ -42,6 +43,8 @@ pub(crate) struct Frame {
     pub(crate) patience: Option<Duration>,
     /// The program that confines children.
     pub(crate) jailer: Option<PathBuf>,
+    /// Calls a start off.
+    pub(crate) stop: CancellationToken,
 }
 
 /// What a server says it can do, and what was odd about that.
@@ -57,9 +60,11 @@ impl Upstream {
         let bound = StartBound::new(settings.start_timeout, frame.patience);
         let by = Instant::now() + bound.length;
         let upstream = Self::connect(settings, frame).await?;
-        let failed = match timeout_at(by, upstream.list()).await {
-            Ok(Ok(listed)) => return Ok((upstream, listed)),
-            Ok(Err(error)) => error,
+        let listing = frame.stop.run_until_cancelled(upstream.list());
+        let failed = match timeout_at(by, listing).await {
+            Ok(Some(Ok(listed))) => return Ok((upstream, listed)),
+            Ok(Some(Err(error))) => error,
+            Ok(None) => normalise::not_started(&upstream.settings.name, "the start was called off"),
             Err(_) => bound.passed(&upstream.settings.name, "list its tools", upstream.client.stderr()),
         };
         upstream.stop().await;
@@ -78,6 +83,7 @@ impl Upstream {
             timeout: bound.length,
             message_limit: most.map_or(frame.message_limit, |most| most.min(frame.message_limit)),
             listener: listener(name.clone(), changed.clone()),
+            stop: frame.stop.clone(),
         };
         match Client::connect(transport, options).await {
             Ok(client) => {
@@ -89,9 +95,7 @@ impl Upstream {
             Err(ConnectError::TimedOut { stderr, .. }) => {
                 Err(bound.passed(name, "answer `initialize`", stderr))
             }
-            Err(error) => {
-                Err(explained(normalise::not_connected(name, &error), watch.as_deref(), &settings))
-            }
+            Err(error) => Err(explained(normalise::not_connected(name, &error), watch.as_deref(), &settings)),
         }
     }
 

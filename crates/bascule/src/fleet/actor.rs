@@ -1,0 +1,306 @@
+//! Keeps one server up: starts it, notices its loss, brings it back, gives it up (BR-08, BR-09).
+//!
+//! It alone owns the server's connection and writes its status. When to try again is `life`'s to decide.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bascule_catalog::ServerTools;
+use bascule_client::TransportError;
+use bascule_model::{BridgeError, BridgeResult, Event};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::Common;
+use super::life::{Life, Loss, Turn};
+use super::line::Line;
+use super::server::Calls;
+use super::status::{State, Status};
+use super::tools::{changes, discovered, filtered};
+use super::upstream::Listed;
+use crate::config::ServerSettings;
+use crate::normalise;
+
+/// A server that says that its tools have changed often says so several times in a row.
+const SETTLING: Duration = Duration::from_millis(100);
+/// How long an idle server may take to answer a ping.
+const PONG_WITHIN: Duration = Duration::from_secs(5);
+/// So many cancellations in a row may be ignored before the server is restarted.
+const PATIENCE_WITH_DEAFNESS: u32 = 2;
+
+/// What others ask of an actor.
+pub(crate) enum Ask {
+    /// List the tools again; or, of a server that is down, start it now.
+    Refresh(oneshot::Sender<BridgeResult<()>>),
+    /// A call could not reach it: is it still there?
+    Check(oneshot::Sender<bool>),
+}
+
+pub(crate) struct Actor {
+    pub(crate) serial: u64,
+    pub(crate) settings: Arc<ServerSettings>,
+    pub(crate) common: Arc<Common>,
+    pub(crate) status: watch::Sender<Status>,
+    pub(crate) asks: mpsc::Receiver<Ask>,
+    pub(crate) calls: Arc<Calls>,
+    pub(crate) stop: CancellationToken,
+    pub(crate) life: Life,
+    /// Those who wait for the start that is under way.
+    pub(crate) waiting: Vec<oneshot::Sender<BridgeResult<()>>>,
+}
+
+/// Why a server is no longer kept.
+enum End {
+    Stopped,
+    Lost(Loss, String),
+}
+
+impl Actor {
+    /// Lives until it is told to stop, or nobody knows the server any more.
+    pub(crate) async fn run(mut self) {
+        while let Some((loss, why)) = self.live().await {
+            let Some(()) = self.bide(loss, why).await else { break };
+        }
+        self.enter(State::Stopped);
+    }
+
+    /// From a start to the loss of what was started. None when it is over for good.
+    async fn live(&mut self) -> Option<(Loss, Arc<BridgeError>)> {
+        let started = self.start().await;
+        let answer = started.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.waiting.drain(..).for_each(|asker| drop(asker.send(answer.clone())));
+        let line = match started {
+            Ok(line) => line,
+            Err(_) if self.stop.is_cancelled() => return None,
+            Err(error) => return Some((Loss::Fault, self.still_down(error))),
+        };
+        let End::Lost(loss, why) = self.keep(&line).await else {
+            line.stop().await;
+            return None;
+        };
+        let error = Arc::new(line.unavailable(&why, &self.settings).as_ref().clone());
+        self.tell(Event::Disconnected { server: self.settings.name.clone(), cause: why });
+        // Nobody may find it healthy while it is being ended.
+        self.enter(State::Degraded {
+            attempt: self.life.attempts(),
+            next: Instant::now(),
+            why: error.clone(),
+        });
+        line.stop().await;
+        Some((loss, error))
+    }
+
+    async fn start(&mut self) -> BridgeResult<Arc<Line>> {
+        let _turn = self.common.starting.acquire().await;
+        let (line, listed) = (self.common.start)(self.settings.clone(), self.stop.clone()).await?;
+        let line = Arc::new(line);
+        self.life.up(Instant::now());
+        self.take(listed);
+        let attempts = self.life.attempts();
+        let returns = attempts > 0;
+        self.status.send_modify(|status| status.restarts += u32::from(returns));
+        self.enter(State::Healthy(line.clone()));
+        if returns {
+            self.tell(Event::Reconnected { server: self.settings.name.clone(), attempts });
+        }
+        Ok(line)
+    }
+
+    /// What callers are told of a start that failed: a server that was once there is down, another never was.
+    fn still_down(&self, error: Box<BridgeError>) -> Arc<BridgeError> {
+        let known = self.status.borrow().tools.is_some();
+        Arc::new(if known { revised(&error, &self.settings) } else { *error })
+    }
+
+    /// Watches over a server that is up.
+    async fn keep(&mut self, line: &Arc<Line>) -> End {
+        let mut ignored = 0;
+        let mut next_ping = self.next_ping();
+        loop {
+            let end = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return End::Stopped,
+                () = line.over() => return lost(line),
+                ask = self.asks.recv() => match ask {
+                    Some(ask) => self.answer(ask, line).await,
+                    None => return End::Stopped,
+                },
+                () = line.changed() => self.list_again(line).await,
+                () = self.calls.cancelled.notified() => self.doubt(line, &mut ignored).await,
+                () = until(next_ping) => {
+                    next_ping = self.next_ping();
+                    self.ping_if_idle(line).await
+                }
+            };
+            if let Err(end) = end {
+                return end;
+            }
+        }
+    }
+
+    fn next_ping(&self) -> Option<Instant> {
+        self.settings.keep_alive.map(|every| Instant::now() + every)
+    }
+
+    async fn answer(&mut self, ask: Ask, line: &Arc<Line>) -> Result<(), End> {
+        match ask {
+            Ask::Refresh(asker) => {
+                let listed = self.unless_over(line, line.list()).await?;
+                let answer = listed.map(|listed| self.take(listed));
+                let _ = asker.send(answer);
+                Ok(())
+            }
+            Ask::Check(asker) => {
+                let alive = self.ping(line, PONG_WITHIN).await;
+                let _ = asker.send(alive.is_ok());
+                alive
+            }
+        }
+    }
+
+    async fn list_again(&mut self, line: &Arc<Line>) -> Result<(), End> {
+        self.unless_over(line, sleep(SETTLING)).await?;
+        let listing = timeout(self.settings.start_timeout, line.list());
+        match self.unless_over(line, listing).await? {
+            Ok(Ok(listed)) => self.take(listed),
+            Ok(Err(error)) => {
+                warn!(server = %self.settings.name, %error, "the changed tools could not be listed")
+            }
+            Err(_) => warn!(server = %self.settings.name, "the changed tools were not listed in time"),
+        }
+        Ok(())
+    }
+
+    /// A call was cancelled. A server that then does not even answer a ping ignores it.
+    async fn doubt(&mut self, line: &Arc<Line>, ignored: &mut u32) -> Result<(), End> {
+        let grace = self.settings.cancel_grace;
+        match self.unless_over(line, line.answers(grace)).await? {
+            Ok(()) => *ignored = 0,
+            Err(_) => *ignored += 1,
+        }
+        if *ignored < PATIENCE_WITH_DEAFNESS {
+            return Ok(());
+        }
+        let why =
+            format!("it ignored {ignored} cancellations for {} ms each and is restarted", grace.as_millis());
+        Err(End::Lost(Loss::Renewal, why))
+    }
+
+    /// Who is busy answering need not prove that it is there.
+    async fn ping_if_idle(&self, line: &Arc<Line>) -> Result<(), End> {
+        match self.calls.flying.is_empty() {
+            true => self.ping(line, PONG_WITHIN).await,
+            false => Ok(()),
+        }
+    }
+
+    async fn ping(&self, line: &Arc<Line>, within: Duration) -> Result<(), End> {
+        let answered = self.unless_over(line, line.answers(within)).await?;
+        answered.map_err(|why| End::Lost(Loss::Fault, why))
+    }
+
+    /// Does something for as long as it makes sense.
+    async fn unless_over<T>(&self, line: &Arc<Line>, work: impl Future<Output = T>) -> Result<T, End> {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => Err(End::Stopped),
+            () = line.over() => Err(lost(line)),
+            done = work => Ok(done),
+        }
+    }
+
+    /// Waits until it is time to start again. None when it is over for good.
+    async fn bide(&mut self, loss: Loss, why: Arc<BridgeError>) -> Option<()> {
+        let next = match self.life.down(loss, Instant::now(), (self.common.chance)()) {
+            Turn::TryAgain { attempt, at } => {
+                info!(server = %self.settings.name, attempt, wait = ?at - Instant::now(), "will be tried again");
+                self.enter(State::Degraded { attempt, next: at, why });
+                Some(at)
+            }
+            Turn::GiveUp { attempts } => {
+                let (server, cause) = (self.settings.name.clone(), why.message.clone());
+                self.tell(Event::ReconnectExhausted { server, attempts, cause });
+                self.enter(State::Unavailable { why });
+                None
+            }
+        };
+        loop {
+            tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return None,
+                ask = self.asks.recv() => match ask? {
+                    Ask::Refresh(asker) => {
+                        self.life.pardon();
+                        self.waiting.push(asker);
+                        return Some(());
+                    }
+                    Ask::Check(_) => {}
+                },
+                () = until(next) => return Some(()),
+            }
+        }
+    }
+
+    /// Takes over what the server listed.
+    fn take(&self, listed: Listed) {
+        let old = self.status.borrow().tools.clone();
+        let event = discovered(&self.settings.name, &listed.tools);
+        let tools = Arc::new(match &old {
+            Some(old) => old.renewed(filtered(&self.settings), listed.tools),
+            None => ServerTools::new(self.settings.name.clone(), filtered(&self.settings), listed.tools),
+        });
+        info!(server = %self.settings.name, tools = tools.tools().len(), "tools listed");
+        for warning in listed.notes.iter().chain(tools.list_warnings()) {
+            warn!(server = %self.settings.name, "{warning}");
+        }
+        let refreshed = old.map(|old| changes(&old, &tools));
+        self.status.send_modify(|status| status.tools = Some(tools.clone()));
+        self.common.publish(&self.settings.name, self.serial, tools);
+        self.tell(event);
+        refreshed.into_iter().for_each(|event| self.tell(event));
+    }
+
+    /// The one place where the state changes.
+    fn enter(&self, state: State) {
+        let (from, to) = (self.status.borrow().state.health(), state.health());
+        let cause = state.why().map(|why| why.message.clone());
+        self.status.send_modify(|status| status.state = state);
+        if from != to {
+            info!(server = %self.settings.name, ?from, ?to, cause, "health changed");
+            self.tell(Event::HealthChanged { server: self.settings.name.clone(), from, to, cause });
+        }
+    }
+
+    fn tell(&self, event: Event) {
+        self.common.events.offer(event);
+    }
+}
+
+/// Why a connection is over, and whether a new one would do.
+fn lost(line: &Line) -> End {
+    match line.ended() {
+        Some(why) if matches!(*why, TransportError::SessionLost { .. }) => {
+            End::Lost(Loss::Renewal, why.to_string())
+        }
+        Some(why) => End::Lost(Loss::Fault, why.to_string()),
+        None => End::Lost(Loss::Fault, "the connection is over".into()),
+    }
+}
+
+/// A failed attempt at bringing a server back, as those see it who want to call it.
+fn revised(error: &BridgeError, settings: &ServerSettings) -> BridgeError {
+    let mut revised = *normalise::down(&settings.name, &error.message);
+    revised.stderr.clone_from(&error.stderr);
+    revised.exit.clone_from(&error.exit);
+    revised.limit.clone_from(&error.limit);
+    revised
+}
+
+async fn until(when: Option<Instant>) {
+    match when {
+        Some(when) => sleep_until(when).await,
+        None => std::future::pending().await,
+    }
+}

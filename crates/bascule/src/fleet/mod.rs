@@ -1,0 +1,79 @@
+//! The servers of a bridge, each kept up by an actor of its own.
+//!
+//! Reading order: [`world`] is what there is at one moment; [`server`] is one of them as calls see it, and
+//! [`gate`] how many of those it takes; [`actor`] keeps it up, as [`life`] decides; [`line`] is the way to it,
+//! which is one connection ([`upstream`]) or a process for each call ([`pool`]).
+
+pub(crate) mod actor;
+pub(crate) mod gate;
+pub(crate) mod life;
+pub(crate) mod line;
+pub(crate) mod pool;
+pub(crate) mod server;
+pub(crate) mod status;
+pub(crate) mod tools;
+pub(crate) mod upstream;
+pub(crate) mod world;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use bascule_catalog::ServerTools;
+use bascule_model::{BridgeResult, EventSink, ServerName};
+use futures_util::future::BoxFuture;
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::ServerSettings;
+use line::Line;
+use upstream::Listed;
+use world::World;
+
+/// Starts a server, unless it is told to stop meanwhile.
+pub(crate) type Start = Box<
+    dyn Fn(Arc<ServerSettings>, CancellationToken) -> BoxFuture<'static, BridgeResult<(Line, Listed)>>
+        + Send
+        + Sync,
+>;
+
+/// What all servers of a bridge share.
+pub(crate) struct Common {
+    pub(crate) world: ArcSwap<World>,
+    pub(crate) events: Arc<dyn EventSink>,
+    pub(crate) start: Start,
+    /// A number from 0 up to 1.
+    pub(crate) chance: fn() -> f64,
+    /// Whether a server that was lost is brought back.
+    pub(crate) reconnect: bool,
+    /// So many may be starting at a time.
+    pub(crate) starting: Semaphore,
+    pub(crate) actors: TaskTracker,
+    pub(crate) stop: CancellationToken,
+    pub(crate) serials: AtomicU64,
+}
+
+impl Common {
+    pub(crate) fn next_serial(&self) -> u64 {
+        self.serials.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A world was made while its servers were at work: what one of them listed meanwhile is taken over.
+    pub(crate) fn catch_up(&self) {
+        for server in self.world.load_full().in_order() {
+            server
+                .tools()
+                .into_iter()
+                .for_each(|tools| self.publish(&server.settings.name, server.serial, tools));
+        }
+    }
+
+    /// A server has listed its tools: they are in the catalog from now on, if the server is of this world.
+    pub(crate) fn publish(&self, name: &ServerName, serial: u64, tools: Arc<ServerTools>) {
+        self.world.rcu(|world| match world.with_tools(name, serial, tools.clone()) {
+            Some(changed) => Arc::new(changed),
+            None => world.clone(),
+        });
+    }
+}

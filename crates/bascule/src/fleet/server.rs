@@ -1,0 +1,270 @@
+//! A server as calls see it: whether it is there, whether it takes one more, and what to do when it breaks.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bascule_catalog::{CatalogTool, ServerTools};
+use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, ServerHealth};
+use serde_json::value::RawValue;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Common;
+use super::actor::{Actor, Ask};
+use super::gate::{Gate, Inside};
+use super::life::Life;
+use super::line::Line;
+use super::status::{State, Status};
+use crate::config::{Retry, ServerSettings};
+use crate::deadline::Deadline;
+
+/// How often one call is sent at the most, however harmless it is: what kills its server twice will do so again.
+const MOST_ATTEMPTS: u32 = 3;
+/// How often a call is tried at the most, even if it never left.
+const MOST_TRIES: u32 = 10;
+/// How many may ask something of a server at once; the next one waits.
+const MAILBOX: usize = 16;
+
+/// A handle on a server; the actor behind it ends when the last one is dropped.
+pub(crate) struct Server {
+    pub(crate) settings: Arc<ServerSettings>,
+    /// Tells this server from another of the same name, before or after it.
+    pub(crate) serial: u64,
+    status: watch::Receiver<Status>,
+    asks: mpsc::Sender<Ask>,
+    calls: Arc<Calls>,
+    gate: Gate,
+    /// For tools that have limits of their own.
+    gates: HashMap<String, Gate>,
+    stop: CancellationToken,
+}
+
+/// What a server's actor wants to know about its calls.
+#[derive(Default)]
+pub(crate) struct Calls {
+    /// Those that are under way.
+    pub(crate) flying: TaskTracker,
+    /// Told each time one was cancelled after it was sent.
+    pub(crate) cancelled: Notify,
+}
+
+impl Server {
+    /// Starts to start it.
+    pub(crate) fn spawn(settings: Arc<ServerSettings>, common: &Arc<Common>) -> Arc<Self> {
+        let (status, watched) = watch::channel(Status::default());
+        let (asks, asked) = mpsc::channel(MAILBOX);
+        let (serial, stop) = (common.next_serial(), common.stop.child_token());
+        let calls = Arc::<Calls>::default();
+        let actor = Actor {
+            serial,
+            settings: settings.clone(),
+            common: common.clone(),
+            status,
+            asks: asked,
+            calls: calls.clone(),
+            stop: stop.clone(),
+            life: Life::new(&settings, common.reconnect),
+            waiting: Vec::new(),
+        };
+        common.actors.spawn(actor.run());
+        let gate = Gate::new(&settings.limits);
+        let own = settings.tools.iter().filter(|(_, tool)| tool.limits != settings.limits);
+        let gates = own.map(|(name, tool)| (name.clone(), Gate::new(&tool.limits))).collect();
+        Arc::new(Self { settings, serial, status: watched, asks, calls, gate, gates, stop })
+    }
+
+    /// Makes one call, as often as that is wise, until the deadline. Dropped, it is cancelled.
+    pub(crate) async fn call(
+        &self,
+        tool: &CatalogTool,
+        arguments: &RawValue,
+        deadline: &Deadline,
+    ) -> BridgeResult<Box<RawValue>> {
+        let _flying = self.calls.flying.token();
+        let name = &*tool.definition().name;
+        let _inside = self.enter(name, deadline).await?;
+        let (mut line, mut sent) = (self.line()?, 0);
+        for _ in 0..MOST_TRIES {
+            let mut error = match self.call_once(&line, name, arguments, deadline).await {
+                Ok(answer) => return Ok(answer),
+                Err(error) => error,
+            };
+            sent += u32::from(error.delivery != Delivery::NotSent);
+            error.attempts = Some(sent);
+            if !self.may_try_again(tool, &error, sent) || !self.recovered(&line, deadline).await {
+                return Err(error);
+            }
+            line = self.line().map_err(|_| error)?;
+        }
+        Err(crate::normalise::down(&self.settings.name, "it was lost as often as the call was tried"))
+    }
+
+    async fn call_once(
+        &self,
+        line: &Line,
+        tool: &str,
+        arguments: &RawValue,
+        deadline: &Deadline,
+    ) -> BridgeResult<Box<RawValue>> {
+        let mut cancellation = Cancellation { calls: &self.calls, is_due: true };
+        let ended = line.call(tool, arguments, deadline.clone()).await;
+        cancellation.is_due = matches!(&ended, Err(error) if was_given_up(error));
+        ended
+    }
+
+    async fn enter(&self, tool: &str, deadline: &Deadline) -> BridgeResult<(Option<Inside<'_>>, Inside<'_>)> {
+        let own = match self.gates.get(tool) {
+            Some(gate) => Some(gate.enter(deadline).await?),
+            None => None,
+        };
+        Ok((own, self.gate.enter(deadline).await?))
+    }
+
+    /// Whether sending the call again can do no harm, or none that was not asked for.
+    fn may_try_again(&self, tool: &CatalogTool, error: &BridgeError, sent: u32) -> bool {
+        let broke = matches!(
+            error.code,
+            ErrorCode::ProviderCrashed | ErrorCode::ProviderUnavailable | ErrorCode::OutcomeUnknown
+        );
+        let hints = &tool.definition().hints;
+        let harmless = hints.read_only_hint || hints.idempotent_hint;
+        broke
+            && match (self.settings.retry_for(&tool.definition().name), error.delivery) {
+                (Retry::Never, _) | (_, Delivery::Answered) => false,
+                (_, Delivery::NotSent) => true,
+                (retry, Delivery::Unknown) => sent < MOST_ATTEMPTS && (harmless || retry == Retry::Always),
+            }
+    }
+
+    /// Waits for the server to be there again; false if that will not be in time.
+    async fn recovered(&self, broken: &Arc<Line>, deadline: &Deadline) -> bool {
+        // Where the connection as such is not over, its owner finds out whether the server is.
+        if broken.ended().is_none() && self.still_answers(deadline).await {
+            return true;
+        }
+        let mut status = self.status.clone();
+        let again = status.wait_for(|status| match &status.state {
+            State::Healthy(line) => !Arc::ptr_eq(line, broken),
+            state => !state.may_recover(),
+        });
+        match timeout_at(deadline.next(), again).await {
+            Ok(Ok(status)) => status.state.line().is_some(),
+            _ => false,
+        }
+    }
+
+    async fn still_answers(&self, deadline: &Deadline) -> bool {
+        let (asker, answer) = oneshot::channel();
+        let asking = async {
+            self.asks.send(Ask::Check(asker)).await.ok()?;
+            answer.await.ok()
+        };
+        timeout_at(deadline.next(), asking).await.ok().flatten().unwrap_or(false)
+    }
+
+    /// The way to it, or why there is none.
+    pub(crate) fn line(&self) -> BridgeResult<Arc<Line>> {
+        let status = self.status.borrow();
+        match &status.state {
+            State::Healthy(line) => match line.ended() {
+                None => Ok(line.clone()),
+                // Its actor has not noticed yet.
+                Some(why) => Err(line.unavailable(&why, &self.settings)),
+            },
+            State::Degraded { why, attempt, next } => Err(waiting(why, *attempt, *next)),
+            State::Unavailable { why } => Err(Box::new(why.as_ref().clone())),
+            State::Starting => Err(crate::normalise::down(&self.settings.name, "it is starting")),
+            State::Stopped => Err(crate::normalise::down(&self.settings.name, "it was stopped")),
+        }
+    }
+
+    /// Waits until its first start has ended, well or badly. Says whether it has.
+    pub(crate) async fn first_start(&self, by: Instant) -> bool {
+        let mut status = self.status.clone();
+        let started = status.wait_for(|status| !matches!(status.state, State::Starting));
+        timeout_at(by, started).await.is_ok()
+    }
+
+    /// Whether it was ended on purpose, and another may have taken its place.
+    pub(crate) fn is_stopped(&self) -> bool {
+        matches!(self.status.borrow().state, State::Stopped)
+    }
+
+    pub(crate) fn is_starting(&self) -> bool {
+        matches!(self.status.borrow().state, State::Starting)
+    }
+
+    /// Lists its tools again, or starts it if it is down.
+    pub(crate) async fn refresh(&self) -> BridgeResult<()> {
+        let (asker, answer) = oneshot::channel();
+        let stopped = || crate::normalise::down(&self.settings.name, "it was stopped");
+        self.asks.send(Ask::Refresh(asker)).await.map_err(|_| stopped())?;
+        answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// What it listed last.
+    pub(crate) fn tools(&self) -> Option<Arc<ServerTools>> {
+        self.status.borrow().tools.clone()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.status.borrow().state.clone()
+    }
+
+    pub(crate) fn health(&self, tools: usize) -> ServerHealth {
+        let status = self.status.borrow();
+        ServerHealth {
+            name: self.settings.name.clone(),
+            health: status.state.health(),
+            cause: status.state.why().map(|why| why.message.clone()),
+            pid: status.state.line().and_then(|line| line.pid()),
+            restarts: status.restarts,
+            tools,
+        }
+    }
+
+    /// Waits for its calls to end, as long as that may take, and ends it.
+    pub(crate) async fn retire(&self, grace: Duration) {
+        self.calls.flying.close();
+        let _ = timeout(grace, self.calls.flying.wait()).await;
+        self.stop().await;
+    }
+
+    /// Ends it, and returns when nothing of it is left.
+    pub(crate) async fn stop(&self) {
+        self.stop.cancel();
+        let mut status = self.status.clone();
+        let _ = status.wait_for(|status| matches!(status.state, State::Stopped)).await;
+    }
+}
+
+/// What to say while the next attempt is being waited for.
+fn waiting(why: &BridgeError, attempt: u32, next: Instant) -> Box<BridgeError> {
+    let mut error = Box::new(why.clone());
+    let wait = next.saturating_duration_since(Instant::now()).as_millis() as u64;
+    error.message = format!("{}; attempt {attempt} at bringing it back is due in {wait} ms", error.message);
+    error.retry_after_ms = Some(wait);
+    error
+}
+
+/// Whether the server may still be working at a call that nobody waits for.
+fn was_given_up(error: &BridgeError) -> bool {
+    error.code == ErrorCode::ProviderTimeout && error.delivery == Delivery::Unknown
+}
+
+/// Tells the actor of a call that was given up: by its deadline, or by a caller who left.
+struct Cancellation<'a> {
+    calls: &'a Calls,
+    is_due: bool,
+}
+
+impl Drop for Cancellation<'_> {
+    fn drop(&mut self) {
+        if self.is_due {
+            self.calls.cancelled.notify_one();
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! What a server's tools are to the rest: filtered as configured, compared with what they were.
+
+use bascule_catalog::{Pattern, ServerTools, ToolFilter};
+use bascule_model::{Event, ServerName, ToolDefinition};
+
+use crate::config::ServerSettings;
+
+/// Which tools the configuration lets through.
+pub(crate) fn filtered(settings: &ServerSettings) -> ToolFilter {
+    let patterns = |texts: &Vec<String>| texts.iter().map(|text| Pattern::parse(text)).collect();
+    ToolFilter { allowed: settings.allowed.as_ref().map(patterns), denied: patterns(&settings.denied) }
+}
+
+/// A server's tools were listed.
+pub(crate) fn discovered(server: &ServerName, tools: &[ToolDefinition]) -> Event {
+    let names: Vec<String> = tools.iter().map(|tool| tool.name.clone()).collect();
+    Event::ToolsDiscovered { server: server.clone(), count: names.len(), names }
+}
+
+/// What a new listing changed. A tool that is another than before was removed and added.
+pub(crate) fn changes(old: &ServerTools, new: &ServerTools) -> Event {
+    let same = |name: &str, other: &ServerTools, own: &str| {
+        other.get(name).is_some_and(|tool| tool.definition().raw.get() == own)
+    };
+    let differing = |these: &ServerTools, those: &ServerTools| {
+        let definitions = these.tools().iter().map(|tool| tool.definition());
+        let changed = definitions.filter(|tool| !same(&tool.name, those, tool.raw.get()));
+        changed.map(|tool| tool.name.clone()).collect::<Vec<_>>()
+    };
+    let (added, removed) = (differing(new, old), differing(old, new));
+    let unchanged = new.tools().len() - added.len();
+    Event::ToolsRefreshed { server: new.name().clone(), added, removed, unchanged }
+}

@@ -1,0 +1,58 @@
+//! All there is at one moment: settings, servers, tools. One snapshot, so that they always agree.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use bascule_catalog::{Catalog, CatalogTool, ServerTools};
+use bascule_model::{BridgeResult, ServerName, ToolId};
+
+use super::server::Server;
+use crate::config::Settings;
+use crate::normalise::{unknown_server, unknown_tool};
+
+/// Never changes: a change makes a new one.
+#[derive(Clone, Default)]
+pub(crate) struct World {
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) servers: Arc<HashMap<ServerName, Arc<Server>>>,
+    /// In the order of the configuration.
+    pub(crate) catalog: Arc<Catalog>,
+}
+
+impl World {
+    /// A world of these servers, and of what they have listed so far.
+    pub(crate) fn of(settings: Arc<Settings>, servers: HashMap<ServerName, Arc<Server>>) -> Self {
+        let mut world = Self { settings, servers: Arc::new(servers), catalog: Arc::default() };
+        let listed = world.in_order().filter_map(|server| server.tools());
+        world.catalog = Arc::new(listed.collect());
+        world
+    }
+
+    /// The same world after one of its servers has listed its tools; none if it is not of this world.
+    pub(crate) fn with_tools(&self, name: &ServerName, serial: u64, tools: Arc<ServerTools>) -> Option<Self> {
+        self.servers.get(name).filter(|server| server.serial == serial)?;
+        let listed = self.in_order().filter_map(|server| match server.settings.name == *name {
+            true => Some(tools.clone()),
+            false => self.catalog.server(server.settings.name.as_str()).cloned(),
+        });
+        Some(Self { catalog: Arc::new(listed.collect()), ..self.clone() })
+    }
+
+    /// The servers in the order of the configuration.
+    pub(crate) fn in_order(&self) -> impl Iterator<Item = &Arc<Server>> {
+        self.settings.servers.iter().filter_map(|settings| self.servers.get(&settings.name))
+    }
+
+    /// Who would serve a call.
+    pub(crate) fn server(&self, tool: &ToolId) -> BridgeResult<&Arc<Server>> {
+        self.servers.get(tool.server()).ok_or_else(|| unknown_server(&self.settings, tool))
+    }
+
+    /// What it would call. A server that is down says so, whatever its tools were.
+    pub(crate) fn tool(&self, id: &ToolId) -> BridgeResult<(&Arc<Server>, &Arc<CatalogTool>)> {
+        let server = self.server(id)?;
+        server.line()?;
+        let tool = self.catalog.resolve(id).map_err(|miss| unknown_tool(id, miss))?;
+        Ok((server, tool))
+    }
+}
