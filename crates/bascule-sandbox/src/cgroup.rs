@@ -96,6 +96,11 @@ impl Group {
         text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
     }
 
+    /// Whether memory is among what it bounds.
+    pub(crate) fn counts_memory(&self) -> bool {
+        self.find(memory_file(self.version)).is_some()
+    }
+
     /// Its folders: who is to be in it writes itself into their `cgroup.procs`.
     pub(crate) fn folders(&self) -> &[PathBuf] {
         &self.folders

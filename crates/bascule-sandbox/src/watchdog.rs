@@ -4,7 +4,7 @@
 //! ends, by cutting the lifeline, and remembers why. Between two looks a single process is held by RLIMIT_DATA.
 
 use std::fs;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
@@ -45,6 +45,10 @@ pub struct Watch {
     group: Option<Group>,
     limits: Mutex<TreeLimits>,
     hit: Mutex<Option<Hit>>,
+    /// Whether the group holds the memory to the limit in force: then nobody else has to.
+    held: AtomicBool,
+    /// Whether it was over its memory when last looked at.
+    was_over: AtomicBool,
     /// How much of its memory was in use at the most, in thousandths of what is allowed.
     most_memory: AtomicU64,
 }
@@ -63,6 +67,8 @@ impl Watch {
             group,
             limits: Mutex::new(limits),
             hit: Mutex::new(None),
+            held: AtomicBool::new(false),
+            was_over: AtomicBool::new(false),
             most_memory: AtomicU64::new(0),
         });
         trees().push(Arc::downgrade(&watch));
@@ -81,11 +87,16 @@ impl Watch {
     /// From now on these limits hold, for each process as far as the kernel can see to it.
     pub fn bind(&self, limits: TreeLimits) {
         *self.limits.lock().expect("nothing panics while holding it") = limits;
-        // A group that is over its memory already will not have it: then its size, once seen, ends it.
-        self.group.iter().for_each(|group| drop(group.limit(limits)));
+        self.hold();
         for pid in Processes::now().below(self.root) {
             limits.memory_bytes.into_iter().for_each(|most| limits::bind_data(pid, most));
         }
+    }
+
+    /// Has the group hold the limits in force. One that is over its memory already will not have it at once.
+    fn hold(&self) {
+        let held = self.group.as_ref().is_some_and(|group| group.limit(self.limits()).is_ok());
+        self.held.store(held && self.group.as_ref().is_some_and(Group::counts_memory), Ordering::Relaxed);
     }
 
     /// The limits in force.
@@ -127,10 +138,20 @@ impl Watch {
             self.end(Hit::OutOfMemory);
         } else if by_count > 1.0 {
             self.end(Hit::Processes(count));
-        } else if by_memory > 1.0 {
+        } else if by_memory > 1.0 && self.is_surely_over() {
             self.end(Hit::Memory(memory));
         }
+        self.was_over.store(by_memory > 1.0, Ordering::Relaxed);
         by_memory.max(by_count)
+    }
+
+    /// What is held by a group cannot be over, and is only counted differently. Elsewhere a second look decides:
+    /// processes that come and go while they are counted may be counted twice.
+    fn is_surely_over(&self) -> bool {
+        if self.group.is_some() && !self.held.load(Ordering::Relaxed) {
+            self.hold();
+        }
+        !self.held.load(Ordering::Relaxed) && self.was_over.load(Ordering::Relaxed)
     }
 
     fn end(&self, hit: Hit) {

@@ -15,7 +15,7 @@ use tracing::warn;
 use crate::McpBridgeAdapter;
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
-use crate::fleet::server::Server;
+use crate::fleet::server::{Answered, Server};
 use crate::fleet::world::World;
 use crate::normalise::addressed;
 use crate::report::Report;
@@ -56,7 +56,12 @@ impl McpBridgeAdapter {
             check_arguments(tool, &request.arguments, id)?;
             let deadline = deadline_of(request, &server.settings, begin);
             match server.call(tool, &request.arguments, &deadline).await {
-                Ok(answer) => return check_result(tool, answer, id),
+                Ok(Answered { raw, attempts }) => {
+                    return check_result(tool, raw, id).map_err(|mut error| {
+                        error.attempts = Some(attempts);
+                        error
+                    });
+                }
                 Err(error) if error.delivery == Delivery::NotSent && self.was_replaced(server) => {}
                 Err(error) => return Err(error),
             }

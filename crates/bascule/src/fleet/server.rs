@@ -42,6 +42,12 @@ pub(crate) struct Server {
     stop: CancellationToken,
 }
 
+/// What came of a call, and how often it was sent for that.
+pub(crate) struct Answered {
+    pub(crate) raw: Box<RawValue>,
+    pub(crate) attempts: u32,
+}
+
 /// What a server's actor wants to know about its calls.
 #[derive(Default)]
 pub(crate) struct Calls {
@@ -82,14 +88,14 @@ impl Server {
         tool: &CatalogTool,
         arguments: &RawValue,
         deadline: &Deadline,
-    ) -> BridgeResult<Box<RawValue>> {
+    ) -> BridgeResult<Answered> {
         let _flying = self.calls.flying.token();
         let name = &*tool.definition().name;
         let _inside = self.enter(name, deadline).await?;
         let (mut line, mut sent) = (self.line()?, 0);
         for _ in 0..MOST_TRIES {
             let mut error = match self.call_once(&line, name, arguments, deadline).await {
-                Ok(answer) => return Ok(answer),
+                Ok(raw) => return Ok(Answered { raw, attempts: sent + 1 }),
                 Err(error) => error,
             };
             sent += u32::from(error.delivery != Delivery::NotSent);
@@ -167,17 +173,17 @@ impl Server {
 
     /// The way to it, or why there is none.
     pub(crate) fn line(&self) -> BridgeResult<Arc<Line>> {
-        let status = self.status.borrow();
-        match &status.state {
-            State::Healthy(line) => match line.ended() {
-                None => Ok(line.clone()),
-                // Its actor has not noticed yet.
-                Some(why) => Err(line.unavailable(&why, &self.settings)),
-            },
-            State::Degraded { why, attempt, next } => Err(waiting(why, *attempt, *next)),
+        // Without a copy of the state where there is nothing wrong with it: every call comes by here.
+        if let Some(line) = self.status.borrow().state.line().filter(|line| line.ended().is_none()) {
+            return Ok(line.clone());
+        }
+        let down = |why| crate::normalise::down(&self.settings.name, why);
+        match self.state() {
+            State::Healthy(line) => Ok(line),
+            State::Degraded { why, attempt, next } => Err(waiting(&why, attempt, next)),
             State::Unavailable { why } => Err(Box::new(why.as_ref().clone())),
-            State::Starting => Err(crate::normalise::down(&self.settings.name, "it is starting")),
-            State::Stopped => Err(crate::normalise::down(&self.settings.name, "it was stopped")),
+            State::Starting => Err(down("it is starting")),
+            State::Stopped => Err(down("it was stopped")),
         }
     }
 
@@ -210,18 +216,26 @@ impl Server {
         self.status.borrow().tools.clone()
     }
 
+    /// Its state, which may be news to its actor.
     pub(crate) fn state(&self) -> State {
-        self.status.borrow().state.clone()
+        let state = self.status.borrow().state.clone();
+        match state.line().and_then(|line| Some((line.clone(), line.ended()?))) {
+            Some((line, why)) => {
+                let why = Arc::from(line.unavailable(&why, &self.settings));
+                State::Degraded { attempt: 0, next: Instant::now(), why }
+            }
+            None => state,
+        }
     }
 
     pub(crate) fn health(&self, tools: usize) -> ServerHealth {
-        let status = self.status.borrow();
+        let (restarts, state) = (self.status.borrow().restarts, self.state());
         ServerHealth {
             name: self.settings.name.clone(),
-            health: status.state.health(),
-            cause: status.state.why().map(|why| why.message.clone()),
-            pid: status.state.line().and_then(|line| line.pid()),
-            restarts: status.restarts,
+            health: state.health(),
+            cause: state.why().map(|why| why.message.clone()),
+            pid: state.line().and_then(|line| line.pid()),
+            restarts,
             tools,
         }
     }
@@ -244,6 +258,9 @@ impl Server {
 /// What to say while the next attempt is being waited for.
 fn waiting(why: &BridgeError, attempt: u32, next: Instant) -> Box<BridgeError> {
     let mut error = Box::new(why.clone());
+    if attempt == 0 {
+        return error;
+    }
     let wait = next.saturating_duration_since(Instant::now()).as_millis() as u64;
     error.message = format!("{}; attempt {attempt} at bringing it back is due in {wait} ms", error.message);
     error.retry_after_ms = Some(wait);

@@ -101,7 +101,7 @@ async fn an_adapter_lists_describes_calls_and_knows_how_its_servers_are() {
         start_demo(json!({ "counter": demo("counter"), "gone": { "command": "./not-there" } })).await;
     let health = bridge.health();
     assert_eq!((health[0].health, health[0].tools, health[0].pid.is_some()), (Health::Healthy, 3, true));
-    assert_eq!((health[1].health, health[1].pid), (Health::Unavailable, None));
+    assert_eq!((health[1].health, health[1].pid), (Health::Degraded, None));
     assert!(health[1].cause.as_deref().unwrap().contains("not-there"), "{health:?}");
     let ids: Vec<String> = bridge.list_tools().iter().map(|tool| tool.id().to_string()).collect();
     assert_eq!(ids, ["counter:increment", "counter:read", "counter:seen"]);
@@ -269,14 +269,16 @@ async fn calls_at_the_same_time_do_not_mix_up_their_ids() {
 // req: BR-10, BR-12
 #[tokio::test]
 async fn a_crashed_server_is_unavailable_and_its_neighbour_is_not() {
-    let (bridge, _) = start_demo(json!({ "notes": demo("notes"), "trouble": demo("trouble") })).await;
+    let mut trouble = demo("trouble");
+    trouble["reconnectBackoffMs"] = 30_000.into();
+    let (bridge, _) = start_demo(json!({ "notes": demo("notes"), "trouble": trouble })).await;
     let crash = execute(&bridge, "trouble:crash", json!({ "code": 3 }), "a").await.unwrap_err();
     assert_eq!(
         (crash.code, crash.stderr.as_deref()),
         (ErrorCode::ProviderCrashed, Some("trouble: crashing with code 3, as asked"))
     );
     let health = bridge.health();
-    assert_eq!((health[0].health, health[1].health), (Health::Healthy, Health::Unavailable));
+    assert_eq!((health[0].health, health[1].health), (Health::Healthy, Health::Degraded));
     assert!(health[1].cause.as_deref().unwrap().contains("exit code 3"), "{health:?}");
     let next = execute(&bridge, "trouble:fail", json!({}), "b").await.unwrap_err();
     assert_eq!((next.code, next.retryable), (ErrorCode::ProviderUnavailable, true));
