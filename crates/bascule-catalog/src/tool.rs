@@ -18,7 +18,7 @@ pub struct CatalogTool {
 }
 
 impl CatalogTool {
-    pub(crate) fn new(server: &ServerName, definition: ToolDefinition) -> Self {
+    pub fn new(server: &ServerName, definition: ToolDefinition) -> Self {
         let id = ToolId::new(server, &definition.name);
         Self { id, definition, input: OnceLock::new(), output: OnceLock::new() }
     }

@@ -1,6 +1,6 @@
 //! The one shape every failure of a call has, whichever face it leaves through (BR-05).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{CorrelationId, ServerName, ToolId};
@@ -9,7 +9,7 @@ use crate::{CorrelationId, ServerName, ToolId};
 pub type BridgeResult<T> = Result<T, Box<BridgeError>>;
 
 /// What kind of failure it was. The spelling is a contract.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
 #[allow(missing_docs, reason = "BR-05 explains each name; they explain themselves")]
 pub enum ErrorCode {
@@ -36,7 +36,7 @@ impl ErrorCode {
 }
 
 /// What is known about the request's way to the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
     /// The server surely never saw it.
@@ -48,7 +48,7 @@ pub enum Delivery {
 }
 
 /// One way in which a value breaks its schema.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
     /// Where, as a JSON pointer into the value; empty for the value itself.
     pub pointer: String,
@@ -57,7 +57,7 @@ pub struct Violation {
 }
 
 /// The JSON-RPC error a server answered with, as it sent it.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProviderFault {
     /// JSON-RPC's number.
     pub code: i64,
@@ -69,7 +69,7 @@ pub struct ProviderFault {
 }
 
 /// A normalised error.
-#[derive(Debug, Clone, Serialize, thiserror::Error)]
+#[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 #[serde(rename_all = "camelCase")]
 pub struct BridgeError {
@@ -80,7 +80,7 @@ pub struct BridgeError {
     /// Whether the same call may succeed later.
     pub retryable: bool,
     /// Which call; absent only where no call was made (a server's start).
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<CorrelationId>,
     /// How far the request got.
     pub delivery: Delivery,
@@ -106,10 +106,10 @@ pub struct BridgeError {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
     /// Every way in which arguments or result break their schema.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
     /// Tools whose names are close to the one that was not found.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nearest: Vec<ToolId>,
     /// The server's own JSON-RPC error.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -158,6 +158,17 @@ mod tests {
             serde_json::to_string(&error).unwrap(),
             r#"{"code":"PROVIDER_TIMEOUT","message":"took too long","retryable":true,"correlationId":"c1","delivery":"unknown","tool":"a:b","attempts":1}"#
         );
+    }
+
+    #[test]
+    fn an_error_survives_being_passed_on() {
+        let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, "no");
+        error.result = Some(RawValue::from_string(r#"{"a":1.0}"#.into()).unwrap());
+        error.violations = vec![Violation { pointer: "/a".into(), message: "must be a text".into() }];
+        error.nearest = vec![ToolId::parse("a:b").unwrap()];
+        let text = serde_json::to_string(&error).unwrap();
+        let read: BridgeError = serde_json::from_str(&text).unwrap();
+        assert_eq!(serde_json::to_string(&read).unwrap(), text);
     }
 
     // req: BR-05

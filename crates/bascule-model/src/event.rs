@@ -76,6 +76,14 @@ pub enum Event {
         /// How many are as they were.
         unchanged: usize,
     },
+    /// The configuration was changed: these are the tools there are now.
+    #[serde(rename = "provider.mcp.tools.available")]
+    ToolsAvailable {
+        /// How many.
+        count: usize,
+        /// Which, as `server:tool`.
+        tools: Vec<ToolId>,
+    },
     /// The connection to a server was lost.
     #[serde(rename = "provider.mcp.disconnected")]
     Disconnected {
@@ -125,6 +133,7 @@ impl Event {
             Self::ToolCompleted { .. } => "provider.mcp.tool.completed",
             Self::ToolFailed { .. } => "provider.mcp.tool.failed",
             Self::ToolsRefreshed { .. } => "provider.mcp.tools.refreshed",
+            Self::ToolsAvailable { .. } => "provider.mcp.tools.available",
             Self::Disconnected { .. } => "provider.mcp.disconnected",
             Self::Reconnected { .. } => "provider.mcp.reconnected",
             Self::ReconnectExhausted { .. } => "provider.mcp.reconnect.exhausted",
@@ -140,6 +149,7 @@ impl Event {
             }
             Self::ToolsDiscovered { .. }
             | Self::ToolsRefreshed { .. }
+            | Self::ToolsAvailable { .. }
             | Self::Disconnected { .. }
             | Self::Reconnected { .. }
             | Self::ReconnectExhausted { .. }
@@ -181,6 +191,15 @@ mod tests {
         check(
             Event::ToolsDiscovered { server: server(), count: 1, names: vec!["t".into()] },
             r#"{"type":"provider.mcp.tools.discovered","server":"a","count":1,"names":["t"]}"#,
+        );
+    }
+
+    // req: BR-13
+    #[test]
+    fn what_is_available_goes_by_its_contracted_name() {
+        check(
+            Event::ToolsAvailable { count: 1, tools: vec![tool()] },
+            r#"{"type":"provider.mcp.tools.available","count":1,"tools":["a:t"]}"#,
         );
     }
 

@@ -116,15 +116,14 @@ macro_rules! reads_as_text {
                 serializer.serialize_str(self.as_str())
             }
         }
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
+            }
+        }
     )*};
 }
 reads_as_text!(ServerName, ToolId, CorrelationId);
-
-impl<'de> Deserialize<'de> for CorrelationId {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
-    }
-}
 
 impl std::borrow::Borrow<str> for ServerName {
     fn borrow(&self) -> &str {

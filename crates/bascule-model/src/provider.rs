@@ -1,6 +1,6 @@
 //! What a provider of tools is to a program that embeds one (BR-16).
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::{BridgeResult, CorrelationId, ServerName};
 
@@ -31,7 +31,7 @@ pub trait ProviderAdapter: Sized + Send + Sync {
 }
 
 /// How one server is.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerHealth {
     /// Which server.
@@ -39,10 +39,10 @@ pub struct ServerHealth {
     /// Its state in a word.
     pub health: Health,
     /// What led there, where there is something to say.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
     /// Its process, where it has one.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
     /// How often it was brought back since the bridge started it.
     pub restarts: u32,
@@ -51,7 +51,7 @@ pub struct ServerHealth {
 }
 
 /// A server's state in a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
     /// Connecting for the first time.

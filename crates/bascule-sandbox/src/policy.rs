@@ -51,7 +51,8 @@ impl Policy {
         let mut write = write;
         write.extend(scratch());
         write.extend(home.into_iter().flat_map(caches));
-        let files = Files::AllBut { secrets: home.into_iter().flat_map(secrets).collect(), write };
+        let secrets = home.into_iter().flat_map(secrets).chain(runtime_folder()).collect();
+        let files = Files::AllBut { secrets, write };
         Self { files, network: true, harden: true, open_files: None }
     }
 
@@ -116,6 +117,12 @@ const CACHES: [&str; 6] = [".npm", ".cache", ".local/share/uv", ".local/state", 
 
 fn secrets(home: &Path) -> Vec<PathBuf> {
     SECRETS.iter().map(|name| home.join(name)).collect()
+}
+
+/// Where a running bridge keeps what its own commands need to reach it.
+fn runtime_folder() -> Option<PathBuf> {
+    let folder = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())?;
+    Some(folder.join("bascule"))
 }
 
 fn caches(home: &Path) -> Vec<PathBuf> {

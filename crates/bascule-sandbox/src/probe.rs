@@ -1,13 +1,13 @@
 //! What this kernel can give, told in words for `check` and status.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Place;
 use crate::namespaces;
 use crate::policy::{Files, Policy};
 
 /// What confines a server, by which mechanism, and what could not be had.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Confinement {
     /// What is in force.

@@ -148,6 +148,15 @@ impl McpBridgeAdapter {
         futures_util::future::join_all(starts).await.into_iter().all(|started| started)
     }
 
+    /// Waits until one server has been tried once, or that long. Says whether it has.
+    pub async fn first_start_of(&self, server: &str, at_most: Duration) -> bool {
+        let server = self.common.world.load().servers.get(server).cloned();
+        match server {
+            Some(server) => server.first_start(Instant::now() + at_most).await,
+            None => true,
+        }
+    }
+
     /// Waits for the calls under way, at most so long, then ends everything. Whoever calls should have stopped to.
     pub async fn shut_down(&self, grace: Duration) {
         let world = self.common.world.load_full();

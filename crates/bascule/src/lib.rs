@@ -10,6 +10,7 @@ pub mod demo;
 
 mod adapter;
 mod call;
+mod control;
 mod deadline;
 mod fleet;
 mod launch;
@@ -17,5 +18,6 @@ mod normalise;
 mod post_mortem;
 mod reload;
 mod report;
+mod status;
 
 pub use adapter::{BridgeConfig, McpBridgeAdapter};
