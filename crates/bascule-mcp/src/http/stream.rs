@@ -78,7 +78,11 @@ impl HttpLink {
                 Ok(body) => return Ok(body),
                 Err(Unopened::ForNow(why)) => tracing::debug!(%why, "a stream could not be taken up yet"),
                 Err(Unopened::ForGood(why)) => {
-                    let reason = format!("{cut}, and its stream could not be taken up again: {why}");
+                    let reason = match cut {
+                        TransportError::Cut { reason, .. } => reason,
+                        other => other.to_string(),
+                    };
+                    let reason = format!("{reason}, and its stream could not be taken up again: {why}");
                     // Whatever the server says about the stream, the request itself had reached it.
                     let why = Arc::new(self.remote.broke_off(reason));
                     return Err(Failure::Broken { delivery: Delivery::Unknown, why });
