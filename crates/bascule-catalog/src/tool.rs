@@ -18,6 +18,7 @@ pub struct CatalogTool {
 }
 
 impl CatalogTool {
+    /// A server's tool, as the server defined it.
     pub fn new(server: &ServerName, definition: ToolDefinition) -> Self {
         let id = ToolId::new(server, &definition.name);
         Self { id, definition, input: OnceLock::new(), output: OnceLock::new() }

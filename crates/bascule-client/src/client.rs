@@ -257,6 +257,7 @@ async fn handshake(connection: &Connection) -> Result<ServerInfo, ConnectError> 
     let info = understand(raw)?;
     connection.agree_on(info.protocol);
     connection.notify("notifications/initialized", None).await.map_err(failed)?;
+    connection.listen();
     Ok(info)
 }
 

@@ -9,7 +9,9 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::http::HttpLink;
+use crate::http::{HttpLink, Remote};
+use crate::http_or_sse::HttpOrSseLink;
+use crate::legacy::LegacyLink;
 use crate::router::{Answer, Listener, Router};
 use crate::tail::Tail;
 use crate::transport::Link;
@@ -41,6 +43,8 @@ impl Connection {
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
         let mut pid = None;
+        let remote =
+            |endpoint| Arc::new(Remote::new(endpoint, limit, router.clone(), tasks.clone(), stop.clone()));
         let link = match transport {
             Transport::Stdio(child) => {
                 pid = child.pid();
@@ -48,10 +52,9 @@ impl Connection {
                 tasks.spawn(keeper);
                 Link::Stdio(outbox)
             }
-            Transport::Http(endpoint) => {
-                let (router, tasks) = (router.clone(), tasks.clone());
-                Link::Http(Arc::new(HttpLink::new(endpoint, limit, router, tasks, stop.clone())))
-            }
+            Transport::Http(endpoint) => Link::Http(Arc::new(HttpLink::new(remote(endpoint)))),
+            Transport::Sse(endpoint) => Link::Sse(LegacyLink::open(remote(endpoint), None)),
+            Transport::HttpOrSse(endpoint) => Link::HttpOrSse(Arc::new(HttpOrSseLink::new(remote(endpoint)))),
             Transport::Memory(end) => {
                 let (sender, listen) = end.split(router.clone(), stop.clone());
                 tasks.spawn(listen);
@@ -93,8 +96,15 @@ impl Connection {
     /// The handshake agreed on a version.
     pub fn agree_on(&self, version: ProtocolVersion) {
         let _ = self.0.version.set(version);
-        if let Link::Http(link) = &self.0.link {
-            link.agree_on(version);
+        if let Some(http) = self.0.link.http() {
+            http.agree_on(version);
+        }
+    }
+
+    /// The handshake is done: from now on hears what the server says unasked, where that needs asking for.
+    pub fn listen(&self) {
+        if let Some(http) = self.0.link.http() {
+            http.listen();
         }
     }
 
@@ -128,9 +138,9 @@ impl Connection {
     pub async fn close(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
-        match &self.0.link {
-            Link::Http(link) => link.close().await,
-            _ => self.0.tasks.wait().await,
+        match self.0.link.http() {
+            Some(http) => http.close().await,
+            None => self.0.tasks.wait().await,
         }
     }
 }

@@ -96,6 +96,12 @@ pub enum TransportError {
     /// Something is there, but it does not speak MCP.
     #[error("{url} does not answer as an MCP server: {what}")]
     NotMcp { url: String, what: String },
+    /// The server wants messages posted to somebody else, who would get our headers with them.
+    #[error("{url} wants messages sent to {endpoint}, which is another server: they are not carried there")]
+    ForeignEndpoint { url: String, endpoint: String },
+    /// The server speaks neither Streamable HTTP nor the older HTTP+SSE.
+    #[error("{http}; nor does the older HTTP+SSE work: {sse}")]
+    Neither { http: Box<Failure>, sse: Box<TransportError> },
 }
 
 impl TransportError {
@@ -105,6 +111,7 @@ impl TransportError {
         match self {
             Exited(_) | OutputClosed | Pipe(_) | Stalled { .. } | Connect { .. } | Cut { .. } => true,
             Status { status, .. } => matches!(status, 502..=504),
+            Neither { sse, .. } => sse.is_network(),
             _ => false,
         }
     }
@@ -114,6 +121,7 @@ impl TransportError {
         use TransportError::*;
         match self {
             Spawn { .. } | Stalled { .. } | Connect { .. } | SessionLost { .. } => Delivery::NotSent,
+            ForeignEndpoint { .. } | Neither { .. } => Delivery::NotSent,
             Redirect { .. } | Unauthorised { .. } => Delivery::Answered,
             Status { status, .. } if *status < 500 => Delivery::Answered,
             _ => Delivery::Unknown,

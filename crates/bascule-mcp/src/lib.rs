@@ -7,8 +7,8 @@
 //! Reading order: [`Message`] is an envelope, [`ProtocolVersion`] which dialect, `line` and `sse` cut bytes
 //! into messages, a [`Transport`] carries them, and a [`Connection`] matches answers to requests.
 //!
-//! Not here yet, and where it will go: the legacy SSE transport and the GET stream beside `http`; the era of
-//! 2026-07-28 beside `version`; the side that is spoken to behind a feature `server`.
+//! Not here yet, and where it will go: the era of 2026-07-28 beside `version`; the side that is spoken to behind
+//! a feature `server`.
 
 mod envelope;
 mod version;
@@ -19,6 +19,10 @@ mod connection;
 mod failure;
 #[cfg(feature = "client")]
 mod http;
+#[cfg(feature = "client")]
+mod http_or_sse;
+#[cfg(feature = "client")]
+mod legacy;
 #[cfg(feature = "client")]
 mod line;
 #[cfg(feature = "client")]
@@ -35,6 +39,10 @@ mod stdio;
 mod tail;
 #[cfg(feature = "client")]
 mod transport;
+
+#[cfg(feature = "client")]
+#[cfg(test)]
+mod testing;
 
 pub use envelope::{
     Id, Message, MessageError, RpcError, error_answer, notification, request, success_answer,

@@ -87,13 +87,13 @@ impl Router {
         }
     }
 
-    /// The connection is over. Of the requests still waiting, `unsent` had not left.
-    pub(crate) fn end(&self, why: Arc<TransportError>, unsent: &[u64]) {
+    /// The connection is over. Of the requests still waiting, those that are `unsent` had surely not left.
+    pub(crate) fn end(&self, why: Arc<TransportError>, unsent: impl Fn(u64) -> bool) {
         let mut state = self.state();
         // The first reason is the true one.
         let State::Open(waiting) = &mut *state else { return };
         for (id, waiter) in waiting.drain() {
-            let delivery = if unsent.contains(&id) { Delivery::NotSent } else { why.delivery() };
+            let delivery = if unsent(id) { Delivery::NotSent } else { Delivery::Unknown };
             let _ = waiter.answer.send(Err(Failure::Broken { delivery, why: why.clone() }));
         }
         *state = State::Ended(why);
@@ -317,8 +317,8 @@ mod tests {
     fn at_the_end_everyone_learns_why_and_how_far_they_got() {
         let router = Router::new(100, Box::new(|_| {}));
         let mut answers = [1, 2].map(|id| router.expect(id, Arc::default()));
-        router.end(Arc::new(TransportError::OutputClosed), &[2]);
-        router.end(Arc::new(TransportError::Closed), &[]);
+        router.end(Arc::new(TransportError::OutputClosed), |id| id == 2);
+        router.end(Arc::new(TransportError::Closed), |_| false);
         let mut after = router.expect(3, Arc::default());
         let told = |answer: &mut oneshot::Receiver<Answer>| {
             let failure = answer.try_recv().unwrap().unwrap_err();

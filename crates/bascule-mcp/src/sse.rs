@@ -1,11 +1,15 @@
-//! Cuts a `text/event-stream` into messages.
-//!
-//! Only `data` matters so far; `id` and `retry` will be kept here when streams are resumed.
+//! Cuts a `text/event-stream` into messages, and remembers where it stands so that it can be taken up again.
+
+use std::time::Duration;
+
+use http::HeaderValue;
 
 use crate::scan::{Scan, Unread};
 
 /// Longest beginning of a line that is needed to know its field.
 const FIELD: usize = 16;
+/// Longest id that is sent back: it must fit into a header.
+const LONGEST_ID: usize = 1024;
 
 /// An incremental reader: feed it bytes as they come.
 pub(crate) struct EventReader {
@@ -19,6 +23,22 @@ pub(crate) struct EventReader {
     passing: bool,
     after_cr: bool,
     at_start: bool,
+    names_endpoint: bool,
+    /// The id of the event that is being read, if it has one; inside, none if it cannot be sent back.
+    id: Option<Option<HeaderValue>>,
+    place: Place,
+    /// This stream continues another, and nothing has come yet.
+    resumed: bool,
+    seen: usize,
+}
+
+/// Where a stream stands.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The id of the last event that was read whole.
+    pub(crate) id: Option<HeaderValue>,
+    /// How long the server wants us to wait before we come back.
+    pub(crate) retry: Option<Duration>,
 }
 
 /// One event.
@@ -26,6 +46,8 @@ pub(crate) struct EventReader {
 pub(crate) enum Event {
     /// Its data.
     Data(Vec<u8>),
+    /// The data of an event named `endpoint`, with which the older HTTP+SSE begins.
+    Endpoint(Vec<u8>),
     /// Longer than the limit, with what could be seen of it in passing.
     TooLong(Unread),
 }
@@ -41,7 +63,27 @@ impl EventReader {
             passing: false,
             after_cr: false,
             at_start: true,
+            names_endpoint: false,
+            id: None,
+            place: Place::default(),
+            resumed: false,
+            seen: 0,
         }
+    }
+
+    /// A reader for the continuation of a stream that stood there.
+    pub(crate) fn resuming(limit: usize, place: Place) -> Self {
+        Self { resumed: place.id.is_some(), place, ..Self::new(limit) }
+    }
+
+    /// Where the stream stands.
+    pub(crate) fn place(&self) -> &Place {
+        &self.place
+    }
+
+    /// How many events have come, those without data included.
+    pub(crate) fn seen(&self) -> usize {
+        self.seen
     }
 
     /// Takes the next bytes and hands over every event they complete.
@@ -99,12 +141,22 @@ impl EventReader {
         }
         if line.is_empty() {
             self.end_event(each);
-        } else if let Some(value) = data_of(&line) {
-            self.add_data(value);
+        } else {
+            self.take_field(&line);
         }
         // Hand the buffer back, so that a stream of small events allocates once.
         self.line = line;
         self.line.clear();
+    }
+
+    fn take_field(&mut self, line: &[u8]) {
+        match field(line) {
+            (b"data", value) => self.add_data(value),
+            (b"event", value) => self.names_endpoint = value == b"endpoint",
+            (b"id", value) if !value.contains(&0) => self.id = Some(usable_id(value)),
+            (b"retry", value) => self.place.retry = milliseconds(value).or(self.place.retry),
+            _ => {}
+        }
     }
 
     fn add_data(&mut self, value: &[u8]) {
@@ -120,11 +172,29 @@ impl EventReader {
     fn end_event(&mut self, each: &mut impl FnMut(Event)) {
         let data = std::mem::take(&mut self.data);
         let had_data = std::mem::take(&mut self.has_data);
-        match self.too_long.take() {
-            Some(scan) => each(Event::TooLong(scan.outcome())),
-            None if had_data && !data.is_empty() => each(Event::Data(data)),
-            None => {}
+        let too_long = self.too_long.take();
+        let is_endpoint = std::mem::take(&mut self.names_endpoint);
+        let is_something = had_data || too_long.is_some() || self.id.is_some();
+        // Only now is the event whole: had the stream broken off before, it would have to come again.
+        if self.is_repeated() || !is_something {
+            return;
         }
+        self.seen += 1;
+        self.resumed = false;
+        match too_long {
+            Some(scan) => each(Event::TooLong(scan.outcome())),
+            None if data.is_empty() => {}
+            None if is_endpoint => each(Event::Endpoint(data)),
+            None => each(Event::Data(data)),
+        }
+    }
+
+    /// Moves on to this event. A server may send the very event again after which it was asked to go on.
+    fn is_repeated(&mut self) -> bool {
+        let Some(id) = self.id.take() else { return false };
+        let known = self.resumed && id.is_some() && id == self.place.id;
+        self.place.id = id;
+        known
     }
 }
 
@@ -133,11 +203,29 @@ fn is_data(line: &[u8]) -> bool {
 }
 
 fn data_of(line: &[u8]) -> Option<&[u8]> {
-    if line == b"data" {
-        return Some(b"");
+    match field(line) {
+        (b"data", value) => Some(value),
+        _ => None,
     }
-    let value = line.strip_prefix(b"data:")?;
-    Some(value.strip_prefix(b" ").unwrap_or(value))
+}
+
+/// The name of a line's field, and its value.
+fn field(line: &[u8]) -> (&[u8], &[u8]) {
+    let Some(colon) = memchr::memchr(b':', line) else { return (line, b"") };
+    let value = &line[colon + 1..];
+    (&line[..colon], value.strip_prefix(b" ").unwrap_or(value))
+}
+
+/// The id as it is sent back. An empty one says that there is none from here on.
+fn usable_id(value: &[u8]) -> Option<HeaderValue> {
+    let fits = !value.is_empty() && value.len() <= LONGEST_ID;
+    fits.then(|| HeaderValue::from_bytes(value).ok()).flatten()
+}
+
+fn milliseconds(value: &[u8]) -> Option<Duration> {
+    let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
+    // Beyond seven weeks it is no wait but nonsense.
+    digits.parse::<u32>().ok().map(|ms| Duration::from_millis(ms.into()))
 }
 
 #[cfg(test)]
@@ -152,6 +240,7 @@ mod tests {
             reader.feed(piece, |event| {
                 seen.push(match event {
                     Event::Data(data) => String::from_utf8(data).unwrap(),
+                    Event::Endpoint(data) => format!("endpoint {}", String::from_utf8(data).unwrap()),
                     Event::TooLong(unread) => format!("{unread:?}"),
                 });
             });
@@ -185,6 +274,51 @@ mod tests {
             format!("data: {{\"result\":[\n{}data: 1],\"id\":3}}\n\n", "data: 11111111,\n".repeat(200));
         check(&format!("{lines}data: ok\n\n"), &[r#"AnswerTo("3")"#, "ok"]);
         check(&format!(": {}\ndata: ok\n\n", "x".repeat(5000)), &["ok"]);
+    }
+
+    #[test]
+    fn the_event_that_opens_the_older_transport_is_known_by_its_name() {
+        check("event: endpoint\ndata: /messages\n\ndata: x\n\n", &["endpoint /messages", "x"]);
+        check("event: endpoint\nevent: message\ndata: x\n\n", &["x"]);
+    }
+
+    fn place_after(stream: &str) -> (Option<String>, Option<u64>, usize) {
+        let mut reader = EventReader::new(3000);
+        reader.feed(stream.as_bytes(), |_| {});
+        let Place { id, retry } = reader.place();
+        let id = id.as_ref().map(|id| id.to_str().unwrap().to_owned());
+        (id, retry.map(|retry| retry.as_millis() as u64), reader.seen())
+    }
+
+    // req: BR-01
+    #[test]
+    fn a_stream_stands_after_its_last_whole_event() {
+        let seven = Some("7".to_owned());
+        assert_eq!(place_after("id: 7\ndata: a\n\nid: 8\ndata: b\n"), (seven.clone(), None, 1));
+        assert_eq!(place_after("id: 7\ndata:\n\n"), (seven.clone(), None, 1), "events without data count");
+        assert_eq!(place_after("id: 7\n\ndata: a\n\n"), (seven.clone(), None, 2), "an id holds on");
+        assert_eq!(place_after("id: 7\n\nid\ndata: a\n\n"), (None, None, 2), "until it is taken back");
+        assert_eq!(place_after("id: 7\n\nid: 8\0\ndata: a\n\n"), (seven.clone(), None, 2));
+        assert_eq!(place_after(&format!("id: 7\n\nid: {}\n\n", "x".repeat(1025))), (None, None, 2));
+        assert_eq!(place_after(&format!("id: 7\ndata: {}\n\n", "x".repeat(5000))), (seven, None, 1));
+        assert_eq!(place_after(": hello\n\n\n\n"), (None, None, 0));
+    }
+
+    #[test]
+    fn the_wait_that_a_server_asks_for_is_a_number() {
+        assert_eq!(place_after("retry: 1500\n").1, Some(1500));
+        assert_eq!(place_after("retry: 1500\nretry: soon\nretry: -1\nretry: 99999999999999\n").1, Some(1500));
+    }
+
+    // req: BR-01
+    #[test]
+    fn an_event_that_comes_again_after_a_break_is_passed_over() {
+        let place = Place { id: Some(HeaderValue::from_static("7")), retry: None };
+        let mut reader = EventReader::resuming(1000, place);
+        let mut seen = Vec::new();
+        let stream = b": again\n\nid: 7\ndata: old\n\nid: 8\ndata: new\n\nid: 8\ndata: more\n\n";
+        reader.feed(stream, |event| seen.push(event));
+        assert_eq!(seen, [Event::Data(b"new".to_vec()), Event::Data(b"more".to_vec())]);
     }
 
     proptest! {

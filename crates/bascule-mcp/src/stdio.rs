@@ -168,7 +168,7 @@ impl Keeper {
             let _ = timeout(LAST_WORDS, &mut self.stderr).await;
         }
         let unsent = self.outbox.close();
-        self.router.end(Arc::new(why), &unsent);
+        self.router.end(Arc::new(why), |id| unsent.contains(&id));
         self.see_off().await;
         self.stderr.abort();
     }

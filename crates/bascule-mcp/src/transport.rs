@@ -7,6 +7,8 @@ use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::http::{HttpEndpoint, HttpLink};
+use crate::http_or_sse::HttpOrSseLink;
+use crate::legacy::LegacyLink;
 use crate::outbox::Outbox;
 use crate::router::Router;
 use crate::{Failure, StdioChild, TransportError};
@@ -18,6 +20,10 @@ pub enum Transport {
     Stdio(StdioChild),
     /// Streamable HTTP.
     Http(HttpEndpoint),
+    /// HTTP+SSE, as it was before 2025.
+    Sse(HttpEndpoint),
+    /// Streamable HTTP, and where the server does not know it, HTTP+SSE.
+    HttpOrSse(HttpEndpoint),
     /// Two queues in memory; somebody at the [`FarEnd`] plays the server.
     Memory(MemoryEnd),
 }
@@ -70,7 +76,7 @@ impl MemoryEnd {
                     () = stop.cancelled() => break TransportError::Closed,
                 }
             };
-            router.end(Arc::new(why), &[]);
+            router.end(Arc::new(why), |_| false);
         };
         (outgoing, listen)
     }
@@ -80,6 +86,8 @@ impl MemoryEnd {
 pub(crate) enum Link {
     Stdio(Arc<Outbox>),
     Http(Arc<HttpLink>),
+    Sse(Arc<LegacyLink>),
+    HttpOrSse(Arc<HttpOrSseLink>),
     Memory(mpsc::Sender<Vec<u8>>),
 }
 
@@ -90,6 +98,8 @@ impl Link {
         match self {
             Link::Stdio(outbox) => outbox.send(id, frame).map(|()| None).map_err(Failure::not_sent),
             Link::Http(link) => Ok(Some(link.send(id, frame))),
+            Link::Sse(link) => Ok(Some(link.send(id, frame))),
+            Link::HttpOrSse(link) => Ok(Some(link.send(id, frame))),
             Link::Memory(sender) => match sender.try_send(frame) {
                 Ok(()) => Ok(None),
                 Err(mpsc::error::TrySendError::Closed(_)) => {
@@ -106,12 +116,23 @@ impl Link {
     pub(crate) async fn tell(&self, frame: Vec<u8>) -> Result<(), Failure> {
         match self {
             Link::Http(link) => link.exchange(None, frame).await,
-            _ => self.send(None, frame).map(|_| ()),
+            Link::Sse(link) => link.exchange(frame).await,
+            Link::HttpOrSse(link) => link.exchange(None, frame).await,
+            Link::Stdio(_) | Link::Memory(_) => self.send(None, frame).map(|_| ()),
         }
     }
 
     /// Takes a request back that has not left. Says whether it could.
     pub(crate) fn recall(&self, id: u64) -> bool {
         matches!(self, Link::Stdio(outbox) if outbox.recall(id))
+    }
+
+    /// The newer of the HTTP transports, where that is in use.
+    pub(crate) fn http(&self) -> Option<&Arc<HttpLink>> {
+        match self {
+            Link::Http(link) => Some(link),
+            Link::HttpOrSse(link) => link.http(),
+            _ => None,
+        }
     }
 }

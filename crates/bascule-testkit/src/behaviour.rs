@@ -65,6 +65,11 @@ impl Behaviour {
         Behaviour(json!({"do": "silence"}))
     }
 
+    /// Says no more: a stream ends there (HTTP only).
+    pub fn end() -> Behaviour {
+        Behaviour(json!({"do": "end"}))
+    }
+
     /// Exits with this code; over HTTP, closes the connection.
     pub fn exit(code: i32) -> Behaviour {
         Behaviour(json!({"do": "exit", "code": code}))
@@ -107,6 +112,16 @@ impl Behaviour {
     /// Answers an id that nobody used first.
     pub fn after_stray_answer(self) -> Behaviour {
         self.after_line(json!({"jsonrpc": "2.0", "id": "nobody-used-this", "result": {}}))
+    }
+
+    /// Cuts the stream here. The rest is said when the client takes it up again, after the last id (HTTP only).
+    pub fn after_cut(self) -> Behaviour {
+        self.first(json!({"break": "cut"}))
+    }
+
+    /// Ends the stream here, properly. The rest is said when the client takes it up again (HTTP only).
+    pub fn after_end(self) -> Behaviour {
+        self.first(json!({"break": "end"}))
     }
 
     /// Gives the answer twice.

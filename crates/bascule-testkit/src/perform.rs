@@ -22,6 +22,9 @@ pub(crate) fn perform(
             Step::Wait(time) => thread::sleep(*time),
             Step::Ask(request) => heard.push(asked.ask(request, say)?),
             Step::Recount(id) => say(&recount(id, &heard))?,
+            Step::Break { .. } => {
+                panic!("only an event stream of Streamable HTTP can be left and taken up again")
+            }
             Step::End(ending) => return Ok(*ending),
         }
     }

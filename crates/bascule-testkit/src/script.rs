@@ -26,6 +26,10 @@ pub enum SseHabit {
     Retry,
     /// An `id:` field with each event.
     Ids,
+    /// The same with a `retry:` that is shorter than what clients wait by themselves.
+    RetrySoon,
+    /// An event with an id and without data before all others.
+    Primed,
     /// An event of an unknown name before each event.
     UnknownEvents,
 }
@@ -76,7 +80,8 @@ impl Script {
         self.behave("calls", tool, behaviours)
     }
 
-    /// How requests of this method are answered, one after another; the last repeats.
+    /// How requests of this method are answered, one after another; the last repeats. `GET` is what the server
+    /// says unasked (HTTP only); without, that is not offered.
     pub fn on(self, method: &str, behaviours: impl IntoIterator<Item = Behaviour>) -> Script {
         self.behave("on", method, behaviours)
     }
@@ -125,6 +130,12 @@ impl Script {
     /// Gives out this `Mcp-Session-Id` and insists on it: 400 without, 404 with another (HTTP only).
     pub fn session(self, id: &str) -> Script {
         self.set("session", id)
+    }
+
+    /// Speaks HTTP+SSE as it was before 2025, and names this as the address to post to; `{origin}` stands for the
+    /// server's own (HTTP only). Posts are taken at `/messages`, whatever follows. One client at a time.
+    pub fn legacy(self, endpoint: &str) -> Script {
+        self.set("legacy", endpoint)
     }
 
     fn set(mut self, key: &str, value: impl Into<Value>) -> Script {

@@ -20,6 +20,10 @@ pub(crate) enum Step {
     Ask(Value),
     /// Answer this id with what the client said to all that was asked.
     Recount(String),
+    /// Leave the stream, properly or not; the rest is for the one that continues it.
+    Break {
+        properly: bool,
+    },
     End(Ending),
 }
 
@@ -71,6 +75,9 @@ fn before(event: &Value, request: &Message) -> Vec<Step> {
     if let Some(times) = event["progress"].as_u64() {
         return progress(request, times);
     }
+    if let Some(how) = event["break"].as_str() {
+        return vec![Step::Break { properly: how == "end" }];
+    }
     match (event.get("say"), event.get("ask")) {
         (Some(line), _) => vec![say(verbatim(line))],
         (_, Some(request)) => vec![Step::Ask(request.clone())],
@@ -96,6 +103,7 @@ fn act(script: &Script, request: &Message, behaviour: &Behaviour, id: &str) -> S
         "usual" => usual(script, request, id),
         "big" => Step::Say(big(behaviour, id)),
         "recount" => Step::Recount(id.to_owned()),
+        "end" => Step::End(Ending::Done),
         "silence" => Step::End(Ending::Silence),
         "exit" => Step::End(Ending::Exit(behaviour.get("code").as_i64().unwrap_or(1) as i32)),
         "abort" => Step::End(Ending::Abort),

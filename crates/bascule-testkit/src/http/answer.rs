@@ -19,6 +19,17 @@ impl Answer {
         Answer { stream, pace: None }
     }
 
+    /// The same connection, to be written to from elsewhere too.
+    pub(super) fn again(&self) -> io::Result<Answer> {
+        Ok(Answer { stream: self.stream.try_clone()?, pace: self.pace })
+    }
+
+    /// Cuts the connection.
+    pub(super) fn cut(&self) {
+        // It may have gone by itself.
+        let _ = self.stream.shutdown(std::net::Shutdown::Both);
+    }
+
     /// A response with a body.
     pub(super) fn body(&mut self, status: u16, headers: &[(&str, &str)], body: &Line) -> io::Result<()> {
         let length = body.len().to_string();

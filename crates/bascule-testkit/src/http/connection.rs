@@ -16,10 +16,10 @@ use crate::script::Script;
 use crate::steps::{Ending, Step, behaviour, kind, steps};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
-const STREAM: (&str, &str) = ("Content-Type", "text/event-stream");
+pub(super) const STREAM: (&str, &str) = ("Content-Type", "text/event-stream");
 
 /// What becomes of a connection after a response.
-enum After {
+pub(super) enum After {
     Next,
     Hold,
     Close,
@@ -75,6 +75,14 @@ fn misbehave(trouble: &Trouble, out: &mut Answer) -> io::Result<After> {
         Trouble::CutBody => out.cut_body().map(|()| After::Close),
         Trouble::CutChunks => begin(out, JSON, "{\"jsonrpc\":\"2.0\",").map(|()| After::Close),
         Trouble::CutStream => begin(out, STREAM, ": soon\n\n").map(|()| After::Close),
+        Trouble::Partial { text } => begin(out, STREAM, text).map(|()| After::Close),
+        Trouble::Endless { text } => {
+            begin(out, STREAM, text)?;
+            // Until the client has had enough.
+            loop {
+                out.chunk(&Line::of_length(64 << 10, String::new(), String::new()))?;
+            }
+        }
         Trouble::EmptyStream => {
             begin(out, STREAM, ": nothing\n\n")?;
             out.end_chunks().map(|()| After::Next)
@@ -96,11 +104,17 @@ fn begin(out: &mut Answer, kind: (&str, &str), text: &str) -> io::Result<()> {
 /// Does what a server of Streamable HTTP must, and is strict about what a client must.
 fn obey(server: &Server, request: &Request, out: &mut Answer) -> io::Result<After> {
     let script = server.script();
+    if let Some(endpoint) = script.text("legacy") {
+        return super::legacy::obey(server, &script, endpoint, request, out);
+    }
     if let Some(status) = objection(&script, request) {
         return out.empty(status, &[("Allow", "POST, DELETE")]).map(|()| After::Next);
     }
     if request.method == "DELETE" {
         return out.empty(200, &[]).map(|()| After::Next);
+    }
+    if request.method == "GET" {
+        return open_stream(server, &script, request, out);
     }
     let Some(message) = Message::parse(&request.body) else {
         return out.empty(400, &[]).map(|()| After::Next);
@@ -119,6 +133,8 @@ fn objection(script: &Script, request: &Request) -> Option<u16> {
     let has = |header, part| request.header(header).is_some_and(|value| value.contains(part));
     match request.method.as_str() {
         _ if request.path != "/mcp" => Some(404),
+        "GET" if !has("accept", "text/event-stream") => Some(406),
+        "GET" => stranger(script, request),
         "DELETE" if script.has("session") => stranger(script, request),
         "POST" if request.header("content-length").is_none() => Some(411),
         "POST" if !has("content-type", "application/json") => Some(415),
@@ -138,6 +154,21 @@ fn stranger(script: &Script, request: &Request) -> Option<u16> {
     }
 }
 
+/// Continues a stream that was left, or else says what the script has for those who ask for nothing.
+fn open_stream(server: &Server, script: &Script, request: &Request, out: &mut Answer) -> io::Result<After> {
+    let id = request.header("last-event-id").unwrap_or_default();
+    let number = id.parse().unwrap_or(0);
+    if let Some(rest) = server.take_up(id) {
+        return stream(server, script, &rest, &[STREAM], number, out).map(after);
+    }
+    let question = Message::parse(r#"{"id":"GET","method":"GET"}"#).expect("it is a message");
+    let Some(behaviour) = script.behaviour("on", "GET", server.turn(kind(&question))) else {
+        return out.empty(405, &[("Allow", "POST, DELETE")]).map(|()| After::Next);
+    };
+    let steps = steps(script, &question, &behaviour);
+    stream(server, script, &steps, &[STREAM], number, out).map(after)
+}
+
 fn answer(server: &Server, script: &Script, request: &Message, out: &mut Answer) -> io::Result<After> {
     let behaviour = behaviour(script, request, server.turn(kind(request)));
     let steps = steps(script, request, &behaviour);
@@ -145,14 +176,18 @@ fn answer(server: &Server, script: &Script, request: &Message, out: &mut Answer)
         script.text("session").filter(|_| request.is("initialize")).map(|id| ("Mcp-Session-Id", id));
     let headers = |kind| session.into_iter().chain([kind]).collect::<Vec<_>>();
     let ending = match is_stream(script, &behaviour, &steps) {
-        true => stream(server, script, &steps, &headers(STREAM), out)?,
+        true => stream(server, script, &steps, &headers(STREAM), 0, out)?,
         false => body(server, &steps, &headers(JSON), out)?,
     };
-    Ok(match ending {
+    Ok(after(ending))
+}
+
+fn after(ending: Ending) -> After {
+    match ending {
         Ending::Done => After::Next,
         Ending::Silence => After::Hold,
         Ending::Exit(_) | Ending::Abort => After::Close,
-    })
+    }
 }
 
 /// A body has room for one message, so more than one makes a stream whatever was chosen.
@@ -169,21 +204,32 @@ fn body(server: &Server, steps: &[Step], headers: &[(&str, &str)], out: &mut Ans
     perform(steps, &server.asked, &mut |line| out.body(200, headers, line))
 }
 
+/// Says it as a stream whose events are numbered on from `number`.
 fn stream(
     server: &Server,
     script: &Script,
     steps: &[Step],
     headers: &[(&str, &str)],
+    mut number: usize,
     out: &mut Answer,
 ) -> io::Result<Ending> {
     let style = Style::of(script);
-    let mut number = 0;
     out.start_chunks(headers)?;
     out.chunk(&Line::from(style.opening().to_owned()))?;
-    let ending = perform(steps, &server.asked, &mut |line| {
+    if let (0, Some(event)) = (number, style.priming(1)) {
+        number = 1;
+        out.chunk(&event)?;
+    }
+    let leave = steps.iter().position(|step| matches!(step, Step::Break { .. }));
+    let now = &steps[..leave.unwrap_or(steps.len())];
+    let mut ending = perform(now, &server.asked, &mut |line| {
         number += 1;
         out.chunk(&style.event(line, number))
     })?;
+    if let Some(at) = leave {
+        server.leave_stream(number.to_string(), steps[at + 1..].to_vec());
+        ending = if steps[at] == (Step::Break { properly: true }) { Ending::Done } else { Ending::Abort };
+    }
     if ending == Ending::Done {
         out.end_chunks()?;
     }

@@ -1,11 +1,11 @@
 //! A scripted server on a loopback port, in the test's own process: what a test holds of it.
 //!
-//! HTTP/1.1 by hand over threads: `request` reads, `connection` decides, `answer` and `sse` write, and
-//! `trouble` is what goes wrong below the protocol.
+//! HTTP/1.1 by hand over threads: `request` reads, `connection` decides (`legacy` where the script wants the older
+//! transport), `answer` and `sse` write, and `trouble` is what goes wrong below the protocol.
 
 mod answer;
 mod connection;
-
+mod legacy;
 mod request;
 mod server;
 mod sse;
@@ -101,6 +101,11 @@ impl ScriptedHttp {
     pub fn wait_until(&self, such: impl Fn(&Request) -> bool) -> Request {
         let describe = || self.requests().iter().map(Request::to_string).collect();
         watch::wait("such a request", describe, |_| self.requests().into_iter().find(&such))
+    }
+
+    /// How many requests of this HTTP method were received.
+    pub fn count(&self, method: &str) -> usize {
+        self.requests().iter().filter(|request| request.method == method).count()
     }
 
     /// Cuts every open connection. New ones are welcome.

@@ -5,10 +5,12 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
+use super::answer::Answer;
 use super::request::Request;
 use super::trouble::Troubles;
 use crate::asked::Asked;
 use crate::script::Script;
+use crate::steps::Step;
 
 /// The state of a server. Each part has its own lock, held for a moment only.
 #[derive(Default)]
@@ -19,6 +21,10 @@ pub(super) struct Server {
     troubles: Mutex<Troubles>,
     requests: Mutex<Vec<Request>>,
     connections: Mutex<HashMap<u64, TcpStream>>,
+    /// What is left to say on streams that were left, by the last id on each.
+    left: Mutex<HashMap<String, Vec<Step>>>,
+    /// The stream of the client, in the older transport.
+    stream: Mutex<Option<Answer>>,
     count: AtomicU64,
     closed: AtomicBool,
 }
@@ -56,6 +62,21 @@ impl Server {
 
     pub(super) fn requests(&self) -> Vec<Request> {
         lock(&self.requests).clone()
+    }
+
+    /// Keeps what is left to say on a stream whose last event had this id.
+    pub(super) fn leave_stream(&self, id: String, rest: Vec<Step>) {
+        lock(&self.left).insert(id, rest);
+    }
+
+    /// What was left to say after the event of this id.
+    pub(super) fn take_up(&self, id: &str) -> Option<Vec<Step>> {
+        lock(&self.left).remove(id)
+    }
+
+    /// The stream of the older transport's client.
+    pub(super) fn stream(&self) -> MutexGuard<'_, Option<Answer>> {
+        lock(&self.stream)
     }
 
     /// Remembers a connection, so that it can be cut.

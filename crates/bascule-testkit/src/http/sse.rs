@@ -16,6 +16,12 @@ impl Style {
         if self.has("Bom") { "\u{feff}" } else { "" }
     }
 
+    /// The event before all others, if there is one, in the place of this number.
+    pub(super) fn priming(&self, number: usize) -> Option<Line> {
+        let end = self.line_end();
+        self.has("Primed").then(|| Line::from(format!("id: {number}{end}data:{end}{end}")))
+    }
+
     /// One event; `number` is its place in the stream.
     pub(super) fn event(&self, line: &Line, number: usize) -> Line {
         let end = self.line_end();
@@ -28,6 +34,7 @@ impl Style {
     /// The lines before the data. An empty one ends an event of its own.
     fn fields(&self, number: usize) -> Vec<String> {
         let retry = "retry: 2500".to_owned();
+        let soon = "retry: 300".to_owned();
         let comment = ": keep-alive".to_owned();
         let unknown = ["event: weather", r#"data: {"rain":true}"#, ""].map(str::to_owned);
         let mut fields = Vec::new();
@@ -35,6 +42,7 @@ impl Style {
         fields.extend(unknown.into_iter().filter(|_| self.has("UnknownEvents")));
         fields.extend(self.has("Ids").then(|| format!("id: {number}")));
         fields.extend(self.has("Retry").then_some(retry));
+        fields.extend(self.has("RetrySoon").then_some(soon));
         fields
     }
 

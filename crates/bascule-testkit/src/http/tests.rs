@@ -116,7 +116,10 @@ fn a_careless_client_is_refused() {
         stream.write_all(request.as_bytes()).unwrap();
         status_of(&stream)
     };
-    assert_eq!(status("GET /mcp HTTP/1.1\r\n\r\n"), "405");
+    assert_eq!(status("GET /mcp HTTP/1.1\r\n\r\n"), "406");
+    assert_eq!(status("GET /mcp HTTP/1.1\r\nAccept: text/event-stream\r\n\r\n"), "400");
+    let own = "GET /mcp HTTP/1.1\r\nAccept: text/event-stream\r\nMcp-Session-Id: s1\r\n\r\n";
+    assert_eq!(status(own), "405");
     assert_eq!(status("POST /other HTTP/1.1\r\n\r\n"), "404");
     assert_eq!(status("POST /mcp HTTP/1.1\r\n\r\n"), "411");
     assert_eq!(status("POST /mcp HTTP/1.1\r\nContent-Length: 0\r\n\r\n"), "415");
@@ -194,6 +197,49 @@ fn an_answer_may_stop_in_the_middle() {
         "",
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n: soon\n\n\r\n",
     );
+}
+
+fn get(server: &ScriptedHttp, headers: &str) -> TcpStream {
+    let mut stream = connect(server);
+    let request = format!("GET /mcp HTTP/1.1\r\nAccept: text/event-stream\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).unwrap();
+    stream
+}
+
+#[test]
+fn a_stream_that_was_left_goes_on_after_its_last_id() {
+    let behaviour = Behaviour::text("done").after_log("one").after_cut().after_log("two").after_end();
+    let script = Script::new().sse([SseHabit::Ids]).calls("x", [behaviour]);
+    let server = ScriptedHttp::start(script);
+    let first = post(&server, CALL, "");
+    assert!(first.contains("id: 1\n") && first.contains("one") && !first.contains("two"), "{first}");
+    let second = read(&get(&server, "Last-Event-ID: 1\r\n"), "0\r\n\r\n");
+    assert!(second.contains("id: 2\n") && second.contains("two") && !second.contains("done"), "{second}");
+    let third = read(&get(&server, "Last-Event-ID: 2\r\n"), "0\r\n\r\n");
+    assert!(third.contains("id: 3\n") && third.contains("done"), "{third}");
+    assert_eq!(status_of(&get(&server, "Last-Event-ID: 2\r\n")), "405");
+}
+
+#[test]
+fn what_is_said_unasked_is_scripted_too() {
+    let script = Script::new().sse([SseHabit::Primed]).on("GET", [Behaviour::end().after_list_changed()]);
+    let said = read(&get(&ScriptedHttp::start(script), ""), "0\r\n\r\n");
+    assert!(said.contains("id: 1\ndata:\n\n") && said.contains("list_changed"), "{said}");
+}
+
+#[test]
+fn the_older_transport_answers_on_its_stream() {
+    let server = ScriptedHttp::start(Script::new().tools(["x"]).legacy("{origin}/messages?n=1"));
+    assert!(post(&server, CALL, "\r\n\r\n").starts_with("HTTP/1.1 405"));
+    let stream = get(&server, &format!("Host: {}\r\n", server.address));
+    let opening = read(&stream, "\n\n\r\n");
+    assert!(opening.contains(&format!("event: endpoint\ndata: http://{}/messages?n=1\n", server.address)));
+    let mut posted = connect(&server);
+    let head = format!("POST /messages?n=1 HTTP/1.1\r\nContent-Length: {}\r\n\r\n{CALL}", CALL.len());
+    posted.write_all(head.as_bytes()).unwrap();
+    assert!(read(&posted, "").starts_with("HTTP/1.1 202"));
+    let answer = read(&stream, "\n\n\r\n");
+    assert!(answer.contains("event: message\n") && answer.contains(r#""a":1"#), "{answer}");
 }
 
 #[test]

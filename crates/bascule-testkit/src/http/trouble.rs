@@ -26,6 +26,16 @@ pub enum Trouble {
     CutChunks,
     /// Starts an SSE stream and closes before the answer.
     CutStream,
+    /// Starts an SSE stream with this text and closes.
+    Partial {
+        /// What it says.
+        text: String,
+    },
+    /// Starts an SSE stream with this text and goes on with `x` for as long as anybody reads.
+    Endless {
+        /// What it says first.
+        text: String,
+    },
     /// Ends an SSE stream properly, without an answer.
     EmptyStream,
     /// Accepts, and never answers.

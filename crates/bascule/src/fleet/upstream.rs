@@ -218,19 +218,17 @@ fn reach(
             let launched = launch::child(&program, settings, jailer).map_err(|error| error.to_string())?;
             Ok((Transport::Stdio(launched.child), launched.watch))
         }
-        TransportSettings::Http { url, headers } | TransportSettings::HttpOrSse { url, headers } => {
-            Ok((http(url, headers)?, None))
+        TransportSettings::Http { url, headers } => Ok((Transport::Http(endpoint(url, headers)?), None)),
+        TransportSettings::Sse { url, headers } => Ok((Transport::Sse(endpoint(url, headers)?), None)),
+        TransportSettings::HttpOrSse { url, headers } => {
+            Ok((Transport::HttpOrSse(endpoint(url, headers)?), None))
         }
-        TransportSettings::Sse { .. } => Err(
-            "`type: \"sse\"` is not supported yet; if the server also speaks Streamable HTTP, use `\"http\"`"
-                .into(),
-        ),
     }
 }
 
-fn http(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<Transport, String> {
+fn endpoint(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<HttpEndpoint, String> {
     let headers = headers.iter().map(|(name, value)| (name.as_str(), value.reveal().as_str()));
-    HttpEndpoint::new(url.as_str(), headers).map(Transport::Http).map_err(|error| error.to_string())
+    HttpEndpoint::new(url.as_str(), headers).map_err(|error| error.to_string())
 }
 
 /// How long a start may take, and at whose wish.

@@ -259,10 +259,39 @@ fn https_to_a_port_that_speaks_plain_http_is_a_clear_error() {
 
 // req: BR-01
 #[test]
-fn legacy_sse_is_refused_with_advice() {
-    let server = ScriptedHttp::start(echoing());
-    let entry = json!({ "type": "sse", "url": server.url() });
-    let error = Bascule::with_server("s", entry).call_error("s:x", "{}");
-    check(&error, NEVER_STARTED, &["sse", "not supported yet", "http"]);
-    assert!(server.requests().is_empty());
+fn the_older_transport_is_spoken_when_asked_for_and_when_nothing_else_is_understood() {
+    for also in [json!({ "type": "sse" }), json!({})] {
+        let (bascule, server) = served_with(echoing().legacy("/messages?s=1"), also.clone());
+        assert_eq!(text(&bascule.call("s:x", r#"{"a":1.0}"#)), r#"{"a":1.0}"#, "{also}");
+        assert_eq!(server.count("GET"), 1);
+    }
+    let (bascule, server) = served_with(echoing().legacy("/messages"), json!({ "type": "http" }));
+    check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["HTTP 405"]);
+    assert_eq!(server.count("GET"), 0);
+}
+
+// req: BR-05
+#[test]
+fn a_server_that_speaks_neither_is_told_about_both() {
+    let (bascule, server) = served(echoing());
+    server.always("*", Trouble::status(404, "no such page"));
+    check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["HTTP 404: no such page; nor does", "HTTP+SSE"]);
+}
+
+// req: BR-05, BR-12
+#[test]
+fn an_older_server_that_breaks_off_leaves_the_outcome_unknown() {
+    let (bascule, _server) =
+        served_with(tool_x([Behaviour::exit(1)]).legacy("/messages"), json!({ "type": "sse" }));
+    check(&bascule.call_error("s:x", "{}"), UNKNOWN, &["broke off"]);
+}
+
+// req: BR-05
+#[test]
+fn an_older_server_that_never_says_where_to_post_meets_the_deadline() {
+    let late = json!({ "type": "sse", "startTimeoutMs": 300 });
+    let (bascule, server) = served_with(echoing().legacy("/messages"), late);
+    server.always("GET", Trouble::Silence);
+    check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["300 ms", "`startTimeoutMs`"]);
+    assert_eq!(server.count("POST"), 0);
 }

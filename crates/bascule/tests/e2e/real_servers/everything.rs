@@ -1,4 +1,4 @@
-//! npm `@modelcontextprotocol/server-everything`, over stdio and over Streamable HTTP.
+//! npm `@modelcontextprotocol/server-everything`, over stdio, Streamable HTTP and HTTP+SSE.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -64,6 +64,33 @@ fn it_is_called_over_stdio() {
 #[test]
 fn it_is_called_over_http() {
     check_calls(&over_http(&HttpServer::start(), json!({})));
+}
+
+// req: BR-01, BR-04
+#[test]
+fn it_is_called_over_sse() {
+    let server = HttpServer::start_sse();
+    check_calls(&over_http(&server, json!({ "type": "sse" })));
+    // Every command took its leave by closing the stream.
+    let connected = server.log().matches("Client Connected").count();
+    server.logs("Client Disconnected", connected);
+}
+
+// req: BR-01
+#[test]
+fn over_sse_it_is_found_without_being_told_what_it_speaks() {
+    let server = HttpServer::start_sse();
+    let bascule = over_http(&server, json!({}));
+    assert_eq!(text(&bascule.call("everything:echo", r#"{"message":"hello"}"#)), "Echo: hello");
+    let own = listed_by(&node("server-everything", &[]));
+    check_catalog(&bascule, "everything", NAME, &own);
+}
+
+// req: BR-01, BR-05
+#[test]
+fn progress_keeps_a_long_call_alive_over_sse() {
+    let server = HttpServer::start_sse();
+    check_progress(|settings| over_http(&server, settings));
 }
 
 #[test]

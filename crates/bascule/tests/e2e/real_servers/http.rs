@@ -1,4 +1,4 @@
-//! `server-everything` over Streamable HTTP, on a port of its own for as long as a test needs it.
+//! `server-everything` over HTTP, on a port of its own for as long as a test needs it.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -12,31 +12,53 @@ use crate::support::{eventually, test_env};
 pub(super) struct HttpServer {
     process: Child,
     port: u16,
+    kind: Kind,
     folder: TempDir,
 }
 
+/// Which transport a server speaks. It speaks no other.
+#[derive(Clone, Copy)]
+struct Kind {
+    argument: &'static str,
+    path: &'static str,
+    ready: &'static str,
+}
+
+const STREAMABLE: Kind = Kind { argument: "streamableHttp", path: "/mcp", ready: "listening on port" };
+const SSE: Kind = Kind { argument: "sse", path: "/sse", ready: "running on port" };
+
 impl HttpServer {
-    /// Starts one, and waits until it listens.
+    /// Starts one of Streamable HTTP, and waits until it listens.
     pub(super) fn start() -> Self {
-        // Between looking for a free port and listening on it, somebody else may take it.
-        (0..10).find_map(|_| Self::start_on(free_port())).expect("`node` starts server-everything over HTTP")
+        Self::start_kind(STREAMABLE)
     }
 
-    fn start_on(port: u16) -> Option<Self> {
+    /// Starts one of HTTP+SSE.
+    pub(super) fn start_sse() -> Self {
+        Self::start_kind(SSE)
+    }
+
+    fn start_kind(kind: Kind) -> Self {
+        // Between looking for a free port and listening on it, somebody else may take it.
+        let server = (0..10).find_map(|_| Self::start_on(free_port(), kind));
+        server.expect("`node` starts server-everything over HTTP")
+    }
+
+    fn start_on(port: u16, kind: Kind) -> Option<Self> {
         let script = test_env("node/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
         let folder = tempfile::tempdir().unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
         let mut command = Command::new("node");
-        command.arg(script).arg("streamableHttp").env("PORT", port.to_string()).stdin(Stdio::null());
+        command.arg(script).arg(kind.argument).env("PORT", port.to_string()).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
         let process = command.spawn().expect("there is `node`");
-        let mut server = Self { process, port, folder };
+        let mut server = Self { process, port, kind, folder };
         server.is_listening().then_some(server)
     }
 
     /// Waits until it listens, or has given up.
     fn is_listening(&mut self) -> bool {
-        let ready = format!("listening on port {}", self.port);
+        let ready = format!("{} {}", self.kind.ready, self.port);
         eventually("the server listens or ends", || self.log().contains(&ready) || self.has_ended());
         !self.has_ended()
     }
@@ -46,7 +68,7 @@ impl HttpServer {
     }
 
     pub(super) fn url(&self) -> String {
-        format!("http://127.0.0.1:{}/mcp", self.port)
+        format!("http://127.0.0.1:{}{}", self.port, self.kind.path)
     }
 
     /// Waits until the server has logged this so many times.
@@ -56,7 +78,7 @@ impl HttpServer {
         });
     }
 
-    fn log(&self) -> String {
+    pub(super) fn log(&self) -> String {
         fs::read_to_string(self.folder.path().join("log")).unwrap()
     }
 }

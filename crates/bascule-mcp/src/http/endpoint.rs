@@ -1,0 +1,92 @@
+//! The address of a server, checked at the door, and what is sent there with every request.
+
+use std::fmt;
+
+use http::Uri;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+/// Where a server is, and what is sent to it with every request.
+#[derive(Clone)]
+pub struct HttpEndpoint {
+    pub(super) url: Uri,
+    pub(super) headers: HeaderMap,
+}
+
+impl fmt::Debug for HttpEndpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HttpEndpoint({})", shown_url(&self.url.to_string()))
+    }
+}
+
+/// An address or a header that cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidEndpoint {
+    /// Not an address of a server.
+    #[error("`{url}` is no usable address: {why}")]
+    Url { url: String, why: &'static str },
+    /// Not a header; its value may be secret and is not shown.
+    #[error("header `{0}` is not legal in HTTP")]
+    Header(String),
+}
+
+impl HttpEndpoint {
+    /// Checks an `http://` or `https://` address and the headers to send there.
+    pub fn new<'a>(
+        url: &str,
+        headers: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, InvalidEndpoint> {
+        let wrong = |why| InvalidEndpoint::Url { url: shown_url(url), why };
+        let uri: Uri = url.parse().map_err(|_| wrong("it is not a URL"))?;
+        match (uri.scheme_str(), uri.authority()) {
+            (Some("http" | "https"), Some(host)) if !host.as_str().contains('@') => {}
+            (Some("http" | "https"), Some(_)) => return Err(wrong("credentials belong into headers")),
+            _ => return Err(wrong("it must begin with http:// or https://")),
+        }
+        let mut map = HeaderMap::new();
+        for (name, value) in headers {
+            let illegal = || InvalidEndpoint::Header(name.to_owned());
+            let key = HeaderName::from_bytes(name.as_bytes()).map_err(|_| illegal())?;
+            let mut value = HeaderValue::from_str(value).map_err(|_| illegal())?;
+            value.set_sensitive(true);
+            map.append(key, value);
+        }
+        Ok(Self { url: uri, headers: map })
+    }
+}
+
+/// An address as it may be shown: a user and a query may be secret.
+pub fn shown_url(url: &str) -> String {
+    let (address, query) = url.split_once('?').map_or((url, ""), |(address, _)| (address, "?***"));
+    match address.split_once("://") {
+        Some((scheme, rest)) => {
+            let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+            let host =
+                authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("***@{host}"));
+            format!("{scheme}://{host}{path}{query}")
+        }
+        None => format!("{address}{query}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: CL-09
+    #[test]
+    fn an_address_is_shown_without_its_secrets() {
+        for (url, shown) in [
+            ("http://h:1/mcp", "http://h:1/mcp"),
+            ("https://h/mcp?api_key=secret", "https://h/mcp?***"),
+            ("https://user:secret@h/mcp", "https://***@h/mcp"),
+            ("http://user:secret@h", "http://***@h"),
+            ("/elsewhere?token=secret", "/elsewhere?***"),
+        ] {
+            assert_eq!(shown_url(url), shown);
+        }
+        let refused = HttpEndpoint::new("http://user:secret@h/", []).unwrap_err();
+        assert!(!refused.to_string().contains("secret"), "{refused}");
+        let endpoint = HttpEndpoint::new("http://h/?k=secret", [("authorization", "secret")]).unwrap();
+        assert_eq!(format!("{endpoint:?}"), "HttpEndpoint(http://h/?***)");
+    }
+}

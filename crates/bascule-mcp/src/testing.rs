@@ -1,0 +1,106 @@
+//! What the tests of the HTTP transports share: a client that has shaken hands with a scripted server.
+
+use std::time::Duration;
+
+use bascule_testkit::{Script, ScriptedHttp};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::{Answer, Connection, Heard, HttpEndpoint, ProtocolVersion, Transport};
+
+/// The longest message read in these tests.
+pub(crate) const LIMIT: usize = 100_000;
+
+/// A connection, and what was heard on it.
+pub(crate) struct Played {
+    pub(crate) connection: Connection,
+    pub(crate) heard: mpsc::UnboundedReceiver<String>,
+}
+
+/// A server with one tool, `x`, that echoes its arguments.
+pub(crate) fn echoing() -> Script {
+    Script::new().tools(["x"])
+}
+
+pub(crate) fn endpoint(server: &ScriptedHttp) -> HttpEndpoint {
+    HttpEndpoint::new(&server.url(), [("authorization", "secret")]).unwrap()
+}
+
+impl Played {
+    pub(crate) fn open(transport: Transport) -> Self {
+        let (told, heard) = mpsc::unbounded_channel();
+        let listener = move |said: Heard<'_>| {
+            let _ = told.send(match said {
+                Heard::Notification { method, params } => {
+                    format!("{method} {}", params.map_or("", |params| params.get()))
+                }
+                other => format!("{other:?}"),
+            });
+        };
+        Self { connection: Connection::open(transport, LIMIT, Box::new(listener)), heard }
+    }
+
+    /// Does the handshake.
+    pub(crate) async fn connect(transport: Transport) -> Self {
+        let played = Self::open(transport);
+        played.initialize().await.unwrap();
+        played.connection.agree_on(ProtocolVersion::LATEST);
+        played.connection.notify("notifications/initialized", None).await.unwrap();
+        played.connection.listen();
+        played
+    }
+
+    pub(crate) async fn initialize(&self) -> Answer {
+        let offer = r#"{"protocolVersion":"2025-11-25"}"#.to_owned();
+        patiently(self.connection.request("initialize", |_| Some(offer)).answer()).await
+    }
+
+    /// Calls `x`.
+    pub(crate) async fn call(&self) -> Answer {
+        patiently(self.start_call().answer()).await
+    }
+
+    pub(crate) fn start_call(&self) -> crate::Pending {
+        self.connection.request("tools/call", |id| {
+            Some(format!(r#"{{"name":"x","arguments":{{"a":1.0}},"_meta":{{"progressToken":{id}}}}}"#))
+        })
+    }
+
+    /// The next thing heard.
+    pub(crate) async fn next_heard(&mut self) -> String {
+        patiently(self.heard.recv()).await.expect("the listener lives as long as the connection")
+    }
+
+    /// Everything heard, once the connection is over.
+    pub(crate) async fn close(mut self) -> Vec<String> {
+        patiently(self.connection.close()).await;
+        let mut all = Vec::new();
+        while let Ok(said) = self.heard.try_recv() {
+            all.push(said);
+        }
+        all
+    }
+}
+
+/// Awaits what may take its time, but not for ever.
+pub(crate) async fn patiently<T>(work: impl Future<Output = T>) -> T {
+    timeout(Duration::from_secs(60), work).await.expect("it does not hang")
+}
+
+/// Looks again and again, without holding up the test's own runtime, until it is so.
+pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
+    patiently(async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+/// The text of an answer, or what went wrong and how far the request got.
+pub(crate) fn told(answer: Answer) -> String {
+    match answer {
+        Ok(result) => result.get().to_owned(),
+        Err(failure) => format!("{:?}: {failure}", failure.delivery()),
+    }
+}
