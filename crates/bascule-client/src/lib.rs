@@ -38,6 +38,7 @@ pub use result::CallToolResult;
 pub use timeout::{Environment, InvalidTimeout};
 
 pub use bascule_mcp::{
-    Answer, Exit, Failure, Grace, Heard, HttpEndpoint, Lifeline, Listener, Pending, ProtocolVersion,
-    RpcError, StdioChild, Step, Transport, TransportError,
+    Answer, Exit, Failure, Grace, Heard, HttpEndpoint, Id, Lifeline, Listener, Message, Pending,
+    ProtocolVersion, RpcError, StdioChild, Step, Transport, TransportError, error_answer, notification,
+    success_answer,
 };

@@ -233,9 +233,7 @@ fn starter(message_limit: usize, patience: Option<Duration>, jailer: Option<Path
     })
 }
 
+/// From 0 up to 1.
 fn chance() -> f64 {
-    let mut bits = [0; 4];
-    // Without the system's chance, waits are merely not spread.
-    let _ = getrandom::fill(&mut bits);
-    f64::from(u32::from_ne_bytes(bits)) / (f64::from(u32::MAX) + 1.0)
+    crate::call::chance() as f64 / (u64::MAX as f64 + 1.0)
 }

@@ -174,6 +174,14 @@ fn deadline_of(request: &CallRequest, settings: &ServerSettings, begin: Instant)
     Deadline::new(begin, request.patience, settings.call_timeout_for(tool), execution)
 }
 
+/// Any number.
+pub(crate) fn chance() -> u64 {
+    let mut bits = [0; 8];
+    // Without the system's chance nothing secret is at stake here.
+    let _ = getrandom::fill(&mut bits);
+    u64::from_ne_bytes(bits)
+}
+
 /// An id for a call whose caller has none.
 pub(crate) fn fresh_id() -> CorrelationId {
     let mut bits = [0; 16];

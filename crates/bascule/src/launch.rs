@@ -9,7 +9,7 @@ use bascule_client::{Grace, StdioChild, TransportError};
 use bascule_model::Secret;
 use bascule_sandbox::{Confinement, Jail, Policy, TreeLimits, Watch};
 
-use crate::config::{Isolation, Limits, Network, Sandbox, ServerSettings};
+use crate::config::{Isolation, Limits, Network, Sandbox, ServerSettings, TransportSettings};
 
 /// What a child inherits from the bridge's environment. Everything else must be configured (`env`).
 const INHERITED: [&str; 12] = [
@@ -78,9 +78,11 @@ pub(crate) fn child(
 
 /// A process that has made its one call has nothing left to do.
 fn grace(settings: &ServerSettings) -> Grace {
+    // A relay still has a session to end at the remote server.
+    let is_relay = !matches!(settings.transport, TransportSettings::Stdio { .. });
     match settings.isolation {
-        Isolation::Shared => Grace::default(),
-        Isolation::PerCall => Grace::NONE,
+        Isolation::PerCall if !is_relay => Grace::NONE,
+        _ => Grace::default(),
     }
 }
 

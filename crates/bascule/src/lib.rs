@@ -16,6 +16,7 @@ mod fleet;
 mod launch;
 mod normalise;
 mod post_mortem;
+mod relay;
 mod reload;
 mod report;
 mod status;

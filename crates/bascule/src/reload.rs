@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_model::ServerName;
+use bascule_model::{Event, ServerName, ToolId};
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -87,6 +87,8 @@ impl McpBridgeAdapter {
         }
         self.common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
         self.common.catch_up();
+        let tools: Vec<ToolId> = self.list_tools().iter().map(|tool| tool.id().clone()).collect();
+        self.common.events.offer(Event::ToolsAvailable { count: tools.len(), tools });
         info!(
             added = plan.added.len(),
             changed = plan.changed.len(),

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use bascule_client::CallToolResult;
 use bascule_model::{
-    BridgeError, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, Patience, ProviderAdapter,
-    ToolId, Violation,
+    BridgeError, CallOutcome, CorrelationId, Delivery, ErrorCode, Patience, ToolId, Violation,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::bridge::TypedCall;
 use super::failure::Failure;
 use super::output::Output;
 use super::session::Session;
@@ -50,9 +50,8 @@ impl Call {
         session
             .with_bridge(servers, output, async |bridge| {
                 let patience = timeout.map(|length| Patience { since, length });
-                let request = CallRequest { tool: id.clone(), arguments, patience };
-                let what = format!("calling {id}");
-                let outcome = spin(output.json, &what, bridge.execute(request, Some(correlation))).await?;
+                let call = TypedCall { tool: id.clone(), arguments, patience, correlation_id: correlation };
+                let outcome = spin(output.json, &format!("calling {id}"), bridge.call(call)).await?;
                 Ok(show(&outcome, output))
             })
             .await

@@ -6,21 +6,19 @@ use bascule_model::{Health, ProviderAdapter, ServerHealth};
 use bascule_sandbox::Confinement;
 use serde_json::{Value, json};
 
+use super::bridge::Bridge;
 use super::failure::{Failure, problem_json};
 use super::output::Output;
 use super::session::Session;
 use super::terminal::{clean_line, pad};
 use crate::McpBridgeAdapter;
 
-/// Said aloud because the configuration promises more.
-const NOT_ENFORCED: &str =
-    "not enforced by this version: isolation per call, rate limits, memory limits of single tools";
-
 pub(crate) async fn run(session: Session, output: &Output) -> Result<ExitCode, Failure> {
     let path = session.path.display().to_string();
     let warnings: Vec<Value> = session.warnings.iter().map(problem_json).collect();
     session
-        .with_bridge(None, output, async |bridge| {
+        .with_own_bridge(None, output, async |bridge| {
+            let Bridge::Own(bridge) = bridge else { unreachable!("it is our own") };
             let servers = bridge.health();
             let fine = servers.iter().all(|server| server.health == Health::Healthy);
             match output.json {
@@ -73,7 +71,6 @@ fn for_people(path: &str, servers: &[ServerHealth], bridge: &McpBridgeAdapter, o
         }
     }
     confinements(servers, bridge, output);
-    output.line(&paint.faint(NOT_ENFORCED));
 }
 
 /// What confines the servers, said once for all that are confined alike.

@@ -28,7 +28,7 @@ impl Describe {
         let settings = session.settings.server(id.server()).cloned();
         session
             .with_bridge(servers, output, async |bridge| {
-                let tool = bridge.get_tool(&id)?;
+                let tool = bridge.tool(&id).await?;
                 let settings = settings.expect("a tool was found, so its server is configured");
                 match output.json {
                     true => output.document(&in_json(&tool, &settings)),

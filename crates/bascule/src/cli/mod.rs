@@ -1,5 +1,6 @@
 //! The command line: what may be typed, and where it leads.
 
+mod bridge;
 mod call;
 mod check;
 mod describe;
@@ -7,7 +8,9 @@ mod failure;
 mod logging;
 mod output;
 mod pretty;
+mod serve;
 mod session;
+mod status;
 mod terminal;
 mod tools;
 
@@ -61,6 +64,10 @@ enum Command {
     Describe(describe::Describe),
     /// Call one tool
     Call(call::Call),
+    Serve(serve::Serve),
+    Status(status::ShowStatus),
+    Events(status::Events),
+    Refresh(status::Refresh),
     /// One of the servers that `make demo` uses, on stdin and stdout
     #[command(name = "__demo", hide = true)]
     Demo {
@@ -77,6 +84,11 @@ pub fn main() -> ExitCode {
         && jail == "__jail"
     {
         return bascule_sandbox::jail::main(&policy.to_string_lossy(), command);
+    }
+    if let [_, relay] = &*typed
+        && relay == "__relay"
+    {
+        return crate::relay::main();
     }
     match Arguments::try_parse_from(&typed) {
         Ok(arguments) => run(arguments),
@@ -100,12 +112,16 @@ fn run(Arguments { common, command }: Arguments) -> ExitCode {
 }
 
 async fn perform(common: &Common, command: Command, output: &Output) -> Result<ExitCode, Failure> {
-    let session = Session::load(common.config.as_deref(), output)?;
+    let session = Session::load(common.config.as_deref(), common.no_daemon, output)?;
     match command {
         Command::Check => check::run(session, output).await,
         Command::Tools(tools) => tools.run(session, output).await,
         Command::Describe(describe) => describe.run(session, output).await,
         Command::Call(call) => call.run(session, output).await,
+        Command::Serve(serve) => serve.run(session, output).await,
+        Command::Status(status) => status.run(session, output).await,
+        Command::Events(events) => events.run(session, output).await,
+        Command::Refresh(refresh) => refresh.run(session, output).await,
         Command::Demo { .. } => unreachable!("a demo server needs no configuration"),
     }
 }

@@ -19,11 +19,14 @@ pub(crate) struct Output {
     pub(crate) aside: Paint,
     /// Whether a result could not be written.
     failed: Cell<bool>,
+    /// Whether nobody reads them any more.
+    unread: Cell<bool>,
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json, paint: Paint::for_stdout(), aside: Paint::for_stderr(), failed: Cell::new(false) }
+        let no = || Cell::new(false);
+        Self { json, paint: Paint::for_stdout(), aside: Paint::for_stderr(), failed: no(), unread: no() }
     }
 
     /// Prints the command's one JSON document.
@@ -41,8 +44,14 @@ impl Output {
                 self.remark(&format!("could not write the result: {error}"));
                 self.failed.set(true);
             }
-            _ => {}
+            Err(_) => self.unread.set(true),
+            Ok(()) => {}
         }
+    }
+
+    /// Whether whoever read the results has stopped to.
+    pub(crate) fn nobody_reads(&self) -> bool {
+        self.unread.get()
     }
 
     /// The exit code of a command that did its job, if its result could be written.

@@ -2,13 +2,12 @@
 
 use std::process::ExitCode;
 
-use bascule_model::{Health, ProviderAdapter};
+use bascule_model::BridgeError;
 
 use super::failure::Failure;
 use super::output::Output;
 use super::session::Session;
 use super::terminal::{clean_line, pad};
-use crate::McpBridgeAdapter;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Tools {
@@ -21,15 +20,18 @@ const SHOWN: usize = 90;
 
 impl Tools {
     pub(crate) async fn run(self, session: Session, output: &Output) -> Result<ExitCode, Failure> {
-        let only = match &self.server {
-            Some(name) => Some(vec![session.server(name)?.name.clone()]),
-            None => None,
-        };
+        let server = self.server.as_deref().map(|name| session.server(name)).transpose()?;
+        let server = server.map(|server| server.name.clone());
+        let wanted = server.as_ref().map_or(session.settings.servers.len(), |_| 1);
+        let only = server.clone().map(|server| vec![server]);
         session
             .with_bridge(only, output, async |bridge| {
-                no_server_started(bridge)?;
-                say_what_is_missing(bridge, output);
-                let tools = bridge.list_tools();
+                let (tools, missing) = bridge.tools(server.as_ref()).await?;
+                say_what_is_missing(&missing, output);
+                // Where nothing could be started there is no catalog to show, and the first reason is the answer.
+                if let (true, Some(error)) = (missing.len() == wanted, missing.into_iter().next()) {
+                    return Err(Failure::Bridge(Box::new(error)));
+                }
                 if output.json {
                     output.document(&tools.iter().map(|tool| &**tool).collect::<Vec<_>>());
                     return Ok(ExitCode::SUCCESS);
@@ -47,21 +49,9 @@ impl Tools {
     }
 }
 
-/// Where nothing could be started there is no catalog to show, and the first reason is the answer.
-fn no_server_started(bridge: &McpBridgeAdapter) -> Result<(), Failure> {
-    let servers = bridge.health();
-    if servers.iter().any(|server| server.health == Health::Healthy) {
-        return Ok(());
-    }
-    let first = servers.iter().find_map(|server| bridge.start_failure(server.name.as_str()));
-    first.map_or(Ok(()), |error| Err(Failure::Bridge(Box::new(error.as_ref().clone()))))
-}
-
-fn say_what_is_missing(bridge: &McpBridgeAdapter, output: &Output) {
-    for server in bridge.health() {
-        if let Some(error) = bridge.start_failure(server.name.as_str()) {
-            output.remark(&format!("{} {}", output.aside.bad("missing:"), clean_line(&error.message)));
-        }
+fn say_what_is_missing(missing: &[BridgeError], output: &Output) {
+    for error in missing {
+        output.remark(&format!("{} {}", output.aside.bad("missing:"), clean_line(&error.message)));
     }
 }
 

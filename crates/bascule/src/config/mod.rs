@@ -21,6 +21,7 @@ mod problem;
 mod reader;
 mod syntax;
 mod url;
+mod watch;
 
 #[cfg(test)]
 mod testing;
@@ -38,6 +39,7 @@ pub use settings::{
     ToolSettings, TransportSettings,
 };
 pub use url::{ServerUrl, UrlError};
+pub use watch::FileWatch;
 
 /// A larger file is a mistake, or an attack.
 const LARGEST: usize = 16 << 20;

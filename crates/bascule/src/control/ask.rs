@@ -64,7 +64,11 @@ impl Listing {
         let health = bascule_model::ProviderAdapter::health(bridge);
         let missing = health.iter().filter(|server| wanted(server.name.as_str()));
         Self {
-            tools: tools.iter().filter(|tool| wanted(tool.id().server())).map(|tool| ListedTool::of(tool)).collect(),
+            tools: tools
+                .iter()
+                .filter(|tool| wanted(tool.id().server()))
+                .map(|tool| ListedTool::of(tool))
+                .collect(),
             missing: missing
                 .filter_map(|server| Some(bridge.start_failure(server.name.as_str())?.as_ref().clone()))
                 .collect(),

@@ -56,7 +56,8 @@ impl Door {
         bus: Arc<EmbeddedBus>,
     ) -> io::Result<Self> {
         if let Some(other) = RunningBridge::at(&place).await {
-            let said = format!("a bridge for {} runs already (process {})", place.config.display(), other.pid);
+            let said =
+                format!("a bridge for {} runs already (process {})", place.config.display(), other.pid);
             return Err(io::Error::new(io::ErrorKind::AddrInUse, said));
         }
         place.clear();
@@ -117,7 +118,8 @@ async fn visit(stream: UnixStream, house: &House) -> io::Result<()> {
     let question: Question = serde_json::from_slice(&line)?;
     if !same(question.token.as_bytes(), house.token.as_bytes()) {
         let said = "this is not the token of the bridge that runs here";
-        return say(&mut writer, Err(BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said))).await;
+        return say(&mut writer, Err(BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said)))
+            .await;
     }
     let mut rest = [0; 1];
     tokio::select! {
@@ -141,12 +143,20 @@ async fn say(writer: &mut OwnedWriteHalf, answer: BridgeResult<Box<RawValue>>) -
 
 fn document(value: &impl Serialize) -> BridgeResult<Box<RawValue>> {
     to_raw_value(value).map_err(|error| {
-        BridgeError::new(ErrorCode::OutcomeUnknown, Delivery::Answered, format!("could not write it: {error}"))
+        BridgeError::new(
+            ErrorCode::OutcomeUnknown,
+            Delivery::Answered,
+            format!("could not write it: {error}"),
+        )
     })
 }
 
 fn misunderstood(why: impl std::fmt::Display) -> Box<BridgeError> {
-    BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, format!("the question makes no sense: {why}"))
+    BridgeError::new(
+        ErrorCode::InvalidInput,
+        Delivery::NotSent,
+        format!("the question makes no sense: {why}"),
+    )
 }
 
 #[derive(Deserialize)]
@@ -194,7 +204,9 @@ impl House {
 
     async fn one_answer(&self, what: What, params: Params) -> BridgeResult<Box<RawValue>> {
         match what {
-            What::Identity => document(&serde_json::json!({ "pid": std::process::id(), "config": self.config })),
+            What::Identity => {
+                document(&serde_json::json!({ "pid": std::process::id(), "config": self.config }))
+            }
             What::Refresh => self.refresh(params.server).await,
             What::Tools => self.tools(params.server).await,
             What::Tool => {

@@ -8,7 +8,7 @@ mod ask;
 mod door;
 mod place;
 
-pub(crate) use ask::{Listing, ListedTool, RunningBridge};
+pub(crate) use ask::{ListedTool, Listing, RunningBridge};
 pub(crate) use door::Door;
 pub(crate) use place::Place;
 

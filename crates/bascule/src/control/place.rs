@@ -53,12 +53,15 @@ impl Place {
 
 /// Both are among what the sandbox lets nobody read.
 fn folder() -> Option<PathBuf> {
-    let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
+    let absolute =
+        |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
     let runtime = absolute("XDG_RUNTIME_DIR").map(|folder| folder.join("bascule"));
     runtime.or_else(|| absolute("HOME").map(|home| home.join(".local/share/bascule/run")))
 }
 
 /// FNV-1a: short, the same in every build, and nobody gains by a collision.
 fn digest(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }

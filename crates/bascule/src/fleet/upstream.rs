@@ -19,11 +19,12 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use crate::config::{ServerSettings, ServerUrl, TransportSettings};
+use crate::config::{Isolation, ServerSettings, ServerUrl, TransportSettings};
 use crate::deadline::{CALLER, Deadline, TimedOut};
 use crate::launch::Program;
 use crate::post_mortem::explained;
-use crate::{launch, normalise};
+use crate::relay::Target;
+use crate::{launch, normalise, relay};
 
 /// A server that runs, or ran.
 pub(crate) struct Upstream {
@@ -75,8 +76,7 @@ impl Upstream {
     pub(crate) async fn connect(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<Self> {
         let name = &settings.name;
         let bound = StartBound::new(settings.start_timeout, frame.patience);
-        let (transport, watch) =
-            reach(&settings, frame.jailer.as_deref()).map_err(|why| normalise::not_started(name, why))?;
+        let (transport, watch) = reach(&settings, frame).map_err(|why| normalise::not_started(name, why))?;
         let changed = Arc::new(Notify::new());
         let most = settings.limits.max_output_bytes;
         let options = ClientOptions {
@@ -174,9 +174,17 @@ impl Upstream {
 
     /// What confines its process; a server that is reached over a network has none of ours.
     pub(crate) fn confinement(settings: &ServerSettings) -> Option<Confinement> {
-        let TransportSettings::Stdio { command, args, env, cwd } = &settings.transport else { return None };
-        let program = Program { command, arguments: args, environment: env, folder: cwd.as_deref() };
-        Some(launch::confinement(&program, settings))
+        match &settings.transport {
+            TransportSettings::Stdio { command, args, env, cwd } => {
+                let program = Program { command, arguments: args, environment: env, folder: cwd.as_deref() };
+                Some(launch::confinement(&program, settings))
+            }
+            _ if settings.isolation == Isolation::PerCall => {
+                let program = Program { command: "bascule", arguments: &[], environment: &[], folder: None };
+                Some(launch::confinement(&program, &relay::confined(settings)))
+            }
+            _ => None,
+        }
     }
 
     /// Ends the connection and the process.
@@ -208,15 +216,17 @@ impl Upstream {
 }
 
 /// Makes the way to a server; for a child process this starts it.
-fn reach(
-    settings: &ServerSettings,
-    jailer: Option<&Path>,
-) -> Result<(Transport, Option<Arc<Watch>>), String> {
+fn reach(settings: &ServerSettings, frame: &Frame) -> Result<(Transport, Option<Arc<Watch>>), String> {
+    let jailer = frame.jailer.as_deref();
+    if let (Isolation::PerCall, Some(jailer)) = (settings.isolation, jailer)
+        && let Some(target) = Target::of(settings, frame.message_limit)
+    {
+        return relayed(settings, &target, jailer);
+    }
     match &settings.transport {
         TransportSettings::Stdio { command, args, env, cwd } => {
             let program = Program { command, arguments: args, environment: env, folder: cwd.as_deref() };
-            let launched = launch::child(&program, settings, jailer).map_err(|error| error.to_string())?;
-            Ok((Transport::Stdio(launched.child), launched.watch))
+            launched(&program, settings, jailer)
         }
         TransportSettings::Http { url, headers } => Ok((Transport::Http(endpoint(url, headers)?), None)),
         TransportSettings::Sse { url, headers } => Ok((Transport::Sse(endpoint(url, headers)?), None)),
@@ -224,6 +234,29 @@ fn reach(
             Ok((Transport::HttpOrSse(endpoint(url, headers)?), None))
         }
     }
+}
+
+fn launched(
+    program: &Program<'_>,
+    settings: &ServerSettings,
+    jailer: Option<&Path>,
+) -> Result<(Transport, Option<Arc<Watch>>), String> {
+    let launched = launch::child(program, settings, jailer).map_err(|error| error.to_string())?;
+    Ok((Transport::Stdio(launched.child), launched.watch))
+}
+
+/// A remote server, reached from a confined process of ours.
+fn relayed(
+    settings: &ServerSettings,
+    target: &Target,
+    jailer: &Path,
+) -> Result<(Transport, Option<Arc<Watch>>), String> {
+    let target = serde_json::to_string(target).map_err(|error| error.to_string())?;
+    let environment = [(relay::TARGET.to_owned(), Secret::new(target))];
+    let (command, arguments) = (jailer.to_string_lossy(), [String::from("__relay")]);
+    let program =
+        Program { command: &command, arguments: &arguments, environment: &environment, folder: None };
+    launched(&program, &relay::confined(settings), Some(jailer))
 }
 
 fn endpoint(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<HttpEndpoint, String> {

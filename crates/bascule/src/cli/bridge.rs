@@ -1,0 +1,78 @@
+//! The bridge that a command uses: one that is running already, else one of its own for as long as it takes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bascule_catalog::CatalogTool;
+use bascule_model::{
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Patience, ProviderAdapter,
+    ServerName, ToolId,
+};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::McpBridgeAdapter;
+use crate::control::{ListedTool, Listing, RunningBridge, What};
+
+/// Either.
+pub(crate) enum Bridge {
+    Own(McpBridgeAdapter),
+    Running(RunningBridge),
+}
+
+/// A call as it was typed.
+pub(crate) struct TypedCall {
+    pub(crate) tool: ToolId,
+    pub(crate) arguments: Box<RawValue>,
+    /// How long the user is willing to wait, and since when.
+    pub(crate) patience: Option<Patience>,
+    pub(crate) correlation_id: CorrelationId,
+}
+
+impl Bridge {
+    /// The tools of one server or of all, and why others are missing.
+    pub(crate) async fn tools(
+        &self,
+        server: Option<&ServerName>,
+    ) -> BridgeResult<(Vec<Arc<CatalogTool>>, Vec<BridgeError>)> {
+        let Listing { tools, missing } = match self {
+            Self::Own(bridge) => Listing::of(bridge, server),
+            Self::Running(bridge) => bridge.ask(What::Tools, json!({ "server": server })).await?,
+        };
+        let tools = tools.into_iter().map(ListedTool::tool).collect::<BridgeResult<_>>()?;
+        Ok((tools, missing))
+    }
+
+    /// One tool, or the error that a call of it would meet.
+    pub(crate) async fn tool(&self, id: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
+        match self {
+            Self::Own(bridge) => bridge.get_tool(id),
+            Self::Running(bridge) => {
+                bridge.ask::<ListedTool>(What::Tool, json!({ "tool": id })).await?.tool()
+            }
+        }
+    }
+
+    /// Makes a call. Dropped, it is cancelled.
+    pub(crate) async fn call(&self, call: TypedCall) -> BridgeResult<CallOutcome> {
+        let TypedCall { tool, arguments, patience, correlation_id } = call;
+        match self {
+            Self::Own(bridge) => {
+                bridge.execute(CallRequest { tool, arguments, patience }, Some(correlation_id)).await
+            }
+            Self::Running(bridge) => {
+                let left = patience.map(|patience| patience.length.saturating_sub(patience.since.elapsed()));
+                let left = left.map(|left| left.max(Duration::from_millis(1)));
+                bridge.call(&tool, &arguments, left, &correlation_id).await
+            }
+        }
+    }
+
+    /// Ends what was started for this command alone.
+    pub(crate) async fn leave(&self) {
+        match self {
+            Self::Own(bridge) => bridge.terminate().await,
+            Self::Running(_) => {}
+        }
+    }
+}
