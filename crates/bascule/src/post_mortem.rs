@@ -47,11 +47,12 @@ fn was_killed(error: &BridgeError) -> bool {
 /// At RLIMIT_DATA a process is refused memory; what it makes of that is its own.
 fn says_out_of_memory(stderr: Option<&str>) -> bool {
     // The last is what C++, and so Node, says when there is not even memory to say more.
-    const WORDS: [&str; 6] = [
+    const WORDS: [&str; 7] = [
         "out of memory",
         "MemoryError",
         "Cannot allocate memory",
         "allocation failed",
+        "memory allocation of",
         "bad_alloc",
         "terminate called",
     ];
