@@ -15,8 +15,13 @@ const BRIDGE_MAY_HOLD: u64 = 200;
 /// How often the neighbour is called while the other floods.
 const CALLS: usize = 50;
 
-/// Runs one scenario in a process of its own, as every user: two servers, one of which floods.
-fn with_neighbour(test: &str, scenario: impl AsyncFnOnce(McpBridgeAdapter)) {
+/// In milliseconds: how long a call may take that would never end, and one that will, on a busy machine.
+const ENDLESS: u64 = 3_000;
+const LONG: u64 = 100_000;
+
+/// Runs one scenario in a process of its own, as every user: two servers, one of which floods. Its calls may take
+/// so long.
+fn with_neighbour(test: &str, limit: u64, scenario: impl AsyncFnOnce(McpBridgeAdapter)) {
     if alone() {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         return runtime.unwrap().block_on(async {
@@ -29,7 +34,7 @@ fn with_neighbour(test: &str, scenario: impl AsyncFnOnce(McpBridgeAdapter)) {
     }
     for user in users() {
         let hostile = Hostile::new(user, json!({}));
-        let flooding = json!({ "limits": { "maxExecutionMs": 3_000 } });
+        let flooding = json!({ "timeoutMs": limit, "limits": { "maxExecutionMs": limit } });
         hostile.configure(&json!({ "flooding": flooding, "neighbour": {} }));
         hostile.run_alone(&format!("confinement::floods::{test}"));
         assert_eq!(hostile.processes(), [] as [u32; 0], "as {user:?}");
@@ -78,7 +83,7 @@ const CHUNK: &str = "chunk = b'All work and no play. ' * 3000\n";
 // req: BR-12, SB-06
 #[test]
 fn an_endless_stderr_harms_nobody() {
-    with_neighbour("an_endless_stderr_harms_nobody", async |bridge| {
+    with_neighbour("an_endless_stderr_harms_nobody", ENDLESS, async |bridge| {
         let error = flood(&bridge, &format!("{CHUNK}while True: os.write(2, chunk)")).await;
         check(&error, "PROVIDER_TIMEOUT", "`maxExecutionMs`");
         assert!(error["stderr"].as_str().is_none_or(|kept| kept.len() <= 8 << 10), "{error:#}");
@@ -90,7 +95,7 @@ fn an_endless_stderr_harms_nobody() {
 // req: BR-12, SB-06
 #[test]
 fn a_server_that_floods_stderr_from_another_thread_still_answers() {
-    with_neighbour("a_server_that_floods_stderr_from_another_thread_still_answers", async |bridge| {
+    with_neighbour("a_server_that_floods_stderr_from_another_thread_still_answers", LONG, async |bridge| {
         let begin = "
 import threading
 def flood():
@@ -109,7 +114,7 @@ threading.Thread(target=flood, daemon=True).start()";
 // req: BR-12, SB-06
 #[test]
 fn an_endless_line_on_stdout_harms_nobody() {
-    with_neighbour("an_endless_line_on_stdout_harms_nobody", async |bridge| {
+    with_neighbour("an_endless_line_on_stdout_harms_nobody", ENDLESS, async |bridge| {
         let error = flood(&bridge, &format!("{CHUNK}while True: os.write(1, chunk)")).await;
         check(&error, "PROVIDER_TIMEOUT", "`maxExecutionMs`");
         neighbour_answers(&bridge).await;
@@ -120,11 +125,16 @@ fn an_endless_line_on_stdout_harms_nobody() {
 // req: BR-12, SB-06
 #[test]
 fn a_hundred_megabytes_without_a_line_break_and_then_the_end_are_told() {
-    with_neighbour("a_hundred_megabytes_without_a_line_break_and_then_the_end_are_told", async |bridge| {
-        let error =
-            flood(&bridge, &format!("{CHUNK}for _ in range(1600): os.write(1, chunk)\nos._exit(4)")).await;
-        check(&error, "OUTCOME_UNKNOWN", "longer than 67108864 bytes");
-        neighbour_answers(&bridge).await;
-        terminate(&bridge).await;
-    });
+    with_neighbour(
+        "a_hundred_megabytes_without_a_line_break_and_then_the_end_are_told",
+        LONG,
+        async |bridge| {
+            let error =
+                flood(&bridge, &format!("{CHUNK}for _ in range(1600): os.write(1, chunk)\nos._exit(4)"))
+                    .await;
+            check(&error, "OUTCOME_UNKNOWN", "longer than 67108864 bytes");
+            neighbour_answers(&bridge).await;
+            terminate(&bridge).await;
+        },
+    );
 }
