@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// No command of a test may take longer; one that hangs is ended and fails.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder with an `mcp.json`, and the program to run in it.
 pub struct Bascule {

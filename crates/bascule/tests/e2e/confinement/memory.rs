@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::hostile::{Hostile, User, users};
 use super::limits::check_limit;
-use crate::support::{Ran, children, text};
+use crate::support::{PATIENCE, Ran, children, text};
 
 /// In MB: what the hogs may have.
 const LIMIT: u64 = 200;
@@ -31,8 +31,9 @@ impl Eaten {
 fn feed(hostile: &Hostile, code: &str) -> Eaten {
     let mut command = hostile.command(&["call", "h:try", &json!({ "code": code }).to_string(), "--json"]);
     let mut bridge = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let mut peak = 0;
+    let (mut peak, begin) = (0, Instant::now());
     while bridge.try_wait().unwrap().is_none() {
+        assert!(begin.elapsed() < PATIENCE, "the command does not end");
         peak = peak.max(held_below(bridge.id()));
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -65,6 +66,11 @@ fn kilobytes(line: &str) -> Option<u64> {
 fn check_peak(eaten: &Eaten, who: &str) {
     println!("{who}: {} MB at the most, {LIMIT} allowed", eaten.peak);
     assert!(eaten.peak <= LIMIT * SLACK / 100, "{who}: {} MB of {LIMIT}", eaten.peak);
+    assert!(
+        eaten.peak > LIMIT / 4,
+        "{who}: only {} MB were seen: it did not eat, or we did not look",
+        eaten.peak
+    );
 }
 
 fn node(user: User) -> Hostile {
