@@ -118,8 +118,12 @@ impl Watch {
         seen.or_else(|| self.ran_out_of_memory().then_some(Hit::OutOfMemory))
     }
 
-    /// Whether it was seen close to what it may use: then a sudden end may have come of being refused more.
+    /// Whether it came close to what it may use: then a sudden end may have come of being refused more.
     pub fn was_near_its_memory(&self) -> bool {
+        let most = self.limits().memory_bytes.unwrap_or(u64::MAX);
+        if let Some(peak) = self.scissors.last_word() {
+            self.most_memory.fetch_max(peak.saturating_mul(1000) / most.max(1), Ordering::Relaxed);
+        }
         self.most_memory.load(Ordering::Relaxed) > 600
     }
 
