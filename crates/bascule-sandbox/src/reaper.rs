@@ -6,7 +6,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::tree::Processes;
+use crate::tree::below;
 
 /// How the server ended, and what it used.
 #[derive(Clone, Copy)]
@@ -119,7 +119,7 @@ fn end_all(server: i32) -> Option<Ended> {
     let mut found = None;
     loop {
         for signal in [libc::SIGSTOP, libc::SIGKILL] {
-            for pid in Processes::now().below(own) {
+            for pid in below(own) {
                 // SAFETY: takes numbers only; the process is a descendant that we have not waited for.
                 unsafe { libc::kill(pid as libc::pid_t, signal) };
             }

@@ -38,11 +38,6 @@ impl Census {
 }
 
 impl Processes {
-    /// Looks. What starts meanwhile may be missed: look again.
-    pub(crate) fn now() -> Self {
-        Self::of(numbers().filter_map(|pid| Some((pid, parent_of(pid)?))))
-    }
-
     fn of(parents: impl Iterator<Item = (u32, u32)>) -> Self {
         let mut children = HashMap::<u32, Vec<u32>>::new();
         parents.for_each(|(pid, parent)| children.entry(parent).or_default().push(pid));
@@ -59,6 +54,31 @@ impl Processes {
         }
         found
     }
+}
+
+/// Everything below one process, parents before children, itself not included. What starts meanwhile may be missed:
+/// look again.
+pub(crate) fn below(root: u32) -> Vec<u32> {
+    let Some(mut found) = children_of(root) else {
+        return Census::default().take().below(root);
+    };
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        found.extend(children_of(*pid).unwrap_or_default());
+        next += 1;
+    }
+    found
+}
+
+/// A process's children, as its threads have them; none if this kernel does not tell, or the process is no more.
+fn children_of(pid: u32) -> Option<Vec<u32>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    // A thread may have ended since it was listed.
+    let told: Vec<String> =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
+    let children =
+        || told.iter().flat_map(|text| text.split_whitespace()).filter_map(|child| child.parse().ok());
+    (!told.is_empty()).then(|| children().collect())
 }
 
 fn numbers() -> impl Iterator<Item = u32> {
@@ -85,12 +105,12 @@ mod tests {
         let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
         // Other tests have children too.
         let grandchild = loop {
-            if let [pid] = *Processes::now().below(child.id()) {
+            if let [pid] = *below(child.id()) {
                 break pid;
             }
             std::thread::yield_now();
         };
-        let below_us = Processes::now().below(std::process::id());
+        let below_us = below(std::process::id());
         assert!(below_us.contains(&child.id()) && below_us.contains(&grandchild));
         let mut census = Census::default();
         for _ in 0..2 * Census::THOROUGH {

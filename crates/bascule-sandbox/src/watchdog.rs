@@ -13,7 +13,7 @@ use std::time::Duration;
 use crate::cgroup::Group;
 use crate::launch::Scissors;
 use crate::limits;
-use crate::tree::{Census, Processes};
+use crate::tree::{Census, Processes, below};
 
 const CALM: Duration = Duration::from_millis(100);
 /// Between two looks a single process is bounded by what it may write to, which is more than it uses: so large a part
@@ -96,7 +96,7 @@ impl Watch {
         // What is reserved but not used, of which Node has plenty, is nobody's concern where the kernel counts what is.
         // Much too much at once is refused all the same: that is something a server can survive.
         let slack = if self.held.load(Ordering::Relaxed) { 1 } else { DATA_SLACK };
-        for pid in Processes::now().below(self.root) {
+        for pid in below(self.root) {
             limits.memory_bytes.into_iter().for_each(|most| limits::bind_data(pid, most + most / slack));
         }
     }

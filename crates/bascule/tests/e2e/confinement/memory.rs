@@ -67,7 +67,7 @@ fn check_peak(eaten: &Eaten, who: &str) {
     println!("{who}: {} MB at the most, {LIMIT} allowed", eaten.peak);
     assert!(eaten.peak <= LIMIT * SLACK / 100, "{who}: {} MB of {LIMIT}", eaten.peak);
     assert!(
-        eaten.peak > LIMIT / 4,
+        eaten.peak > LIMIT / 20,
         "{who}: only {} MB were seen: it did not eat, or we did not look",
         eaten.peak
     );
