@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use bascule_mcp::{
-    Connection, DEFAULT_MESSAGE_LIMIT, Failure, Heard, Listener, Pending, ProtocolVersion, RpcError,
-    Transport, TransportError, UnknownVersion,
+    Asked, Connection, DEFAULT_MESSAGE_LIMIT, Failure, Heard, Listener, OnProgress, Pending, ProtocolVersion,
+    RpcError, Transport, TransportError, UnknownVersion,
 };
 use bascule_model::ToolDefinition;
 use serde::Deserialize;
@@ -29,6 +29,10 @@ pub struct ClientOptions {
     pub listener: Listener,
     /// Ends the handshake when it is cancelled.
     pub stop: CancellationToken,
+    /// What the server is told that we can do for it: the JSON text of an object.
+    pub capabilities: String,
+    /// Takes what the server then asks of us.
+    pub asked: Option<Asked>,
 }
 
 impl Default for ClientOptions {
@@ -38,6 +42,8 @@ impl Default for ClientOptions {
             message_limit: DEFAULT_MESSAGE_LIMIT,
             listener: Box::new(log_what_is_odd),
             stop: CancellationToken::new(),
+            capabilities: "{}".into(),
+            asked: None,
         }
     }
 }
@@ -110,8 +116,8 @@ pub enum ListError {
 impl Client {
     /// Does the handshake. When it fails, nothing of the connection is left.
     pub async fn connect(transport: Transport, options: ClientOptions) -> Result<Self, ConnectError> {
-        let connection = Connection::open(transport, options.message_limit, options.listener);
-        let shaking = options.stop.run_until_cancelled(handshake(&connection));
+        let connection = Connection::open(transport, options.message_limit, options.listener, options.asked);
+        let shaking = options.stop.run_until_cancelled(handshake(&connection, &options.capabilities));
         let shaken = match timeout(options.timeout, shaking).await {
             Ok(Some(shaken)) => shaken,
             Ok(None) => Err(ConnectError::Stopped),
@@ -190,9 +196,24 @@ impl Client {
         }
     }
 
-    /// Sends any request as it is spelled.
-    pub fn request(&self, method: &str, params: Option<&RawValue>) -> Pending {
-        self.connection.request(method, |_| params.map(|params| params.get().to_owned()))
+    /// Sends any request. `params` is told the id, which also serves as progress token, and is sent as it is spelled.
+    pub fn request(
+        &self,
+        method: &str,
+        params: impl FnOnce(u64) -> Option<String>,
+        hear: Option<OnProgress>,
+    ) -> Pending {
+        self.connection.request_hearing(method, params, hear)
+    }
+
+    /// Sends any notification.
+    pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Failure> {
+        self.connection.notify(method, params).await
+    }
+
+    /// Answers a request of the server's: the whole frame, as it is to be sent.
+    pub fn answer(&self, frame: Vec<u8>) {
+        self.connection.answer(frame);
     }
 
     /// Returns when the connection is over, for whatever reason.
@@ -251,9 +272,10 @@ struct ToolPage {
     next_cursor: Option<String>,
 }
 
-async fn handshake(connection: &Connection) -> Result<ServerInfo, ConnectError> {
+async fn handshake(connection: &Connection, capabilities: &str) -> Result<ServerInfo, ConnectError> {
     let failed = |failure| ConnectError::Failed { failure, stderr: connection.stderr() };
-    let raw = connection.request("initialize", |_| Some(offer())).answer().await.map_err(failed)?;
+    let raw =
+        connection.request("initialize", |_| Some(offer(capabilities))).answer().await.map_err(failed)?;
     let info = understand(raw)?;
     connection.agree_on(info.protocol);
     connection.notify("notifications/initialized", None).await.map_err(failed)?;
@@ -261,13 +283,11 @@ async fn handshake(connection: &Connection) -> Result<ServerInfo, ConnectError> 
     Ok(info)
 }
 
-fn offer() -> String {
-    serde_json::json!({
-        "protocolVersion": ProtocolVersion::LATEST.as_str(),
-        "capabilities": {},
-        "clientInfo": { "name": "bascule", "version": env!("CARGO_PKG_VERSION") },
-    })
-    .to_string()
+fn offer(capabilities: &str) -> String {
+    let (version, own) = (ProtocolVersion::LATEST.as_str(), env!("CARGO_PKG_VERSION"));
+    format!(
+        r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"clientInfo":{{"name":"bascule","version":"{own}"}}}}"#
+    )
 }
 
 fn understand(raw: Box<RawValue>) -> Result<ServerInfo, ConnectError> {

@@ -38,7 +38,7 @@ pub use result::CallToolResult;
 pub use timeout::{Environment, InvalidTimeout};
 
 pub use bascule_mcp::{
-    Answer, Exit, Failure, Grace, Heard, HttpEndpoint, Id, Lifeline, Listener, Message, Pending,
-    ProtocolVersion, RpcError, StdioChild, Step, Transport, TransportError, error_answer, notification,
-    success_answer,
+    Answer, Asked, Exit, Failure, Grace, Heard, HttpEndpoint, Id, Lifeline, Listener, Message, OnProgress,
+    Pending, ProtocolVersion, RpcError, StdioChild, Step, Transport, TransportError, error_answer,
+    notification, success_answer,
 };

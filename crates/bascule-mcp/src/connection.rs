@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bascule_model::Delivery;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::http::{HttpLink, Remote};
 use crate::http_or_sse::HttpOrSseLink;
 use crate::legacy::LegacyLink;
-use crate::router::{Answer, Listener, Router};
+use crate::router::{Answer, Asked, Listener, OnProgress, Progress, Router};
 use crate::tail::Tail;
 use crate::transport::Link;
 use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request};
@@ -37,8 +37,8 @@ impl Connection {
     /// Takes a transport into use. Messages longer than `limit` bytes are not read.
     ///
     /// Must be called within a tokio runtime: what reads and what keeps the server are tasks of it.
-    pub fn open(transport: Transport, limit: usize, listener: Listener) -> Self {
-        let router = Arc::new(Router::new(limit, listener));
+    pub fn open(transport: Transport, limit: usize, listener: Listener, asked: Option<Asked>) -> Self {
+        let router = Arc::new(Router::new(limit, listener, asked));
         let stderr = Arc::new(Tail::default());
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
@@ -69,8 +69,18 @@ impl Connection {
     ///
     /// Dropping the [`Pending`] cancels the request at the server.
     pub fn request(&self, method: &str, params: impl FnOnce(u64) -> Option<String>) -> Pending {
+        self.request_hearing(method, params, None)
+    }
+
+    /// The same, and hears what the server reports of its progress.
+    pub fn request_hearing(
+        &self,
+        method: &str,
+        params: impl FnOnce(u64) -> Option<String>,
+        hear: Option<OnProgress>,
+    ) -> Pending {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
-        let progress = Arc::new(Notify::new());
+        let progress = Arc::new(Progress { hear, ..Progress::default() });
         let answer = self.0.router.expect(id, progress.clone());
         let exchange = self.0.router.awaits(id).then(|| {
             let frame = request(id, method, params(id).as_deref());
@@ -83,6 +93,12 @@ impl Connection {
         // The protocol forbids to cancel `initialize`.
         let cancellable = method != "initialize";
         Pending { connection: self.clone(), id, answer: Some(answer), progress, exchange, cancellable }
+    }
+
+    /// Answers a request of the server's that was taken (see [`Asked`]): the whole frame, as it is to be sent.
+    pub fn answer(&self, frame: Vec<u8>) {
+        // Whether it arrives is the server's concern: it asked.
+        let _ = self.0.link.send(None, frame);
     }
 
     /// Sends a notification and, over HTTP, waits until the server has taken it: what follows may rely on it.
@@ -157,7 +173,7 @@ pub struct Pending {
     id: u64,
     /// None once it was given.
     answer: Option<oneshot::Receiver<Answer>>,
-    progress: Arc<Notify>,
+    progress: Arc<Progress>,
     exchange: Option<AbortHandle>,
     cancellable: bool,
 }
@@ -187,7 +203,7 @@ impl Pending {
         let answer = tokio::select! {
             biased;
             answer = waiting => answer,
-            () = self.progress.notified() => return Step::Progress,
+            () = self.progress.seen.notified() => return Step::Progress,
         };
         self.answer = None;
         Step::Answer(answer.unwrap_or_else(|_| Err(never_answered())))

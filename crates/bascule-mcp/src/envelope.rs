@@ -189,6 +189,11 @@ pub fn request(id: u64, method: &str, params: Option<&str>) -> Vec<u8> {
     finish(head, "params", params)
 }
 
+/// Spells a request under an id of any kind, given as JSON.
+pub fn request_as(id: &str, method: &str, params: Option<&str>) -> Vec<u8> {
+    finish(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{}"#, quoted(method)), "params", params)
+}
+
 /// Spells a notification.
 pub fn notification(method: &str, params: Option<&str>) -> Vec<u8> {
     finish(format!(r#"{{"jsonrpc":"2.0","method":{}"#, quoted(method)), "params", params)

@@ -45,7 +45,7 @@ mod transport;
 mod testing;
 
 pub use envelope::{
-    Id, Message, MessageError, RpcError, error_answer, notification, request, success_answer,
+    Id, Message, MessageError, RpcError, error_answer, notification, request, request_as, success_answer,
 };
 pub use version::{ProtocolVersion, UnknownVersion};
 
@@ -56,7 +56,7 @@ pub use failure::{Exit, Failure, TransportError};
 #[cfg(feature = "client")]
 pub use http::{HttpEndpoint, InvalidEndpoint, shown_url};
 #[cfg(feature = "client")]
-pub use router::{Answer, Heard, Listener};
+pub use router::{Answer, Asked, Heard, Listener, OnProgress};
 #[cfg(feature = "client")]
 pub use stdio::{Grace, Lifeline, StdioChild};
 #[cfg(feature = "client")]

@@ -31,12 +31,20 @@ pub enum Heard<'a> {
 /// Hears it. Must return at once: the read loop waits for it.
 pub type Listener = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
+/// Takes a request of the server's, if it wants to: then it owes the answer (see `Connection::answer`). Must return
+/// at once.
+pub type Asked = Box<dyn Fn(Id<'_>, &str, Option<&RawValue>) -> bool + Send + Sync>;
+
+/// Hears each report of progress, as it came, before the answer is given. Must return at once.
+pub type OnProgress = Box<dyn Fn(&RawValue) + Send + Sync>;
+
 /// What a request comes to.
 pub type Answer = Result<Box<RawValue>, Failure>;
 
 pub(crate) struct Router {
     state: Mutex<State>,
     listener: Listener,
+    asked: Option<Asked>,
     limit: usize,
     /// Cancelled when the connection has ended.
     over: CancellationToken,
@@ -50,18 +58,25 @@ enum State {
 
 struct Waiter {
     answer: oneshot::Sender<Answer>,
-    progress: Arc<Notify>,
+    progress: Arc<Progress>,
+}
+
+/// Where signs of life go.
+#[derive(Default)]
+pub(crate) struct Progress {
+    pub(crate) seen: Notify,
+    pub(crate) hear: Option<OnProgress>,
 }
 
 impl Router {
-    pub(crate) fn new(limit: usize, listener: Listener) -> Self {
+    pub(crate) fn new(limit: usize, listener: Listener, asked: Option<Asked>) -> Self {
         let state = Mutex::new(State::Open(HashMap::new()));
-        Self { state, listener, limit, over: CancellationToken::new() }
+        Self { state, listener, asked, limit, over: CancellationToken::new() }
     }
 
     /// Awaits an answer under this id. On a connection that has ended it is there at once, and nothing may be
     /// sent any more.
-    pub(crate) fn expect(&self, id: u64, progress: Arc<Notify>) -> oneshot::Receiver<Answer> {
+    pub(crate) fn expect(&self, id: u64, progress: Arc<Progress>) -> oneshot::Receiver<Answer> {
         let (answer, receiver) = oneshot::channel();
         match &mut *self.state() {
             State::Open(waiting) => drop(waiting.insert(id, Waiter { answer, progress })),
@@ -120,7 +135,11 @@ impl Router {
         match Message::parse(frame) {
             Ok(Message::Answer { id, outcome }) => self.settle(id, outcome),
             Ok(Message::Notification { method, params }) => self.notified(&method, params),
-            Ok(Message::Request { id, method, .. }) => return Some(answer_server(id, &method)),
+            Ok(Message::Request { id, method, params }) => {
+                let taken =
+                    method != "ping" && self.asked.as_ref().is_some_and(|asked| asked(id, &method, params));
+                return (!taken).then(|| answer_server(id, &method));
+            }
             Err(MessageError::Batch) => {
                 (self.listener)(Heard::Junk { line: frame, why: MessageError::Batch.to_string() });
                 return Some(error_answer(Id::NULL, RpcError::INVALID_REQUEST, "batches are not supported"));
@@ -163,14 +182,19 @@ impl Router {
     fn progressed(&self, params: Option<&RawValue>) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Progress {
+        struct Told {
             progress_token: u64,
         }
-        let Some(Ok(told)) = params.map(|p| serde_json::from_str::<Progress>(p.get())) else { return };
-        if let State::Open(waiting) = &*self.state()
-            && let Some(waiter) = waiting.get(&told.progress_token)
-        {
-            waiter.progress.notify_one();
+        let Some((params, Ok(told))) = params.map(|p| (p, serde_json::from_str::<Told>(p.get()))) else {
+            return;
+        };
+        let progress = match &*self.state() {
+            State::Open(waiting) => waiting.get(&told.progress_token).map(|waiter| waiter.progress.clone()),
+            State::Ended(_) => None,
+        };
+        if let Some(progress) = progress {
+            progress.hear.iter().for_each(|hear| hear(params));
+            progress.seen.notify_one();
         }
     }
 
@@ -228,7 +252,7 @@ mod tests {
                 Heard::TooLong { .. } => "too long".into(),
             });
         };
-        let router = Router::new(100, Box::new(listener));
+        let router = Router::new(100, Box::new(listener), None);
         let mut answers = [1, 2].map(|id| router.expect(id, Arc::default()));
         let replies: Vec<_> = frames.iter().filter_map(|frame| router.deliver(frame.as_bytes())).collect();
         let mut said = heard.lock().unwrap().clone();
@@ -301,7 +325,7 @@ mod tests {
 
     #[test]
     fn an_overlong_answer_fails_the_one_it_names_or_else_all() {
-        let router = Router::new(100, Box::new(|_| {}));
+        let router = Router::new(100, Box::new(|_| {}), None);
         let mut first = router.expect(1, Arc::default());
         let mut second = router.expect(2, Arc::default());
         router.deliver_unread(Unread::AnswerTo("1".into()));
@@ -315,7 +339,7 @@ mod tests {
 
     #[test]
     fn at_the_end_everyone_learns_why_and_how_far_they_got() {
-        let router = Router::new(100, Box::new(|_| {}));
+        let router = Router::new(100, Box::new(|_| {}), None);
         let mut answers = [1, 2].map(|id| router.expect(id, Arc::default()));
         router.end(Arc::new(TransportError::OutputClosed), |id| id == 2);
         router.end(Arc::new(TransportError::Closed), |_| false);

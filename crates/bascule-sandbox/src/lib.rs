@@ -17,12 +17,14 @@ mod filesystem;
 mod launch;
 mod limits;
 mod namespaces;
+mod peers;
 mod reaper;
 mod syscalls;
 mod tree;
 mod watchdog;
 
 pub use launch::{Jail, Lifeline, Warden, launch};
+pub use peers::is_confined_peer;
 pub use policy::{Files, Policy};
 pub use probe::Confinement;
 pub use watchdog::{Hit, TreeLimits, Watch};

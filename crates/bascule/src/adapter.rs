@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::Settings;
+use crate::fleet::audience::Audience;
 use crate::fleet::line::Line;
 use crate::fleet::server::Server;
 use crate::fleet::upstream::{Frame, Upstream};
@@ -133,7 +134,7 @@ impl McpBridgeAdapter {
         let wanted = |name: &ServerName| only.as_ref().is_none_or(|only| only.contains(name));
         let chosen = settings.servers.iter().filter(|server| wanted(&server.name));
         let servers = chosen
-            .map(|server| (server.name.clone(), Server::spawn(Arc::new(server.clone()), &common)))
+            .map(|server| (server.name.clone(), Server::spawn(Arc::new(server.clone()), Audience::new("{}"), &common)))
             .collect();
         // An actor may have listed its tools by now, on another thread: the world is made of what it has.
         common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
@@ -232,8 +233,8 @@ impl Drop for McpBridgeAdapter {
 }
 
 fn starter(message_limit: usize, patience: Option<Duration>, jailer: Option<PathBuf>) -> Start {
-    Box::new(move |settings, stop| {
-        let frame = Frame { message_limit, patience, jailer: jailer.clone(), stop };
+    Box::new(move |settings, audience, stop| {
+        let frame = Frame { message_limit, patience, jailer: jailer.clone(), stop, audience };
         Box::pin(async move { Line::start(settings, &frame).await })
     })
 }

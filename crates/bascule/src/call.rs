@@ -15,10 +15,21 @@ use tracing::warn;
 use crate::McpBridgeAdapter;
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
+use crate::fleet::errand::{Errand, Hear};
 use crate::fleet::server::{Answered, Server};
-use crate::fleet::world::World;
 use crate::normalise::addressed;
 use crate::report::Report;
+
+/// What a face that hands messages on adds to a call.
+#[derive(Default)]
+pub(crate) struct Passage {
+    /// The client's own parameters: they go out as they are, but for the name and the progress token.
+    pub(crate) params: Option<Box<RawValue>>,
+    /// Hears reports of progress.
+    pub(crate) hear: Option<Hear>,
+    /// The server to call, where that is not the one that everybody shares.
+    pub(crate) server: Option<Arc<Server>>,
+}
 
 impl McpBridgeAdapter {
     /// Makes one call and tells how it ended.
@@ -27,10 +38,20 @@ impl McpBridgeAdapter {
         request: CallRequest,
         correlation_id: Option<CorrelationId>,
     ) -> BridgeResult<CallOutcome> {
+        self.carry(request, Passage::default(), correlation_id).await
+    }
+
+    /// The same for a face that hands messages on.
+    pub(crate) async fn carry(
+        &self,
+        request: CallRequest,
+        passage: Passage,
+        correlation_id: Option<CorrelationId>,
+    ) -> BridgeResult<CallOutcome> {
         let begin = Instant::now();
         let id = correlation_id.unwrap_or_else(fresh_id);
         let report = Report::open(self.common.events.clone(), request.tool.clone(), id.clone());
-        let ended = match self.travel(&request, &id, begin).await {
+        let ended = match self.travel(&request, &passage, &id, begin).await {
             Ok(result) => {
                 Ok(CallOutcome { tool: request.tool, result, duration: begin.elapsed(), correlation_id: id })
             }
@@ -47,25 +68,59 @@ impl McpBridgeAdapter {
     async fn travel(
         &self,
         request: &CallRequest,
+        passage: &Passage,
         id: &CorrelationId,
         begin: Instant,
     ) -> BridgeResult<ToolResult> {
         loop {
-            let world = self.world_for(request, begin).await?;
-            let (server, tool) = world.tool(&request.tool)?;
-            check_arguments(tool, &request.arguments, id)?;
+            let (server, tool) = self.resolve(request, passage, begin).await?;
+            check_arguments(&tool, &request.arguments, id)?;
             let deadline = deadline_of(request, &server.settings, begin);
-            match server.call(tool, &request.arguments, &deadline).await {
+            let hints = &tool.definition().hints;
+            let params = |token| Some(spelled(request, passage, token));
+            let errand = Errand {
+                method: "tools/call",
+                tool: Some(request.tool.tool()),
+                params: &params,
+                hear: passage.hear.clone(),
+            };
+            match server.run(&errand, hints.read_only_hint || hints.idempotent_hint, &deadline).await {
                 Ok(Answered { raw, attempts }) => {
-                    return check_result(tool, raw, id).map_err(|mut error| {
+                    return check_result(&tool, raw, id).map_err(|mut error| {
                         error.attempts = Some(attempts);
                         error
                     });
                 }
-                Err(error) if error.delivery == Delivery::NotSent && self.was_replaced(server) => {}
+                Err(error) if error.delivery == Delivery::NotSent && self.was_replaced(&server) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Who serves the call, and what it calls: as things are now, or as soon as the server has once been started.
+    async fn resolve(
+        &self,
+        request: &CallRequest,
+        passage: &Passage,
+        begin: Instant,
+    ) -> BridgeResult<(Arc<Server>, Arc<CatalogTool>)> {
+        let server = match &passage.server {
+            Some(server) => server.clone(),
+            None => self.common.world.load().server(&request.tool)?.clone(),
+        };
+        if server.is_starting() {
+            let deadline = deadline_of(request, &server.settings, begin);
+            if !server.first_start(deadline.next()).await {
+                let said = format!("server `{}` did not start {}", request.tool.server(), deadline.passed());
+                return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, said));
+            }
+        }
+        if passage.server.is_some() {
+            let tool = server.tool(&request.tool)?;
+            return Ok((server, tool));
+        }
+        let world = self.common.world.load();
+        world.tool(&request.tool).map(|(server, tool)| (server.clone(), tool.clone()))
     }
 
     /// Whether a server was ended because another of its name is there now.
@@ -74,21 +129,17 @@ impl McpBridgeAdapter {
         let present = world.servers.get(&server.settings.name);
         server.is_stopped() && present.is_some_and(|present| present.serial != server.serial)
     }
+}
 
-    /// The present, as soon as the server that is wanted has once been started.
-    async fn world_for(&self, request: &CallRequest, begin: Instant) -> BridgeResult<Arc<World>> {
-        let world = self.common.world.load_full();
-        let server = world.server(&request.tool)?;
-        if !server.is_starting() {
-            return Ok(world);
-        }
-        let deadline = deadline_of(request, &server.settings, begin);
-        if !server.first_start(deadline.next()).await {
-            let said = format!("server `{}` did not start {}", request.tool.server(), deadline.passed());
-            return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, said));
-        }
-        Ok(self.common.world.load_full())
-    }
+/// The parameters as they go out: the client's own where there are some, in which as little as possible is changed.
+fn spelled(request: &CallRequest, passage: &Passage, token: u64) -> String {
+    let name = serde_json::Value::from(request.tool.tool()).to_string();
+    let Some(params) = &passage.params else {
+        let arguments = &request.arguments;
+        return format!(r#"{{"name":{name},"arguments":{arguments},"_meta":{{"progressToken":{token}}}}}"#);
+    };
+    let named = bascule_client::patch::insert(params.get(), &["name"], &name);
+    bascule_client::patch::insert(&named, &["_meta", "progressToken"], &token.to_string())
 }
 
 fn check_arguments(

@@ -90,6 +90,11 @@ pub(crate) fn no_server(settings: &Settings, name: &str) -> String {
     }
 }
 
+/// Something was asked for that is not there.
+pub(crate) fn missing(said: String) -> Box<BridgeError> {
+    BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said)
+}
+
 /// A call of a server that is not there.
 pub(crate) fn unknown_server(settings: &Settings, tool: &ToolId) -> Box<BridgeError> {
     let said = no_server(settings, tool.server());

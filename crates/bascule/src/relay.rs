@@ -164,7 +164,7 @@ async fn hand_on(
     params: Option<Box<RawValue>>,
 ) -> Result<(), String> {
     let Some(id) = Id::from_json(&id) else { return Ok(()) };
-    match client.request(&method, params.as_deref()).answer().await {
+    match client.request(&method, |_| params.map(|params| params.get().to_owned()), None).answer().await {
         Ok(result) => print(&success_answer(id, result.get())),
         Err(Failure::Answered(fault)) => {
             let data = fault.data.map_or_else(String::new, |data| format!(r#","data":{data}"#));

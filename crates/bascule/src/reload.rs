@@ -13,6 +13,7 @@ use tracing::{info, warn};
 
 use crate::McpBridgeAdapter;
 use crate::config::{ServerSettings, Settings};
+use crate::fleet::audience::Audience;
 use crate::fleet::server::Server;
 use crate::fleet::status::State;
 use crate::fleet::world::World;
@@ -106,7 +107,7 @@ impl McpBridgeAdapter {
             .iter()
             .filter(|server| plan.added.contains(&server.name) || plan.changed.contains(&server.name));
         let fresh: Vec<_> = wanted
-            .map(|server| (server.name.clone(), Server::spawn(Arc::new(server.clone()), &self.common)))
+            .map(|server| (server.name.clone(), Server::spawn(Arc::new(server.clone()), Audience::new("{}"), &self.common)))
             .collect();
         let replacing = fresh.iter().filter(|(name, _)| plan.changed.contains(name));
         let ready = replacing.map(|(_, server)| server.first_start(Instant::now() + START_LATEST));

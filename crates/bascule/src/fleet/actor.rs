@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::Common;
+use super::audience::Audience;
 use super::life::{Life, Loss, Turn};
 use super::line::Line;
 use super::server::Calls;
@@ -45,6 +46,7 @@ pub(crate) struct Actor {
     pub(crate) status: watch::Sender<Status>,
     pub(crate) asks: mpsc::Receiver<Ask>,
     pub(crate) calls: Arc<Calls>,
+    pub(crate) audience: Audience,
     pub(crate) stop: CancellationToken,
     pub(crate) life: Life,
     /// Those who wait for the start that is under way.
@@ -94,7 +96,7 @@ impl Actor {
 
     async fn start(&mut self) -> BridgeResult<Arc<Line>> {
         let _turn = self.common.starting.acquire().await;
-        let (line, listed) = (self.common.start)(self.settings.clone(), self.stop.clone()).await?;
+        let (line, listed) = (self.common.start)(self.settings.clone(), self.audience.clone(), self.stop.clone()).await?;
         let line = Arc::new(line);
         self.life.up(Instant::now());
         self.take(listed);

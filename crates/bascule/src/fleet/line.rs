@@ -7,6 +7,7 @@ use bascule_client::{ServerInfo, TransportError};
 use bascule_model::{BridgeError, BridgeResult};
 use serde_json::value::RawValue;
 
+use super::errand::Errand;
 use super::pool::Pool;
 use super::upstream::{Frame, Listed, Upstream};
 use crate::config::{Isolation, ServerSettings};
@@ -33,16 +34,25 @@ impl Line {
         }
     }
 
-    /// Makes one call. Dropped, it is cancelled.
-    pub(crate) async fn call(
-        &self,
-        tool: &str,
-        arguments: &RawValue,
-        deadline: Deadline,
-    ) -> BridgeResult<Box<RawValue>> {
+    /// Runs one errand. Dropped, it is cancelled.
+    pub(crate) async fn run(&self, errand: &Errand<'_>, deadline: Deadline) -> BridgeResult<Box<RawValue>> {
         match self {
-            Self::Shared(upstream) => upstream.call(tool, arguments, deadline).await,
-            Self::PerCall(pool) => pool.call(tool, arguments, deadline).await,
+            Self::Shared(upstream) => upstream.run(errand, deadline).await,
+            Self::PerCall(pool) => pool.run(errand, deadline).await,
+        }
+    }
+
+    /// Sends a notification; where each call has its own process there is nobody to send it to.
+    pub(crate) async fn notify(&self, method: &str, params: Option<&str>) {
+        if let Self::Shared(upstream) = self {
+            upstream.notify(method, params).await;
+        }
+    }
+
+    /// Answers a request of the server's.
+    pub(crate) fn answer(&self, frame: Vec<u8>) {
+        if let Self::Shared(upstream) = self {
+            upstream.answer(frame);
         }
     }
 

@@ -2,9 +2,12 @@
 //!
 //! Reading order: [`world`] is what there is at one moment; [`server`] is one of them as calls see it, and
 //! [`gate`] how many of those it takes; [`actor`] keeps it up, as [`life`] decides; [`line`] is the way to it,
-//! which is one connection ([`upstream`]) or a process for each call ([`pool`]).
+//! which is one connection ([`upstream`]) or a process for each call ([`pool`]). [`audience`] is whom a server works
+//! for, [`errand`] what is asked of it.
 
 pub(crate) mod actor;
+pub(crate) mod audience;
+pub(crate) mod errand;
 pub(crate) mod gate;
 pub(crate) mod life;
 pub(crate) mod line;
@@ -27,13 +30,14 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::ServerSettings;
+use audience::Audience;
 use line::Line;
 use upstream::Listed;
 use world::World;
 
 /// Starts a server, unless it is told to stop meanwhile.
 pub(crate) type Start = Box<
-    dyn Fn(Arc<ServerSettings>, CancellationToken) -> BoxFuture<'static, BridgeResult<(Line, Listed)>>
+    dyn Fn(Arc<ServerSettings>, Audience, CancellationToken) -> BoxFuture<'static, BridgeResult<(Line, Listed)>>
         + Send
         + Sync,
 >;

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
+use super::errand::Errand;
 use super::upstream::{Frame, Listed, Upstream};
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
@@ -60,17 +61,12 @@ impl Pool {
     }
 
     /// Makes one call in a process of its own.
-    pub(crate) async fn call(
-        &self,
-        tool: &str,
-        arguments: &RawValue,
-        deadline: Deadline,
-    ) -> BridgeResult<Box<RawValue>> {
+    pub(crate) async fn run(&self, errand: &Errand<'_>, deadline: Deadline) -> BridgeResult<Box<RawValue>> {
         let used = Used { upstream: Some(self.take(&deadline).await?), pool: self };
         self.refill();
         let upstream = used.upstream.as_ref().expect("taken only when dropped");
-        upstream.bind(Some(tool));
-        upstream.call(tool, arguments, deadline).await
+        upstream.bind(errand.tool);
+        upstream.run(errand, deadline).await
     }
 
     /// Lists the tools again, in a process of its own.

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_catalog::{CatalogTool, ServerTools};
-use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, ServerHealth};
+use bascule_catalog::{Catalog, CatalogTool, ServerTools};
+use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, ServerHealth, ToolId};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -14,12 +14,15 @@ use tokio_util::task::TaskTracker;
 
 use super::Common;
 use super::actor::{Actor, Ask};
+use super::audience::Audience;
+use super::errand::Errand;
 use super::gate::{Gate, Inside};
 use super::life::Life;
 use super::line::Line;
 use super::status::{State, Status};
 use crate::config::{Retry, ServerSettings};
 use crate::deadline::Deadline;
+use crate::normalise::unknown_tool;
 
 /// How often one call is sent at the most, however harmless it is: what kills its server twice will do so again.
 const MOST_ATTEMPTS: u32 = 3;
@@ -33,6 +36,7 @@ pub(crate) struct Server {
     pub(crate) settings: Arc<ServerSettings>,
     /// Tells this server from another of the same name, before or after it.
     pub(crate) serial: u64,
+    pub(crate) audience: Audience,
     status: watch::Receiver<Status>,
     asks: mpsc::Sender<Ask>,
     calls: Arc<Calls>,
@@ -59,7 +63,7 @@ pub(crate) struct Calls {
 
 impl Server {
     /// Starts to start it.
-    pub(crate) fn spawn(settings: Arc<ServerSettings>, common: &Arc<Common>) -> Arc<Self> {
+    pub(crate) fn spawn(settings: Arc<ServerSettings>, audience: Audience, common: &Arc<Common>) -> Arc<Self> {
         let (status, watched) = watch::channel(Status::default());
         let (asks, asked) = mpsc::channel(MAILBOX);
         let (serial, stop) = (common.next_serial(), common.stop.child_token());
@@ -71,6 +75,7 @@ impl Server {
             status,
             asks: asked,
             calls: calls.clone(),
+            audience: audience.clone(),
             stop: stop.clone(),
             life: Life::new(&settings, common.reconnect),
             waiting: Vec::new(),
@@ -79,28 +84,28 @@ impl Server {
         let gate = Gate::new(&settings.limits);
         let own = settings.tools.iter().filter(|(_, tool)| tool.limits != settings.limits);
         let gates = own.map(|(name, tool)| (name.clone(), Gate::new(&tool.limits))).collect();
-        Arc::new(Self { settings, serial, status: watched, asks, calls, gate, gates, stop })
+        Arc::new(Self { settings, serial, audience, status: watched, asks, calls, gate, gates, stop })
     }
 
-    /// Makes one call, as often as that is wise, until the deadline. Dropped, it is cancelled.
-    pub(crate) async fn call(
+    /// Runs one errand, as often as that is wise, until the deadline. Dropped, it is cancelled.
+    pub(crate) async fn run(
         &self,
-        tool: &CatalogTool,
-        arguments: &RawValue,
+        errand: &Errand<'_>,
+        is_harmless: bool,
         deadline: &Deadline,
     ) -> BridgeResult<Answered> {
         let _flying = self.calls.flying.token();
-        let name = &*tool.definition().name;
-        let _inside = self.enter(name, deadline).await?;
+        let _inside = self.enter(errand.name(), deadline).await?;
         let (mut line, mut sent) = (self.line()?, 0);
         for _ in 0..MOST_TRIES {
-            let mut error = match self.call_once(&line, name, arguments, deadline).await {
+            let mut error = match self.run_once(&line, errand, deadline).await {
                 Ok(raw) => return Ok(Answered { raw, attempts: sent + 1 }),
                 Err(error) => error,
             };
             sent += u32::from(error.delivery != Delivery::NotSent);
             error.attempts = Some(sent);
-            if !self.may_try_again(tool, &error, sent) || !self.recovered(&line, deadline).await {
+            let may = self.may_try_again(errand.name(), is_harmless, &error, sent);
+            if !may || !self.recovered(&line, deadline).await {
                 return Err(error);
             }
             line = self.line().map_err(|_| error)?;
@@ -108,15 +113,14 @@ impl Server {
         Err(crate::normalise::down(&self.settings.name, "it was lost as often as the call was tried"))
     }
 
-    async fn call_once(
+    async fn run_once(
         &self,
         line: &Line,
-        tool: &str,
-        arguments: &RawValue,
+        errand: &Errand<'_>,
         deadline: &Deadline,
     ) -> BridgeResult<Box<RawValue>> {
         let mut cancellation = Cancellation { calls: &self.calls, is_due: true };
-        let ended = line.call(tool, arguments, deadline.clone()).await;
+        let ended = line.run(errand, deadline.clone()).await;
         cancellation.is_due = matches!(&ended, Err(error) if was_given_up(error));
         ended
     }
@@ -130,18 +134,16 @@ impl Server {
     }
 
     /// Whether sending the call again can do no harm, or none that was not asked for.
-    fn may_try_again(&self, tool: &CatalogTool, error: &BridgeError, sent: u32) -> bool {
+    fn may_try_again(&self, tool: &str, is_harmless: bool, error: &BridgeError, sent: u32) -> bool {
         let broke = matches!(
             error.code,
             ErrorCode::ProviderCrashed | ErrorCode::ProviderUnavailable | ErrorCode::OutcomeUnknown
         );
-        let hints = &tool.definition().hints;
-        let harmless = hints.read_only_hint || hints.idempotent_hint;
         broke
-            && match (self.settings.retry_for(&tool.definition().name), error.delivery) {
+            && match (self.settings.retry_for(tool), error.delivery) {
                 (Retry::Never, _) | (_, Delivery::Answered) => false,
                 (_, Delivery::NotSent) => true,
-                (retry, Delivery::Unknown) => sent < MOST_ATTEMPTS && (harmless || retry == Retry::Always),
+                (retry, Delivery::Unknown) => sent < MOST_ATTEMPTS && (is_harmless || retry == Retry::Always),
             }
     }
 
@@ -209,6 +211,13 @@ impl Server {
         let stopped = || crate::normalise::down(&self.settings.name, "it was stopped");
         self.asks.send(Ask::Refresh(asker)).await.map_err(|_| stopped())?;
         answer.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    /// One of its tools, or why it cannot be used.
+    pub(crate) fn tool(&self, id: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
+        self.line()?;
+        let catalog: Catalog = self.tools().into_iter().collect();
+        catalog.resolve(id).cloned().map_err(|miss| unknown_tool(id, miss))
     }
 
     /// Its status as it changes.

@@ -21,6 +21,8 @@ use tracing::{debug, warn};
 
 use crate::config::{Isolation, ServerSettings, ServerUrl, TransportSettings};
 use crate::deadline::{CALLER, Deadline, TimedOut};
+use crate::fleet::audience::Audience;
+use crate::fleet::errand::Errand;
 use crate::launch::Program;
 use crate::post_mortem::explained;
 use crate::relay::Target;
@@ -46,6 +48,8 @@ pub(crate) struct Frame {
     pub(crate) jailer: Option<PathBuf>,
     /// Calls a start off.
     pub(crate) stop: CancellationToken,
+    /// Whom the server is to work for.
+    pub(crate) audience: Audience,
 }
 
 /// What a server says it can do, and what was odd about that.
@@ -92,8 +96,10 @@ impl Upstream {
         let options = ClientOptions {
             timeout: bound.length,
             message_limit: most.map_or(frame.message_limit, |most| most.min(frame.message_limit)),
-            listener: listener(name.clone(), changed.clone()),
+            listener: listener(name.clone(), changed.clone(), frame.audience.clone()),
             stop: frame.stop.clone(),
+            capabilities: frame.audience.capabilities.to_string(),
+            asked: Some(asked(frame.audience.clone())),
         };
         match Client::connect(transport, options).await {
             Ok(client) => {
@@ -158,14 +164,9 @@ impl Upstream {
         self.client.ended()
     }
 
-    /// Sends one call and awaits its answer, which is the server's word as it came. Dropped, it is cancelled.
-    pub(crate) async fn call(
-        &self,
-        tool: &str,
-        arguments: &RawValue,
-        mut deadline: Deadline,
-    ) -> BridgeResult<Box<RawValue>> {
-        let mut pending = self.client.call(tool, arguments.get());
+    /// Runs one errand and awaits its answer, which is the server's word as it came. Dropped, it is cancelled.
+    pub(crate) async fn run(&self, errand: &Errand<'_>, mut deadline: Deadline) -> BridgeResult<Box<RawValue>> {
+        let mut pending = self.client.request(errand.method, errand.params, errand.on_progress());
         loop {
             tokio::select! {
                 biased;
@@ -176,10 +177,21 @@ impl Upstream {
                 () = sleep_until(deadline.next()) => {
                     let late = deadline.passed();
                     let delivery = pending.abandon("the deadline has passed");
-                    return Err(self.too_late(tool, &late, delivery));
+                    return Err(self.too_late(errand.name(), &late, delivery));
                 }
             }
         }
+    }
+
+    /// Sends a notification.
+    pub(crate) async fn notify(&self, method: &str, params: Option<&str>) {
+        // It was lost with the connection, whose end is noticed elsewhere.
+        let _ = self.client.notify(method, params).await;
+    }
+
+    /// Answers a request of the server's.
+    pub(crate) fn answer(&self, frame: Vec<u8>) {
+        self.client.answer(frame);
     }
 
     /// What confines its process; a server that is reached over a network has none of ours.
@@ -308,12 +320,23 @@ impl StartBound {
 /// How many lines of junk are worth a word each.
 const JUNK_TOLD: usize = 5;
 
+fn asked(audience: Audience) -> bascule_client::Asked {
+    Box::new(move |id, method, params| audience.asked(id, method, params))
+}
+
 /// Logs what a server says unasked. Sizes, not contents: they may hold secrets.
-fn listener(server: ServerName, changed: Arc<Notify>) -> bascule_client::Listener {
+fn listener(server: ServerName, changed: Arc<Notify>, audience: Audience) -> bascule_client::Listener {
     let junk = AtomicUsize::new(0);
     Box::new(move |heard| match heard {
-        Heard::Notification { method: "notifications/tools/list_changed", .. } => changed.notify_one(),
-        Heard::Notification { method, .. } => debug!(%server, method, "notification"),
+        // The one who made the call has heard it already.
+        Heard::Notification { method: "notifications/progress", .. } => {}
+        Heard::Notification { method, params } => {
+            if method == "notifications/tools/list_changed" {
+                changed.notify_one();
+            }
+            debug!(%server, method, "notification");
+            audience.heard(method, params);
+        }
         // A server may print as much of it as it likes; the log, which it would stall, may not.
         Heard::Junk { line, why } => match junk.fetch_add(1, Ordering::Relaxed) {
             ..JUNK_TOLD => warn!(%server, bytes = line.len(), why, "passed over a line that is no message"),

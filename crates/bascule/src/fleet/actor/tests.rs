@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::McpBridgeAdapter;
 use crate::config::{ServerSettings, Settings, TransportSettings};
+use crate::fleet::audience::Audience;
 use crate::fleet::line::Line;
 use crate::fleet::server::Server;
 use crate::fleet::upstream::{Frame, Upstream};
@@ -120,7 +121,7 @@ impl Play {
             stop: CancellationToken::new(),
             serials: AtomicU64::new(0),
         });
-        let one = Server::spawn(Arc::new(server.clone()), &common);
+        let one = Server::spawn(Arc::new(server.clone()), Audience::new("{}"), &common);
         let settings = Settings { servers: vec![server], ..Settings::default() };
         let servers = HashMap::from([(one.settings.name.clone(), one)]);
         common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
@@ -150,7 +151,7 @@ impl Play {
 }
 
 fn starter(stage: Arc<Stage>) -> Start {
-    Box::new(move |settings, stop| {
+    Box::new(move |settings, audience, stop| {
         let stage = stage.clone();
         Box::pin(async move {
             stage.starts.lock().unwrap().push(Instant::now());
@@ -159,7 +160,7 @@ fn starter(stage: Arc<Stage>) -> Start {
             }
             // A server in memory learns of its end only when it is its turn; a process has ended before `stop` returns.
             settle().await;
-            let frame = Frame { message_limit: 1 << 20, patience: None, jailer: None, stop };
+            let frame = Frame { message_limit: 1 << 20, patience: None, jailer: None, stop, audience };
             let upstream = Upstream::greet(settings, stage.play(), None, &frame).await?;
             let listed = upstream.list().await?;
             Ok((Line::Shared(upstream), listed))

@@ -1,0 +1,179 @@
+//! One server behind the bridge, under its own names: all passes that need not be changed.
+
+use std::sync::Arc;
+
+use bascule_client::{notification, patch};
+use bascule_mcp::serve::Lane;
+use bascule_model::{CallRequest, Delivery, ErrorCode, ServerName, ToolId};
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::Gateway;
+use super::desk::Desk;
+use super::session::Session;
+use super::wire::{Level, Outcome, Refusal, failed_call};
+use crate::call::Passage;
+use crate::deadline::Deadline;
+use crate::fleet::errand::{Errand, Hear};
+
+impl Gateway {
+    /// The server's own answer to `initialize`, as soon as it has given one.
+    pub(super) async fn begin_alone(&self, session: &Arc<Session>, name: &str) -> Outcome {
+        let desk = self.desk(session, name)?;
+        desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
+        Ok(desk.server.line()?.info().raw.get().to_owned())
+    }
+
+    pub(super) async fn answer_alone(
+        &self,
+        session: &Arc<Session>,
+        name: &str,
+        method: &str,
+        params: Option<Box<RawValue>>,
+        lane: &Lane,
+    ) -> Outcome {
+        let desk = self.desk(session, name)?;
+        match method {
+            "tools/call" => self.call(session, &desk, params, None, lane).await,
+            "tools/list" if desk.hides_tools() => Ok(desk.permitted_tools()),
+            "logging/setLevel" => self.set_level(session, &[desk], params.as_deref()).await,
+            "resources/subscribe" | "resources/unsubscribe" => {
+                let uri = params.as_deref().and_then(|params| patch::text(params.get(), &["uri"]));
+                self.subscribe(session, &desk, method, &uri.unwrap_or_default(), params, lane).await
+            }
+            "initialize" => Err(Refusal::new(-32600, "this session has begun already")),
+            _ => self.forward(session, &desk, method, params, lane).await,
+        }
+    }
+
+    /// A call, along the one road there is. `name` is the tool's own, where the client has another for it.
+    pub(super) async fn call(
+        &self,
+        session: &Arc<Session>,
+        desk: &Arc<Desk>,
+        params: Option<Box<RawValue>>,
+        name: Option<String>,
+        lane: &Lane,
+    ) -> Outcome {
+        let params = params.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`tools/call` needs parameters"))?;
+        let name = name.or_else(|| patch::text(params.get(), &["name"]));
+        let name = name.filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`name` is missing"))?;
+        let arguments = patch::find(params.get(), &["arguments"]).unwrap_or("{}").to_owned();
+        let arguments = RawValue::from_string(arguments).map_err(|error| Refusal::new(-32700, error.to_string()))?;
+        let tool = ToolId::new(&desk.server.settings.name, &name);
+        let request = CallRequest { tool, arguments, patience: None };
+        let passage = Passage {
+            hear: hear(Some(&params), lane),
+            params: Some(params),
+            server: Some(desk.server.clone()),
+        };
+        let _flight = desk.fly(session, lane);
+        match self.bridge.carry(request, passage, None).await {
+            Ok(outcome) => Ok(outcome.result.raw.get().to_owned()),
+            Err(error) => failed_call(error),
+        }
+    }
+
+    /// Any other request, as it is.
+    pub(super) async fn forward(
+        &self,
+        session: &Arc<Session>,
+        desk: &Arc<Desk>,
+        method: &str,
+        params: Option<Box<RawValue>>,
+        lane: &Lane,
+    ) -> Outcome {
+        let server = &desk.server;
+        let begin = Instant::now();
+        let deadline = Deadline::new(begin, None, server.settings.call_timeout, server.settings.limits.max_execution);
+        server.first_start(deadline.next()).await;
+        let _flight = desk.fly(session, lane);
+        let hear = hear(params.as_deref(), lane);
+        let spelled = |token: u64| {
+            let params = params.as_deref()?.get();
+            Some(match &hear {
+                Some(_) => patch::insert(params, &["_meta", "progressToken"], &token.to_string()),
+                None => params.to_owned(),
+            })
+        };
+        let errand = Errand { method, tool: None, params: &spelled, hear: hear.clone() };
+        // What is neither a call nor a change may be asked twice.
+        let harmless = method.ends_with("/list") || method.ends_with("/read") || method.ends_with("/get");
+        Ok(server.run(&errand, harmless, &deadline).await?.raw.get().to_owned())
+    }
+
+    /// A level holds for one client; the server is told the lowest that anybody wants.
+    pub(super) async fn set_level(
+        &self,
+        session: &Arc<Session>,
+        desks: &[Arc<Desk>],
+        params: Option<&RawValue>,
+    ) -> Outcome {
+        let level = params.and_then(|params| patch::text(params.get(), &["level"]));
+        let level = level.as_deref().and_then(Level::parse);
+        let level = level.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`level` is not a level"))?;
+        session.set_level(level);
+        for desk in desks {
+            let lowest = desk.level().unwrap_or(level);
+            let spelled = |_| Some(format!(r#"{{"level":"{}"}}"#, lowest.name()));
+            let errand = Errand { method: "logging/setLevel", tool: None, params: &spelled, hear: None };
+            let settings = &desk.server.settings;
+            let deadline = Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
+            match desk.server.run(&errand, true, &deadline).await {
+                // A server without a log has nothing to be set.
+                Err(error) if desks.len() == 1 => return Err(error.into()),
+                _ => {}
+            }
+        }
+        Ok("{}".into())
+    }
+
+    /// The server is asked when the first client subscribes, and when the last one no longer does.
+    pub(super) async fn subscribe(
+        &self,
+        session: &Arc<Session>,
+        desk: &Arc<Desk>,
+        method: &str,
+        uri: &str,
+        params: Option<Box<RawValue>>,
+        lane: &Lane,
+    ) -> Outcome {
+        let name = desk.server.settings.name.as_str();
+        let before = desk.has_subscriber(uri);
+        match method == "resources/subscribe" {
+            true => session.subscribe(name, uri),
+            false => session.unsubscribe(name, uri),
+        }
+        if before == desk.has_subscriber(uri) && before {
+            return Ok("{}".into());
+        }
+        self.forward(session, desk, method, params, lane).await
+    }
+}
+
+/// Reports of progress go back under the client's own token, if it gave one.
+fn hear(params: Option<&RawValue>, lane: &Lane) -> Option<Hear> {
+    let token = patch::find(params?.get(), &["_meta", "progressToken"])?.to_owned();
+    let lane = lane.clone();
+    Some(Arc::new(move |params: &RawValue| {
+        let params = patch::insert(params.get(), &["progressToken"], &token);
+        lane.push(notification("notifications/progress", Some(&params)));
+    }))
+}
+
+impl Desk {
+    /// Whether the configuration keeps tools from being seen.
+    fn hides_tools(&self) -> bool {
+        let settings = &self.server.settings;
+        settings.allowed.is_some() || !settings.denied.is_empty()
+    }
+
+    /// The tools that may be seen, each as the server defined it.
+    fn permitted_tools(&self) -> String {
+        let tools = self.server.tools();
+        let tools = tools.iter().flat_map(|tools| tools.tools());
+        let definitions: Vec<&str> = tools.map(|tool| tool.definition().raw.get()).collect();
+        format!(r#"{{"tools":[{}]}}"#, definitions.join(","))
+    }
+}

@@ -1,0 +1,238 @@
+//! One server as one audience sees it; routes what the server says of itself to the one it concerns (GW-04).
+//!
+//! MCP does not say for whose call a server asks something of a client, or logs something. Where only one client
+//! has calls under way it is that one's; where several have, it is nobody's: it is never guessed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+
+use bascule_client::{Id, error_answer, notification, patch, request_as};
+use bascule_mcp::serve::Lane;
+use serde_json::value::RawValue;
+use tracing::debug;
+
+use super::session::{Key, Session};
+use super::wire::Level;
+use crate::fleet::Common;
+use crate::fleet::audience::{Audience, Ear};
+use crate::fleet::server::Server;
+
+pub(super) struct Desk {
+    pub(super) server: Arc<Server>,
+    /// Whether the server is this audience's own, and ends with it.
+    own: bool,
+    state: Mutex<State>,
+    next_call: AtomicU64,
+    /// Ourselves, for those who ask through us.
+    this: Weak<Self>,
+}
+
+#[derive(Default)]
+struct State {
+    sessions: Vec<Weak<Session>>,
+    /// Calls under way: whose, and where what belongs to them goes.
+    flying: Vec<(u64, Arc<Session>, Lane)>,
+}
+
+/// A call that is under way.
+pub(super) struct Flight<'a> {
+    desk: &'a Desk,
+    number: u64,
+}
+
+impl Drop for Flight<'_> {
+    fn drop(&mut self) {
+        self.desk.state().flying.retain(|(number, ..)| *number != self.number);
+    }
+}
+
+impl Desk {
+    /// Opens one. Clients that can do nothing for a server share the one that the bridge itself uses.
+    pub(super) fn open(base: &Arc<Server>, key: &Key, capabilities: &str, common: &Arc<Common>) -> Arc<Self> {
+        let own = *key != Key::Capabilities("{}".into());
+        let server = match own {
+            true => Server::spawn(base.settings.clone(), Audience::new(capabilities), common),
+            false => base.clone(),
+        };
+        let desk = Arc::new_cyclic(|this| Self {
+            server,
+            own,
+            state: Mutex::default(),
+            next_call: AtomicU64::new(0),
+            this: this.clone(),
+        });
+        desk.server.audience.attach(Arc::downgrade(&desk) as Weak<dyn Ear>);
+        desk
+    }
+
+    /// Whether it is still the right one: the server may have been configured anew.
+    pub(super) fn serves(&self, base: &Arc<Server>) -> bool {
+        match self.own {
+            true => self.server.settings == base.settings && !self.server.is_stopped(),
+            false => Arc::ptr_eq(&self.server, base),
+        }
+    }
+
+    /// This client belongs to it from now on.
+    pub(super) fn seat(&self, session: &Arc<Session>) {
+        session.meet(self.server.settings.name.as_str());
+        let mut state = self.state();
+        let is_there = state.sessions.iter().any(|seated| std::ptr::eq(seated.as_ptr(), Arc::as_ptr(session)));
+        if !is_there {
+            state.sessions.retain(|seated| seated.strong_count() > 0);
+            state.sessions.push(Arc::downgrade(session));
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.sessions().is_empty()
+    }
+
+    /// Its server ends with it, if it is its own.
+    pub(super) async fn close(&self) {
+        if self.own {
+            self.server.stop().await;
+        }
+    }
+
+    /// A call begins; what the server says meanwhile may belong to it.
+    pub(super) fn fly(&self, session: &Arc<Session>, lane: &Lane) -> Flight<'_> {
+        let number = self.next_call.fetch_add(1, Ordering::Relaxed);
+        self.state().flying.push((number, session.clone(), lane.clone()));
+        Flight { desk: self, number }
+    }
+
+    /// Hands on what a client has answered.
+    pub(super) fn answer(&self, frame: String) {
+        if let Ok(line) = self.server.line() {
+            line.answer(frame.into_bytes());
+        }
+    }
+
+    /// Answers a server's question in a client's place.
+    pub(super) fn refuse(&self, id: &str, code: i64, why: &str) {
+        if let (Ok(line), Some(id)) = (self.server.line(), Id::from_json(id)) {
+            line.answer(error_answer(id, code, why));
+        }
+    }
+
+    /// The lowest level that one of its clients wants to hear of.
+    pub(super) fn level(&self) -> Option<Level> {
+        self.sessions().iter().filter_map(|session| session.level()).min()
+    }
+
+    /// Whether one of its clients still wants to hear of a resource.
+    pub(super) fn has_subscriber(&self, uri: &str) -> bool {
+        let name = self.server.settings.name.as_str();
+        self.sessions().iter().any(|session| session.is_subscribed(name, uri))
+    }
+
+    fn sessions(&self) -> Vec<Arc<Session>> {
+        let all = self.state().sessions.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        all.into_iter().filter(|session| !session.has_ended()).collect()
+    }
+
+    /// The one client that the server can mean, and where to reach it: by its only call, else on its own stream.
+    fn the_one(&self) -> Result<(Arc<Session>, Option<Lane>), Nobody> {
+        let flying = std::mem::take(&mut self.state().flying.clone());
+        let mut callers = flying.iter().map(|(_, session, _)| session);
+        if let Some(first) = callers.next() {
+            if callers.any(|other| !Arc::ptr_eq(other, first)) {
+                return Err(Nobody::Several);
+            }
+            let lane = if let [(_, _, lane)] = &flying[..] { Some(lane.clone()) } else { None };
+            return Ok((first.clone(), lane.filter(|lane| !lane.is_closed())));
+        }
+        match &self.sessions()[..] {
+            [only] => Ok((only.clone(), None)),
+            [] => Err(Nobody::None),
+            _ => Err(Nobody::Several),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while holding it")
+    }
+}
+
+/// Why there is no one client that is meant.
+#[derive(Debug)]
+enum Nobody {
+    None,
+    Several,
+}
+
+impl Ear for Desk {
+    fn heard(&self, method: &str, params: Option<&RawValue>) {
+        let frame = || notification(method, params.map(RawValue::get));
+        let text = |field: &str| params.and_then(|params| patch::text(params.get(), &[field]));
+        match method {
+            // Told by the bridge, once it has listed them itself.
+            "notifications/tools/list_changed" => {}
+            "notifications/message" => self.logged(text("level").as_deref().and_then(Level::parse), frame()),
+            "notifications/resources/updated" => {
+                let (name, uri) = (self.server.settings.name.as_str(), text("uri").unwrap_or_default());
+                let hear = self.sessions().into_iter().filter(|session| session.is_subscribed(name, &uri));
+                hear.for_each(|session| session.tell_unasked(frame()));
+            }
+            "notifications/cancelled" => self.withdrawn(params),
+            method if method.ends_with("/list_changed") => {
+                self.sessions().iter().for_each(|session| session.tell_unasked(frame()));
+            }
+            _ => match self.the_one() {
+                Ok((_, Some(lane))) => drop(lane.push(frame())),
+                Ok((session, None)) => session.tell_unasked(frame()),
+                Err(why) => debug!(server = %self.server.settings.name, method, ?why, "a notification for nobody"),
+            },
+        }
+    }
+
+    fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> bool {
+        let Some(this) = self.this.upgrade() else { return false };
+        match self.the_one() {
+            Ok((session, lane)) => {
+                let ours = session.ask(&this, id.as_json());
+                let frame = request_as(&ours, method, params.map(RawValue::get));
+                match lane {
+                    Some(lane) => drop(lane.push(frame)),
+                    None => session.tell_unasked(frame),
+                }
+                true
+            }
+            Err(Nobody::None) => false,
+            Err(Nobody::Several) => {
+                let why = format!(
+                    "`{method}` may be meant for any of several clients: configure `session: \"per-client\"` for this server"
+                );
+                self.refuse(id.as_json(), -32600, &why);
+                true
+            }
+        }
+    }
+}
+
+impl Desk {
+    /// Lines of a server's log go to the one whose call they come with, if it wants them.
+    fn logged(&self, level: Option<Level>, frame: Vec<u8>) {
+        let wants = |session: &Session| match (session.level(), level) {
+            (Some(least), Some(level)) => level >= least,
+            _ => true,
+        };
+        match self.the_one() {
+            Ok((session, Some(lane))) if wants(&session) => drop(lane.push(frame)),
+            Ok((session, None)) if wants(&session) => session.tell_unasked(frame),
+            _ => {}
+        }
+    }
+
+    fn withdrawn(&self, params: Option<&RawValue>) {
+        let Some(params) = params else { return };
+        let Some(id) = patch::find(params.get(), &["requestId"]) else { return };
+        for session in self.sessions() {
+            if let Some(ours) = session.withdraw(self, id) {
+                let params = patch::insert(params.get(), &["requestId"], &ours);
+                session.tell_unasked(notification("notifications/cancelled", Some(&params)));
+            }
+        }
+    }
+}

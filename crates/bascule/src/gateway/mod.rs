@@ -1,0 +1,282 @@
+//! The bridge as an MCP server (GW-01): clients begin sessions, and what they say reaches the right server.
+//!
+//! Reading order: [`session`] is one client; [`desk`] is one server as one audience sees it, and routes what that
+//! server says of itself; [`alone`] answers for a single server, [`together`] for all of them; [`wire`] spells
+//! answers and errors. How bytes come and go is `bascule_mcp::serve`. Calls take the one road there is, `call`.
+
+mod alone;
+mod desk;
+mod session;
+mod together;
+mod wire;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bascule_bus::{Delivery as Told, EmbeddedBus, SubscribeOptions, TopicPattern};
+use bascule_client::{Message, ProtocolVersion, patch};
+use bascule_mcp::serve::{Host, Lane, Place};
+use bascule_model::{BridgeResult, ServerName};
+use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info};
+
+use crate::McpBridgeAdapter;
+use crate::config::Session as Sharing;
+use desk::Desk;
+use session::{Key, Session};
+use together::ToolNames;
+
+/// A client that has said nothing for so long, and hears nothing, is taken to be gone.
+const IDLE: Duration = Duration::from_secs(30 * 60);
+/// How often that is looked after.
+const ROUND: Duration = Duration::from_secs(20);
+/// Changes that come close together are told once.
+const SETTLING: Duration = Duration::from_millis(50);
+/// How much may wait for a client on the stream for what is said unasked.
+const UNASKED: usize = 64 << 20;
+/// How many clients there may be.
+const MOST_SESSIONS: usize = 10_000;
+
+/// All clients.
+pub(crate) struct Gateway {
+    bridge: Arc<McpBridgeAdapter>,
+    sessions: Mutex<HashMap<String, Arc<Session>>>,
+    desks: Mutex<HashMap<(ServerName, Key), Arc<Desk>>>,
+    /// The names under which all tools are shown together.
+    names: Mutex<Option<Arc<ToolNames>>>,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Gateway {
+    /// Opens it; what the bridge tells on the bus reaches the clients it concerns.
+    pub(crate) fn open(bridge: Arc<McpBridgeAdapter>, bus: &EmbeddedBus) -> Arc<Self> {
+        let gateway = Arc::new(Self {
+            bridge,
+            sessions: Mutex::default(),
+            desks: Mutex::default(),
+            names: Mutex::default(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        });
+        let pattern = TopicPattern::parse("provider.mcp.tools.#").expect("it is a pattern");
+        let changes = bus.subscribe(pattern, SubscribeOptions::default());
+        gateway.tasks.spawn(gateway.clone().tell_changes(changes));
+        gateway.tasks.spawn(gateway.clone().go_round());
+        gateway
+    }
+
+    /// Ends all sessions, and returns when nothing of them is left.
+    pub(crate) async fn close(&self) {
+        self.stop.cancel();
+        let ended: Vec<String> = self.sessions().keys().cloned().collect();
+        ended.iter().for_each(|id| drop(self.dismiss(id)));
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+
+    fn session(&self, place: &Place, id: &str) -> Option<Arc<Session>> {
+        self.sessions().get(id).filter(|session| session.place == *place).cloned()
+    }
+
+    /// The server as this client is to see it: shared with all who can do the same for it, or its own.
+    fn desk(&self, session: &Arc<Session>, name: &str) -> BridgeResult<Arc<Desk>> {
+        let world = self.bridge.common.world.load();
+        let base = world.servers.get(name).ok_or_else(|| {
+            let server = crate::normalise::no_server(&world.settings, name);
+            crate::normalise::missing(server)
+        })?;
+        let key = match base.settings.session {
+            Sharing::PerClient => Key::Client(session.id.clone()),
+            Sharing::Shared => session.key.clone(),
+        };
+        let mut desks = self.desks();
+        let place = (base.settings.name.clone(), key.clone());
+        let desk = match desks.get(&place) {
+            Some(desk) if desk.serves(base) => desk.clone(),
+            _ => {
+                let desk = Desk::open(base, &key, &session.capabilities, &self.bridge.common);
+                if let Some(old) = desks.insert(place, desk.clone()) {
+                    self.tasks.spawn(async move { old.close().await });
+                }
+                desk
+            }
+        };
+        desk.seat(session);
+        Ok(desk)
+    }
+
+    fn dismiss(&self, id: &str) -> Option<Arc<Session>> {
+        let session = self.sessions().remove(id)?;
+        session.end();
+        self.clear_desks();
+        debug!(session = %session.id, "a client has left");
+        Some(session)
+    }
+
+    /// What nobody sits at any more is closed.
+    fn clear_desks(&self) {
+        let mut desks = self.desks();
+        let empty: Vec<_> = desks.iter().filter(|(_, desk)| desk.is_empty()).map(|(place, _)| place.clone()).collect();
+        for desk in empty.iter().filter_map(|place| desks.remove(place)) {
+            self.tasks.spawn(async move { desk.close().await });
+        }
+    }
+
+    /// Sessions end by idleness too. An open stream does not keep one alive whose client does not take what it is sent.
+    async fn go_round(self: Arc<Self>) {
+        while self.stop.run_until_cancelled(tokio::time::sleep(ROUND)).await.is_some() {
+            let idle: Vec<String> = {
+                let sessions = self.sessions();
+                sessions.values().filter(|session| session.is_idle(IDLE)).map(|session| session.id.clone()).collect()
+            };
+            idle.iter().for_each(|id| drop(self.dismiss(id)));
+        }
+    }
+
+    /// A server's tools are not what they were: those hear it who see them.
+    async fn tell_changes(self: Arc<Self>, mut changes: bascule_bus::Subscription) {
+        while let Some(Some(told)) = self.stop.run_until_cancelled(changes.next()).await {
+            let Told::Message(message) = told else { continue };
+            let body = message.envelope.body.get();
+            let server = patch::text(body, &["server"]);
+            let nothing = |field: &str| patch::find(body, &[field]).is_none_or(|list| list == "[]");
+            let topic = message.topic.as_str();
+            let is_change = match topic {
+                "provider.mcp.tools.refreshed" => !(nothing("added") && nothing("removed")),
+                topic => topic == "provider.mcp.tools.available",
+            };
+            if is_change {
+                tokio::time::sleep(SETTLING).await;
+                self.tell_all(server.as_deref(), "notifications/tools/list_changed");
+            }
+        }
+    }
+
+    fn tell_all(&self, server: Option<&str>, method: &str) {
+        let sessions: Vec<_> = self.sessions().values().cloned().collect();
+        for session in sessions.iter().filter(|session| session.sees(server)) {
+            session.tell_unasked(bascule_client::notification(method, None));
+        }
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
+        self.sessions.lock().expect("nothing panics while holding it")
+    }
+
+    fn desks(&self) -> MutexGuard<'_, HashMap<(ServerName, Key), Arc<Desk>>> {
+        self.desks.lock().expect("nothing panics while holding it")
+    }
+
+    /// One request of a client's, to its answer.
+    async fn answer(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        method: &str,
+        params: Option<Box<RawValue>>,
+        lane: &Lane,
+    ) -> wire::Outcome {
+        match &session.place {
+            _ if method == "ping" => Ok("{}".to_owned()),
+            Place::Alone(name) => self.answer_alone(session, name, method, params, lane).await,
+            Place::Together => self.answer_together(session, method, params, lane).await,
+        }
+    }
+}
+
+impl Host for Gateway {
+    async fn begin(self: &Arc<Self>, place: Place, frame: Vec<u8>, lane: Lane) -> Option<String> {
+        let Ok(Message::Request { id, params, .. }) = Message::parse(&frame) else { return None };
+        let params = params.map_or("{}", RawValue::get);
+        let session = Arc::new(Session::new(crate::call::fresh_id().to_string(), place, params));
+        let begun = match &session.place {
+            _ if self.sessions().len() >= MOST_SESSIONS => Err(wire::Refusal::new(-32000, "there are too many clients")),
+            Place::Alone(name) => self.begin_alone(&session, name).await,
+            Place::Together => self.begin_together(&session).await,
+        };
+        let asked = patch::text(params, &["protocolVersion"]).unwrap_or_default();
+        let version = ProtocolVersion::agree(&asked).unwrap_or(ProtocolVersion::LATEST);
+        let quoted = format!("\"{version}\"");
+        let begun = begun.map(|result| patch::insert(&result, &["protocolVersion"], &quoted));
+        let is_begun = begun.is_ok();
+        lane.finish(wire::spell(id, begun));
+        if !is_begun {
+            session.end();
+            self.clear_desks();
+            return None;
+        }
+        info!(session = %session.id, place = ?session.place, %version, "a client has begun");
+        self.sessions().insert(session.id.clone(), session.clone());
+        Some(session.id.clone())
+    }
+
+    fn deliver(self: &Arc<Self>, place: &Place, session: &str, frame: Vec<u8>, lane: Lane) -> bool {
+        let Some(session) = self.session(place, session) else { return false };
+        session.touch();
+        match Message::parse(&frame) {
+            Ok(Message::Request { id, method, params }) => {
+                let (id, method, params) = (id.as_json().to_owned(), method.into_owned(), params.map(ToOwned::to_owned));
+                let gateway = self.clone();
+                let cancelled = session.take_up(&id);
+                self.tasks.spawn(async move {
+                    let work = gateway.answer(&session, &method, params, &lane);
+                    let done = cancelled.run_until_cancelled(work).await;
+                    session.put_down(&id);
+                    match done {
+                        Some(outcome) => wire::finish(&lane, &id, outcome),
+                        // Nobody waits for the answer to what they have cancelled.
+                        None => lane.close(),
+                    }
+                });
+            }
+            Ok(Message::Notification { method, params }) => self.noticed(&session, &method, params),
+            Ok(Message::Answer { id, .. }) => session.answered(id.as_json(), &frame),
+            Err(error) => debug!(session = %session.id, %error, "a client said something that is no message"),
+        }
+        true
+    }
+
+    fn listen(self: &Arc<Self>, place: &Place, session: &str) -> Option<Lane> {
+        let session = self.session(place, session)?;
+        session.touch();
+        Some(session.listen(UNASKED))
+    }
+
+    fn end(self: &Arc<Self>, place: &Place, session: &str) -> bool {
+        self.session(place, session).is_some() && self.dismiss(session).is_some()
+    }
+}
+
+impl Gateway {
+    /// A notification of a client's.
+    fn noticed(self: &Arc<Self>, session: &Arc<Session>, method: &str, params: Option<&RawValue>) {
+        match method {
+            "notifications/cancelled" => {
+                let id = params.and_then(|params| patch::find(params.get(), &["requestId"]));
+                id.into_iter().for_each(|id| session.cancel(id));
+            }
+            "notifications/initialized" => {}
+            _ => {
+                let (gateway, session) = (self.clone(), session.clone());
+                let (method, params) = (method.to_owned(), params.map(|params| params.get().to_owned()));
+                self.tasks.spawn(async move { gateway.pass_on(&session, &method, params.as_deref()).await });
+            }
+        }
+    }
+
+    /// Servers hear what clients say of themselves: that their roots have changed, or what nobody here knows.
+    async fn pass_on(&self, session: &Arc<Session>, method: &str, params: Option<&str>) {
+        let names: Vec<String> = match &session.place {
+            Place::Alone(name) => vec![name.clone()],
+            Place::Together => session.servers(),
+        };
+        for desk in names.iter().filter_map(|name| self.desk(session, name).ok()) {
+            if let Ok(line) = desk.server.line() {
+                line.notify(method, params).await;
+            }
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! One client: what it can do, what it waits for, and what waits for it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bascule_client::patch;
+use bascule_mcp::serve::{Lane, Place};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::desk::Desk;
+use super::wire::Level;
+
+/// Who shares a server with whom.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Key {
+    /// All clients that can do the same for it, which is this.
+    Capabilities(String),
+    /// One client alone.
+    Client(String),
+}
+
+/// What a server may ask of a client, and has to know of from the beginning.
+const ASKABLE: [&str; 3] = ["roots", "sampling", "elicitation"];
+/// How much is kept for a client that does not listen yet.
+const KEPT: usize = 64;
+
+pub(super) struct Session {
+    pub(super) id: String,
+    pub(super) place: Place,
+    pub(super) key: Key,
+    /// What servers are told that it can do: the JSON text of an object.
+    pub(super) capabilities: String,
+    state: Mutex<State>,
+    next_ask: AtomicU64,
+}
+
+struct State {
+    seen: Instant,
+    /// The stream for what is said unasked, while the client listens.
+    lane: Option<Lane>,
+    /// What was said unasked before it listened.
+    kept: Vec<Vec<u8>>,
+    /// Its requests, by their id as it is spelled.
+    requests: HashMap<String, CancellationToken>,
+    /// What servers have asked of it, by our id: whose question it is, and by what id.
+    asked: HashMap<String, (Arc<Desk>, String)>,
+    level: Option<Level>,
+    subscriptions: HashSet<(String, String)>,
+    /// The servers it has had to do with.
+    servers: HashSet<String>,
+    ended: bool,
+}
+
+impl Session {
+    /// A client that says this in its `initialize`.
+    pub(super) fn new(id: String, place: Place, params: &str) -> Self {
+        let offered = patch::find(params, &["capabilities"]).unwrap_or("{}");
+        let askable = ASKABLE.iter().filter_map(|name| Some((*name, patch::find(offered, &[name])?)));
+        let members: Vec<String> = askable.map(|(name, value)| format!("\"{name}\":{value}")).collect();
+        let capabilities = format!("{{{}}}", members.join(","));
+        let key = Key::Capabilities(capabilities.clone());
+        let state = State {
+            seen: Instant::now(),
+            lane: None,
+            kept: Vec::new(),
+            requests: HashMap::new(),
+            asked: HashMap::new(),
+            level: None,
+            subscriptions: HashSet::new(),
+            servers: HashSet::new(),
+            ended: false,
+        };
+        Self { id, place, key, capabilities, state: Mutex::new(state), next_ask: AtomicU64::new(1) }
+    }
+
+    /// It has said something.
+    pub(super) fn touch(&self) {
+        self.state().seen = Instant::now();
+    }
+
+    /// Whether it has been silent for so long, and takes nothing either.
+    pub(super) fn is_idle(&self, limit: Duration) -> bool {
+        let state = self.state();
+        let listens = state.lane.as_ref().is_some_and(|lane| !lane.is_closed());
+        state.requests.is_empty() && !listens && state.seen.elapsed() >= limit
+    }
+
+    /// It has made a request. What is given back fires when it no longer wants the answer.
+    pub(super) fn take_up(&self, id: &str) -> CancellationToken {
+        let token = CancellationToken::new();
+        self.state().requests.insert(id.to_owned(), token.clone());
+        token
+    }
+
+    pub(super) fn put_down(&self, id: &str) {
+        let mut state = self.state();
+        state.requests.remove(id);
+        state.seen = Instant::now();
+    }
+
+    pub(super) fn cancel(&self, id: &str) {
+        self.state().requests.get(id).into_iter().for_each(CancellationToken::cancel);
+    }
+
+    /// It listens from now on; who listened before, does no longer.
+    pub(super) fn listen(&self, limit: usize) -> Lane {
+        let lane = Lane::new(limit);
+        let mut state = self.state();
+        std::mem::take(&mut state.kept).into_iter().for_each(|frame| drop(lane.push(frame)));
+        if let Some(old) = state.lane.replace(lane.clone()) {
+            old.close();
+        }
+        lane
+    }
+
+    /// Says something that belongs to no request of its.
+    pub(super) fn tell_unasked(&self, frame: Vec<u8>) {
+        let mut state = self.state();
+        match &state.lane {
+            Some(lane) if !lane.is_closed() => drop(lane.push(frame)),
+            // The oldest are the least worth keeping.
+            _ => {
+                if state.kept.len() == KEPT {
+                    state.kept.remove(0);
+                }
+                state.kept.push(frame);
+            }
+        }
+    }
+
+    /// A server asks something of it. Gives the id under which it is asked.
+    pub(super) fn ask(&self, desk: &Arc<Desk>, id: &str) -> String {
+        let ours = format!("\"bascule-{}\"", self.next_ask.fetch_add(1, Ordering::Relaxed));
+        self.state().asked.insert(ours.clone(), (desk.clone(), id.to_owned()));
+        ours
+    }
+
+    /// It has answered something that a server had asked.
+    pub(super) fn answered(&self, id: &str, frame: &[u8]) {
+        let asked = self.state().asked.remove(id);
+        if let (Some((desk, theirs)), Ok(text)) = (asked, std::str::from_utf8(frame)) {
+            desk.answer(patch::insert(text, &["id"], &theirs));
+        }
+    }
+
+    /// A server no longer wants to know. Gives our id of the question.
+    pub(super) fn withdraw(&self, desk: &Desk, id: &str) -> Option<String> {
+        let mut state = self.state();
+        let ours = state.asked.iter().find(|(_, (asker, theirs))| std::ptr::eq(&**asker, desk) && theirs == id);
+        let ours = ours.map(|(ours, _)| ours.clone())?;
+        state.asked.remove(&ours);
+        Some(ours)
+    }
+
+    /// Nothing is sent to it any more, nothing is done for it, and who asked it something learns that.
+    pub(super) fn end(&self) {
+        let (asked, requests, lane) = {
+            let mut state = self.state();
+            state.ended = true;
+            (std::mem::take(&mut state.asked), std::mem::take(&mut state.requests), state.lane.take())
+        };
+        requests.values().for_each(CancellationToken::cancel);
+        lane.into_iter().for_each(|lane| lane.close());
+        asked.into_values().for_each(|(desk, id)| desk.refuse(&id, -32000, "the client has left"));
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        self.state().ended
+    }
+
+    pub(super) fn set_level(&self, level: Level) {
+        self.state().level = Some(level);
+    }
+
+    pub(super) fn level(&self) -> Option<Level> {
+        self.state().level
+    }
+
+    pub(super) fn subscribe(&self, server: &str, uri: &str) {
+        self.state().subscriptions.insert((server.to_owned(), uri.to_owned()));
+    }
+
+    pub(super) fn unsubscribe(&self, server: &str, uri: &str) {
+        self.state().subscriptions.remove(&(server.to_owned(), uri.to_owned()));
+    }
+
+    pub(super) fn is_subscribed(&self, server: &str, uri: &str) -> bool {
+        self.state().subscriptions.contains(&(server.to_owned(), uri.to_owned()))
+    }
+
+    /// It has to do with this server from now on.
+    pub(super) fn meet(&self, server: &str) {
+        let mut state = self.state();
+        if !state.servers.contains(server) {
+            state.servers.insert(server.to_owned());
+        }
+    }
+
+    pub(super) fn servers(&self) -> Vec<String> {
+        self.state().servers.iter().cloned().collect()
+    }
+
+    /// Whether a change of this server's, or of all, concerns it.
+    pub(super) fn sees(&self, server: Option<&str>) -> bool {
+        match (&self.place, server) {
+            (Place::Together, _) | (_, None) => true,
+            (Place::Alone(own), Some(server)) => own == server,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while holding it")
+    }
+}

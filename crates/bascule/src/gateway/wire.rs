@@ -1,0 +1,124 @@
+//! How answers and errors are spelled on the MCP wire.
+
+use bascule_client::{Id, error_answer, success_answer};
+use bascule_mcp::serve::Lane;
+use bascule_model::{BridgeError, ErrorCode};
+use serde_json::json;
+
+/// The JSON text of a result, or a refusal.
+pub(super) type Outcome = Result<String, Refusal>;
+
+/// A JSON-RPC error.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    code: i64,
+    message: String,
+    /// JSON text.
+    data: Option<String>,
+}
+
+impl Refusal {
+    pub(super) const METHOD_NOT_FOUND: i64 = -32601;
+    pub(super) const INVALID_PARAMS: i64 = -32602;
+    const INTERNAL: i64 = -32603;
+
+    pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
+        Self { code, message: message.into(), data: None }
+    }
+}
+
+/// A failure that is no tool's: the server's own error as it was, or ours with all that is known.
+impl From<Box<BridgeError>> for Refusal {
+    fn from(error: Box<BridgeError>) -> Self {
+        match (error.code, error.provider_error) {
+            (ErrorCode::ProviderError, Some(fault)) => {
+                Self { code: fault.code, message: fault.message, data: fault.data.map(|data| data.get().to_owned()) }
+            }
+            (_, provider_error) => {
+                let error = BridgeError { provider_error, ..*error };
+                let code = match error.code {
+                    ErrorCode::ToolNotFound => Self::INVALID_PARAMS,
+                    _ => Self::INTERNAL,
+                };
+                let data = serde_json::to_string(&json!({ "bascule/error": &error })).ok();
+                Self { code, message: error.message, data }
+            }
+        }
+    }
+}
+
+/// How a failed call looks to a client (the one `match` of this face).
+pub(super) fn failed_call(error: Box<BridgeError>) -> Outcome {
+    match error.code {
+        // The tool did answer: the client gets the answer as it came, and the operator the report.
+        ErrorCode::InvalidOutput if error.result.is_some() => {
+            Ok(error.result.map(|result| result.get().to_owned()).unwrap_or_default())
+        }
+        ErrorCode::InvalidInput => {
+            let content = [json!({ "type": "text", "text": error.message })];
+            let structured = json!({ "violations": error.violations });
+            Ok(json!({ "content": content, "structuredContent": structured, "isError": true }).to_string())
+        }
+        ErrorCode::ToolNotFound => Err(Refusal::new(Refusal::INVALID_PARAMS, error.message)),
+        ErrorCode::ProviderError if error.provider_error.is_some() => Err(error.into()),
+        _ => {
+            let content = [json!({ "type": "text", "text": error.message })];
+            Ok(json!({ "content": content, "isError": true, "_meta": { "bascule/error": error } }).to_string())
+        }
+    }
+}
+
+/// An answer in full.
+pub(super) fn spell(id: Id<'_>, outcome: Outcome) -> Vec<u8> {
+    match outcome {
+        Ok(result) => success_answer(id, &result),
+        Err(Refusal { code, message, data: None }) => error_answer(id, code, &message),
+        Err(Refusal { code, message, data: Some(data) }) => {
+            let message = serde_json::Value::from(message);
+            let error = format!(r#"{{"code":{code},"message":{message},"data":{data}}}"#);
+            format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()
+        }
+    }
+}
+
+/// Gives the answer to the request of this id.
+pub(super) fn finish(lane: &Lane, id: &str, outcome: Outcome) {
+    match Id::from_json(id) {
+        Some(id) => lane.finish(spell(id, outcome)),
+        None => lane.close(),
+    }
+}
+
+/// How grave a line of a log is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Level {
+    Debug,
+    Info,
+    Notice,
+    Warning,
+    Error,
+    Critical,
+    Alert,
+    Emergency,
+}
+
+impl Level {
+    const NAMES: [(&'static str, Level); 8] = [
+        ("debug", Level::Debug),
+        ("info", Level::Info),
+        ("notice", Level::Notice),
+        ("warning", Level::Warning),
+        ("error", Level::Error),
+        ("critical", Level::Critical),
+        ("alert", Level::Alert),
+        ("emergency", Level::Emergency),
+    ];
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, level)| *level)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, level)| *level == self).map_or("debug", |(name, _)| name)
+    }
+}
