@@ -1,6 +1,6 @@
 //! What a confined server tries, and how it fails: real processes against the real kernel, as root and as nobody.
 
-mod hostile;
+pub mod hostile;
 
 mod escapes;
 mod files;
