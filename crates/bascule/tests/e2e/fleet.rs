@@ -6,6 +6,7 @@
 mod deafness;
 mod door;
 mod events;
+mod held;
 mod limits;
 mod listening;
 mod loss;

@@ -71,21 +71,21 @@ async fn a_caller_who_leaves_is_told_of_as_cancelled_wherever_the_call_was() {
     let tight = with(server.entry(), json!({ "limits": { "maxConcurrent": 1 } }));
     let mut fleet = Fleet::open(json!({ "s": tight, "slow": slow.entry() })).await;
     fleet.until_health("s", "healthy").await;
-    let leaving = |tool: &'static str, name: &'static str| {
+    let call = |tool: &'static str, name: &'static str| {
         let bridge = fleet.bridge.clone();
-        tokio::spawn(async move { bridge.execute(request(tool, "{}", None), Some(id(name))).await })
+        async move { bridge.execute(request(tool, "{}", None), Some(id(name))).await }
     };
-    let sent = leaving("s:silent", "sent");
+    let sent = tokio::spawn(call("s:silent", "sent"));
     block_in_place(|| server.wait_for("tools/call"));
-    let (queued, waiting) = (leaving("s:good", "queued"), leaving("slow:good", "waiting"));
-    tokio::task::yield_now().await;
-    for (call, name) in [(queued, "queued"), (waiting, "waiting"), (sent, "sent")] {
-        // What was never polled has not begun: then there is nothing to tell.
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        call.abort();
-        assert!(call.await.unwrap_err().is_cancelled());
+    for (tool, name) in [("s:good", "queued"), ("slow:good", "waiting")] {
+        let mut call = Box::pin(call(tool, name));
+        assert!(futures_util::poll!(&mut call).is_pending());
+        drop(call);
         assert_eq!(ending(&fleet, name), "CANCELLED");
     }
+    sent.abort();
+    assert!(sent.await.unwrap_err().is_cancelled());
+    assert_eq!(ending(&fleet, "sent"), "CANCELLED");
     block_in_place(|| server.wait_for("notifications/cancelled"));
     fleet.bridge.execute(request("s:good", "{}", None), Some(id("next"))).await.unwrap();
     assert_eq!(ending(&fleet, "next"), "completed");

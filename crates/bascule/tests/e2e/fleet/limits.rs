@@ -1,11 +1,14 @@
 //! How many calls a server takes, at once and a second.
 
+use std::time::Duration;
+
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::listening::Fleet;
-use super::with;
+use super::{count, with};
 use crate::bad_stdio::check;
+use crate::embedded::call_within;
 use crate::support::text;
 
 const TURNED_AWAY: &str = "RATE_LIMITED not_sent true";
@@ -30,17 +33,16 @@ async fn one_at_a_time_one_in_line_and_the_third_is_turned_away() {
     let first = fleet.calling("s:x");
     tokio::task::block_in_place(|| server.wait_for("tools/call"));
     // One of the two waits in line: which one is not ours to say.
-    let (second, third) = (fleet.calling("s:x"), fleet.calling("s:x"));
+    let (mut second, mut third) = (fleet.calling("s:x"), fleet.calling("s:x"));
     let (turned_away, waiting) = tokio::select! {
-        ended = second => (ended, fleet.calling("s:x")),
-        ended = third => (ended, fleet.calling("s:x")),
+        ended = &mut second => (ended, third),
+        ended = &mut third => (ended, second),
     };
     check_turned_away(&turned_away.unwrap().unwrap_err(), "`maxQueue`");
-    check_turned_away(&waiting.await.unwrap().unwrap_err(), "`maxConcurrent`");
+    check_turned_away(&fleet.call("s:x", "{}").await.unwrap_err(), "`maxConcurrent`");
     first.abort();
-    super::super::support::eventually("the one in line was let in", || {
-        super::count(&server.methods(), "tools/call") == 2
-    });
+    assert_eq!(text(&waiting.await.unwrap().unwrap()), "fine", "who was in line is let in");
+    assert_eq!(count(&server.methods(), "tools/call"), 2);
     fleet.end().await;
 }
 
@@ -51,11 +53,9 @@ async fn who_waits_in_line_too_long_was_not_sent() {
     let (server, fleet) = limited(script, json!({ "limits": { "maxConcurrent": 1 } })).await;
     let first = fleet.calling("s:x");
     tokio::task::block_in_place(|| server.wait_for("tools/call"));
-    let late =
-        crate::embedded::call_within(&fleet.bridge, "s:x", "{}", Some(std::time::Duration::from_millis(50)))
-            .await;
+    let late = call_within(&fleet.bridge, "s:x", "{}", Some(Duration::from_millis(50))).await;
     check(&late.unwrap_err(), "PROVIDER_TIMEOUT not_sent true", &["slot", "`maxConcurrent`"]);
-    assert_eq!(super::count(&server.methods(), "tools/call"), 1);
+    assert_eq!(count(&server.methods(), "tools/call"), 1);
     first.abort();
     fleet.end().await;
 }
@@ -69,7 +69,7 @@ async fn more_calls_a_second_than_allowed_are_told_when_to_come_back() {
     let error = fleet.call("s:y", "{}").await.unwrap_err();
     check_turned_away(&error, "`ratePerSecond`");
     assert!(error["retryAfterMs"].as_u64().unwrap() <= 100_000, "{error:#}");
-    assert_eq!(super::count(&server.methods(), "tools/call"), 1, "it never reached the server");
+    assert_eq!(count(&server.methods(), "tools/call"), 1, "it never reached the server");
     assert_eq!(fleet.told("tool.failed")[0]["code"], "RATE_LIMITED");
     fleet.end().await;
 }

@@ -1,23 +1,19 @@
 //! A bridge that takes over another configuration while it works.
 
+use std::time::Duration;
+
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
-use std::time::Duration;
 use tokio::task::block_in_place;
 
+use super::held::Held;
 use super::listening::{Fleet, GRACE, settings};
 use super::{eager, with};
 use crate::embedded::patiently;
-use crate::support::{eventually, is_running, text};
+use crate::support::{is_running, text};
 
 fn echoing() -> ScriptedStdio {
     ScriptedStdio::new(Script::new().tools(["x"]))
-}
-
-/// A server whose `x` takes so long that a test can do things meanwhile.
-fn slow() -> ScriptedStdio {
-    let answer = Behaviour::text("finished").after_delay(Duration::from_millis(1500));
-    ScriptedStdio::new(Script::new().tools(["x"]).calls("x", [answer]))
 }
 
 fn names(list: &[bascule_model::ServerName]) -> Vec<&str> {
@@ -100,37 +96,27 @@ async fn a_changed_server_that_does_not_start_goes_on_as_it_was() {
 // req: BR-13
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_under_way_finish_where_they_began() {
-    let (untouched, removed, changed) = (slow(), slow(), slow());
+    let held @ [untouched, removed, changed] = &[Held::new(), Held::new(), Held::new()];
     let before =
         json!({ "untouched": untouched.entry(), "removed": removed.entry(), "changed": changed.entry() });
     let fleet = Fleet::start(before).await;
     let calls = ["untouched:x", "removed:x", "changed:x"].map(|tool| fleet.calling(tool));
-    for server in [&untouched, &removed, &changed] {
-        block_in_place(|| server.wait_for("tools/call"));
-    }
-    let next = echoing();
+    let pids = [untouched.wait_called(), removed.wait_called(), changed.wait_called()];
+    let next = ScriptedStdio::new(Script::new().tools(["new"]));
     let reloading = {
         let bridge = fleet.bridge.clone();
         let after = settings(&json!({ "untouched": untouched.entry(), "changed": next.entry() }));
         tokio::spawn(async move { bridge.reload(after, GRACE).await })
     };
     // The new one serves while the old one still finishes.
-    block_in_place(|| next.wait_for("tools/list"));
-    let new = async {
-        while fleet.call("changed:x", r#"{"new":1}"#).await.map(|result| text(&result))
-            != Ok(r#"{"new":1}"#.into())
-        {}
-    };
-    patiently(new).await;
-    assert!(is_running(changed.started()[0]), "its call is not over");
+    patiently(async { while fleet.call("changed:new", "{}").await.is_err() {} }).await;
+    assert!(pids.iter().all(|pid| is_running(*pid)), "their calls are not over");
+    held.iter().for_each(Held::release);
     for call in calls {
         assert_eq!(text(&call.await.unwrap().unwrap()), "finished");
     }
     patiently(reloading).await.unwrap();
-    eventually("the old ones have ended", || {
-        ![&removed, &changed].iter().any(|old| is_running(old.started()[0]))
-    });
-    assert!(is_running(untouched.started()[0]));
+    assert_eq!(pids.map(is_running), [true, false, false]);
     fleet.end().await;
 }
 

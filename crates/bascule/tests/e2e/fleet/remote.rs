@@ -197,6 +197,8 @@ async fn a_server_behind_a_url_says_that_its_tools_have_changed() {
 async fn a_forgotten_session_is_begun_anew() {
     let (server, _proxy, mut fleet) =
         behind_proxy(Wire::Streamable, Script::new().tools(["x"]).session("one"), json!({})).await;
+    // It also asks for what the server says unasked, and must not be the first to find out.
+    block_in_place(|| server.wait_until(|request| request.method == "GET"));
     server.change(Script::new().tools(["x"]).session("two"));
     fleet.call("s:x", "{}").await.unwrap();
     fleet.until("reconnected").await;

@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
+use super::held::Held;
 use super::serving::{Serving, begin, children, finish};
 use super::{count, eager, signal, with};
 use crate::commands::demo;
@@ -228,19 +229,19 @@ fn a_caller_that_is_killed_has_left_too() {
 // req: BR-11
 #[test]
 fn the_first_signal_lets_a_call_finish() {
-    let answer = Behaviour::text("finished").after_delay(std::time::Duration::from_millis(1500));
-    let server = ScriptedStdio::new(Script::new().tools(["x"]).calls("x", [answer]));
+    let server = Held::new();
     let mut serving = Serving::start(json!({ "s": server.entry() }));
     let watching = serving.events();
     let calling = begin(&serving.bascule, &["call", "s:x", "--json"]);
-    server.wait_for("tools/call");
+    let pid = server.wait_called();
     serving.signal("TERM");
     serving.wait_said("ending");
+    while watching.next().is_some() {}
+    server.release();
     let ran = finish(calling);
     assert_eq!((ran.code, text(&ran.document()["result"]).as_str()), (Some(0), "finished"), "{ran:?}");
     assert!(serving.wait().success());
-    while watching.next().is_some() {}
-    assert!(!is_running(server.started()[0]));
+    assert!(!is_running(pid));
 }
 
 // req: BR-11

@@ -1,12 +1,12 @@
 //! `bascule serve` notices that its configuration file has changed.
 
 use std::fs;
-use std::time::Duration;
 
-use bascule_testkit::{Behaviour, Script, ScriptedStdio};
+use bascule_testkit::{Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::eager;
+use super::held::Held;
 use super::serving::{Serving, begin, configuration, finish};
 use crate::commands::demo;
 use crate::support::{eventually, is_running, text};
@@ -124,19 +124,20 @@ fn a_server_whose_new_command_does_not_start_goes_on_with_the_old() {
 // req: BR-13
 #[test]
 fn a_call_under_way_finishes_though_its_server_went() {
-    let answer = Behaviour::text("finished").after_delay(Duration::from_millis(1500));
-    let slow = || ScriptedStdio::new(Script::new().tools(["x"]).calls("x", [answer.clone()]));
-    let (goes, stays) = (slow(), slow());
+    let (goes, stays) = (Held::new(), Held::new());
     let serving = Serving::start(json!({ "goes": goes.entry(), "stays": stays.entry() }));
     let calls = ["goes:x", "stays:x"].map(|tool| begin(&serving.bascule, &["call", tool, "--json"]));
-    goes.wait_for("tools/call");
-    stays.wait_for("tools/call");
+    let pids = [goes.wait_called(), stays.wait_called()];
     let events = serving.events();
     serving.configure(&json!({ "stays": stays.entry() }));
     assert_eq!(available(&events), json!(["stays:x"]));
+    assert_eq!(pids.map(is_running), [true, true]);
+    goes.release();
+    stays.release();
     for call in calls {
         let ran = finish(call);
         assert_eq!((ran.code, text(&ran.document()["result"]).as_str()), (Some(0), "finished"), "{ran:?}");
     }
-    eventually("what went has ended", || !is_running(goes.started()[0]));
+    eventually("what went has ended", || !is_running(pids[0]));
+    assert!(is_running(pids[1]));
 }
