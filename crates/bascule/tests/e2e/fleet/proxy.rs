@@ -1,6 +1,7 @@
 //! A way between the bridge and a server that the test can cut, block and close.
 
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
 
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
@@ -14,7 +15,8 @@ pub struct Proxy {
     target: SocketAddr,
     way: watch::Sender<Way>,
     listening: Option<JoinHandle<()>>,
-    connections: TaskTracker,
+    /// Those opened since the last cut.
+    connections: Arc<Mutex<TaskTracker>>,
 }
 
 /// What happens to connections.
@@ -32,7 +34,7 @@ impl Proxy {
         let target = url.trim_start_matches("http://").split('/').next().unwrap().parse().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let connections = TaskTracker::new();
+        let connections = Arc::default();
         let mut proxy = Self { address, target, way: watch::Sender::default(), listening: None, connections };
         proxy.listen(listener);
         proxy
@@ -44,10 +46,13 @@ impl Proxy {
 
     /// Cuts every open connection, and returns when they are. New ones pass.
     pub async fn cut(&self) {
-        self.connections.close();
-        self.way.send_modify(|way| way.cuts += 1);
-        self.connections.wait().await;
-        self.connections.reopen();
+        let old = {
+            let mut connections = self.connections.lock().unwrap();
+            self.way.send_modify(|way| way.cuts += 1);
+            std::mem::take(&mut *connections)
+        };
+        old.close();
+        old.wait().await;
     }
 
     /// Nothing passes any more, and nothing ends.
@@ -78,7 +83,10 @@ impl Proxy {
         let (target, way, connections) = (self.target, self.way.clone(), self.connections.clone());
         self.listening = Some(tokio::spawn(async move {
             while let Ok((near, _)) = listener.accept().await {
-                connections.spawn(pass(near, target, way.subscribe()));
+                let connections = connections.lock().unwrap();
+                let way = way.subscribe();
+                let begun = way.borrow().cuts;
+                connections.spawn(pass(near, target, way, begun));
             }
         }));
     }
@@ -90,8 +98,7 @@ impl Drop for Proxy {
     }
 }
 
-async fn pass(mut near: TcpStream, target: SocketAddr, mut way: watch::Receiver<Way>) {
-    let begun = way.borrow_and_update().cuts;
+async fn pass(mut near: TcpStream, target: SocketAddr, mut way: watch::Receiver<Way>, begun: u32) {
     let Ok(mut far) = TcpStream::connect(target).await else { return };
     loop {
         let now = *way.borrow_and_update();
