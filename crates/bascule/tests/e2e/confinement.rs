@@ -2,7 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "figures that are seen are worth a look: `--nocapture`")]
 
-mod hostile;
+pub mod hostile;
 
 mod cycles;
 mod escapes;
