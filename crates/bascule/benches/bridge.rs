@@ -1,4 +1,5 @@
-//! What a call through Bascule costs, beside the bare pipe or socket it runs over, in one run.
+//! What a call through Bascule costs, beside the bare pipe or socket it runs over, and what confinement costs,
+//! beside a server that is not confined: in one run.
 //!
 //! `make bench`. Calls are measured twice: on a machine that is otherwise idle, where every answer has to wake a
 //! sleeping core, and on one kept busy by others of the lowest priority, where the work itself shows. Processor time is this process's own (CLOCK_PROCESS_CPUTIME_ID, what `getrusage` adds up but
@@ -30,7 +31,8 @@ const ARGUMENTS: &str = r#"{"message":"hello"}"#;
 const LINE: &str = r#"{"jsonrpc":"2.0","id":1000,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hello"},"_meta":{"progressToken":1000}}}"#;
 
 fn main() {
-    let calls = if std::env::var_os("BASCULE_BENCH_QUICK").is_some() { 300 } else { 20_000 };
+    let quick = std::env::var_os("BASCULE_BENCH_QUICK").is_some();
+    let calls = if quick { 300 } else { 20_000 };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
     println!("{calls} calls each, one at a time; times in microseconds");
@@ -45,6 +47,57 @@ fn main() {
     let resident = resident_of_one_call();
     target("1,000 real tools assembled and compiled", assembled.as_secs_f64() * 1e3, 50.0, "ms");
     target("peak resident memory of `bascule call` with one server", resident, 12.0, "MB");
+
+    // Last: from the first confined server on, the watchdog's share is in this process's time.
+    println!();
+    runtime.block_on(measure_starts(if quick { 20 } else { 300 }));
+    let idle = Duration::from_secs(if quick { 2 } else { 20 });
+    let share = runtime.block_on(share_while_idle(WATCHED, idle));
+    target(&format!("watchdog over {WATCHED} idle servers, share of a core"), share * 100.0, 1.0, "%");
+}
+
+/// How many servers the watchdog is measured with.
+const WATCHED: usize = 50;
+
+/// Starts one server bare and one confined, in turn, so that both meet the same machine.
+async fn measure_starts(starts: usize) {
+    let (mut bare, mut confined) = (Vec::new(), Vec::new());
+    for _ in 0..starts {
+        bare.push(start(None).await);
+        confined.push(start(Some(env!("CARGO_BIN_EXE_bascule"))).await);
+    }
+    println!("{:34}{:>10}{:>10}", format!("{starts} starts each; milliseconds"), "p50", "p99");
+    let show = |name: &str, times: &mut Vec<Duration>| {
+        times.sort_unstable();
+        let at = |share: f64| micros(times[((times.len() - 1) as f64 * share) as usize]) / 1e3;
+        println!("{name:34}{:10.2}{:10.2}", at(0.5), at(0.99));
+        at(0.5)
+    };
+    let bare = show("bare server", &mut bare);
+    let more = show("confined server", &mut confined) - bare;
+    target("confined start, beyond the bare one's", more, 5.0, "ms");
+}
+
+/// From nothing until the server has shaken hands and listed its one tool.
+async fn start(jailer: Option<&str>) -> Duration {
+    let begin = Instant::now();
+    let bridge = McpBridgeAdapter::init(echo_servers(1, jailer)).await.unwrap();
+    let took = begin.elapsed();
+    assert_eq!(bridge.list_tools().len(), 1);
+    bridge.terminate().await;
+    took
+}
+
+/// The share of a core that this process takes while it holds so many confined servers and nobody calls.
+async fn share_while_idle(servers: usize, idle: Duration) -> f64 {
+    let jailer = Some(env!("CARGO_BIN_EXE_bascule"));
+    let bridge = McpBridgeAdapter::init(echo_servers(servers, jailer)).await.unwrap();
+    assert_eq!(bridge.list_tools().len(), servers);
+    let (begin, before) = (Instant::now(), processor_time());
+    std::thread::sleep(idle);
+    let share = (processor_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
+    bridge.terminate().await;
+    share
 }
 
 fn measure_calls(when: &str, runtime: &tokio::runtime::Runtime, calls: usize) {
@@ -209,13 +262,9 @@ async fn library(transport: Transport, calls: usize) -> Cost {
 }
 
 async fn bridge_over_stdio(calls: usize) -> Cost {
-    let command = binary("echo-server").display().to_string();
-    let transport = TransportSettings::Stdio { command, args: Vec::new(), env: Vec::new(), cwd: None };
-    let server = ServerSettings::new(ServerName::parse("echo").unwrap(), transport);
-    let settings = Settings { servers: vec![server], disabled: Vec::new(), bridge: Default::default() };
-    let bridge = McpBridgeAdapter::init(BridgeConfig::new(settings)).await.unwrap();
+    let bridge = McpBridgeAdapter::init(echo_servers(1, None)).await.unwrap();
     let request = CallRequest {
-        tool: ToolId::parse("echo:echo").unwrap(),
+        tool: ToolId::parse("echo-0:echo").unwrap(),
         arguments: RawValue::from_string(ARGUMENTS.into()).unwrap(),
         patience: None,
     };
@@ -231,6 +280,19 @@ async fn bridge_over_stdio(calls: usize) -> Cost {
     let cost = watch.stop();
     bridge.terminate().await;
     cost
+}
+
+/// So many of the quickest server, `echo-0` and on, confined where there is a jailer.
+fn echo_servers(count: usize, jailer: Option<&str>) -> BridgeConfig {
+    let command = binary("echo-server").display().to_string();
+    let server = |n| {
+        let (command, args) = (command.clone(), Vec::new());
+        let transport = TransportSettings::Stdio { command, args, env: Vec::new(), cwd: None };
+        ServerSettings::new(ServerName::parse(&format!("echo-{n}")).unwrap(), transport)
+    };
+    let servers = (0..count).map(server).collect();
+    let settings = Settings { servers, disabled: Vec::new(), bridge: Default::default() };
+    BridgeConfig { jailer: jailer.map(Into::into), ..BridgeConfig::new(settings) }
 }
 
 /// Real servers' tools, repeated under other names until there are enough.

@@ -1,5 +1,6 @@
 //! The program against servers that others wrote, installed from the registries by `make test-env`.
 
+mod confined;
 mod everything;
 mod files;
 mod http;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 /// No command of a test may take longer; one that hangs is ended and fails.
-const PATIENCE: Duration = Duration::from_secs(120);
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A folder with an `mcp.json`, and the program to run in it.
 pub struct Bascule {
@@ -163,4 +163,12 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 pub fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
+}
+
+/// The children of a process, those of all its threads.
+pub fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let of = |thread: PathBuf| std::fs::read_to_string(thread.join("children")).unwrap_or_default();
+    let lists: Vec<String> = threads.map(|thread| of(thread.path())).collect();
+    lists.iter().flat_map(|list| list.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
 }

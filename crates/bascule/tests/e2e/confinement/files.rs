@@ -1,5 +1,8 @@
 //! Which files a confined server reaches.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
 use serde_json::json;
 
 use super::hostile::{Hostile, quoted, users};
@@ -77,6 +80,22 @@ fn under_strict_only_what_is_listed_is_there() {
         hostile.must_not(&read(&hostile, "other/plain"));
         hostile.must_not(&write(&hostile, "work/mine"));
         hostile.must_not("open('/etc/passwd').read()");
+    }
+}
+
+// req: SB-04
+#[test]
+fn a_program_in_the_home_does_not_open_the_home_under_strict() {
+    for user in users() {
+        let hostile =
+            Hostile::new(user, json!({ "command": "../bin/server", "args": [], "sandbox": "strict" }));
+        let server = hostile.path("bin/server");
+        fs::create_dir(hostile.path("bin")).unwrap();
+        fs::write(&server, format!("#!/usr/bin/env python3\n{}", include_str!("../hostile.py"))).unwrap();
+        fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(hostile.may("print(1 + 1)"), "2");
+        hostile.must_not(&read(&hostile, ".ssh/id_test"));
+        hostile.must_not(&read(&hostile, "other/plain"));
     }
 }
 

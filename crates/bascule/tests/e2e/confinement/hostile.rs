@@ -5,10 +5,16 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bascule::{BridgeConfig, McpBridgeAdapter, config};
+use bascule_model::ProviderAdapter;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::support::{Ran, program, text};
+use crate::embedded::patiently;
+use crate::support::{Ran, is_running, program, text};
+
+/// Set in a process that was started to run one test and nothing else.
+const ALONE: &str = "BASCULE_TEST_ALONE";
 
 /// Who runs the bridge. Root may do more and must be kept from more.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,14 +54,24 @@ impl Hostile {
         fs::write(hostile.path(".ssh/id_test"), "the secret").unwrap();
         fs::write(hostile.path("other/plain"), "no secret").unwrap();
         fs::write(hostile.path("work/server.py"), include_str!("../hostile.py")).unwrap();
-        let mut entry = json!({
-            "command": "python3", "args": ["server.py"], "cwd": hostile.path("work"), "startTimeoutMs": 60_000,
-        });
-        entry.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-        let config = json!({ "mcpServers": { "h": entry } }).to_string();
-        fs::write(hostile.path("mcp.json"), config).unwrap();
-        hostile.give_away();
+        fs::write(hostile.path("work/server.mjs"), include_str!("../hostile.mjs")).unwrap();
+        hostile.configure(&json!({ "h": settings }));
         hostile
+    }
+
+    /// With these servers instead of the one. All are the same program, with settings of their own.
+    pub fn configure(&self, servers: &Value) {
+        let entry = |settings: &Value| {
+            let mut entry = json!({
+                "command": "python3", "args": ["server.py"], "cwd": self.path("work"), "startTimeoutMs": 60_000,
+            });
+            entry.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+            entry
+        };
+        let servers = servers.as_object().unwrap().iter();
+        let servers: Value = servers.map(|(name, settings)| (name.clone(), entry(settings))).collect();
+        fs::write(self.path("mcp.json"), json!({ "mcpServers": servers }).to_string()).unwrap();
+        self.give_away();
     }
 
     /// A place in the home.
@@ -65,14 +81,18 @@ impl Hostile {
 
     /// `bascule`, as the user who is meant, with the secret in its environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
+        self.command_of(Path::new(program()), arguments)
+    }
+
+    fn command_of(&self, program: &Path, arguments: &[&str]) -> Command {
         // Nobody may not be allowed to where the program was built, but to a file that is open.
         const AS_NOBODY: &str =
             "exec 9<\"$0\"; exec setpriv --reuid=65534 --regid=65534 --clear-groups /proc/self/fd/9 \"$@\"";
         let mut command = match self.user {
-            User::Ourselves => Command::new(program()),
+            User::Ourselves => Command::new(program),
             User::Nobody => {
                 let mut command = Command::new("sh");
-                command.args(["-c", AS_NOBODY, program()]);
+                command.args(["-c", AS_NOBODY]).arg(program);
                 command
             }
         };
@@ -95,6 +115,32 @@ impl Hostile {
         }
     }
 
+    /// Runs a test of ours again, in the home, as the user who is meant, and in a process in which nothing else
+    /// happens: what it counts there (descriptors, children, memory) is its own.
+    pub fn run_alone(&self, test: &str) {
+        // The jailer is started by its path, which as nobody we could not reach where it was built.
+        fs::copy(program(), self.path("bascule")).unwrap();
+        let ourselves = std::env::current_exe().unwrap();
+        let mut command = self.command_of(&ourselves, &["--exact", test, "--nocapture"]);
+        let ran = Ran::from(command.env(ALONE, test).output().unwrap());
+        print!("{}", ran.stdout);
+        let passed = ran.code == Some(0) && ran.stdout.contains("1 passed");
+        assert!(passed, "as {:?}: {}{}", self.user, ran.stdout, ran.stderr);
+    }
+
+    /// Everything that runs because of a command of ours, the command itself included: whatever its parent is by
+    /// now, whatever its session, it has our home in its environment.
+    pub fn processes(&self) -> Vec<u32> {
+        let mark = format!("HOME={}", self.path("").display());
+        let marked = |pid: &u32| {
+            let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+        };
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(marked).filter(|pid| is_running(*pid)).collect()
+    }
+
     /// It must fail, for want of permission.
     pub fn must_not(&self, code: &str) {
         let failed = self.attempt(code).expect_err(&format!("as {:?} this worked: {code}", self.user));
@@ -113,6 +159,19 @@ impl Hostile {
             assert!(done.unwrap().success());
         }
     }
+}
+
+/// Whether this process runs one test and nothing else: see [`Hostile::run_alone`].
+pub fn alone() -> bool {
+    std::env::var_os(ALONE).is_some()
+}
+
+/// The servers of the home that this process was started in, confined, in this process.
+pub async fn bridge_alone() -> McpBridgeAdapter {
+    let home = std::env::current_dir().unwrap();
+    let settings = config::load(&home.join("mcp.json"), &|_| None).unwrap().settings;
+    let config = BridgeConfig { jailer: Some(home.join("bascule")), ..BridgeConfig::new(settings) };
+    patiently(McpBridgeAdapter::init(config)).await.unwrap()
 }
 
 /// A Python literal.

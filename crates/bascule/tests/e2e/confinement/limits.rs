@@ -1,4 +1,4 @@
-//! Limits on memory and processes, met by servers that go for them: Python and Node.
+//! Limits on memory and processes: who goes beyond is ended and told so, who stays within is left alone.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ fn error(hostile: &Hostile, code: &str) -> Value {
     ran.document()["error"].clone()
 }
 
-fn check_limit(error: &Value, limit: &str, how: &str) {
+pub fn check_limit(error: &Value, limit: &str, how: &str) {
     let said = error["limit"].as_str().unwrap_or_default();
     assert_eq!(error["code"], "PROVIDER_CRASHED", "{error:#}");
     assert!(said.contains(limit) && said.contains(how), "{error:#}");
@@ -62,29 +62,6 @@ fn a_python_server_cannot_take_more_than_it_may() {
         );
         let peak: u64 = hostile.may(&grow).parse().unwrap();
         assert!(peak < 128 * 1024 * 5 / 4, "{peak} kB");
-    }
-}
-
-// req: SB-02, SB-03
-#[test]
-fn a_node_server_cannot_take_more_than_it_may() {
-    const SERVER: &str = "
-const answer = m => m.method === 'initialize'
-  ? { protocolVersion: '2025-06-18', capabilities: {}, serverInfo: { name: 'hog', version: '1' } }
-  : m.method === 'tools/list' ? { tools: [{ name: 'try', inputSchema: { type: 'object' } }] } : eat(m.params.arguments.code);
-const eat = how => { const held = []; for (;;) held.push(how === 'buffers' ? Buffer.alloc(1 << 20, 1) : new Array(1e5).fill({})); };
-require('readline').createInterface({ input: process.stdin }).on('line', line => {
-  const m = JSON.parse(line);
-  if ('id' in m) console.log(JSON.stringify({ jsonrpc: '2.0', id: m.id, result: answer(m) }));
-});";
-    for user in users() {
-        let settings = json!({ "command": "node", "args": ["server.js"], "limits": { "maxMemoryMb": 200 } });
-        let hostile = Hostile::new(user, settings);
-        std::fs::write(hostile.path("work/server.js"), SERVER).unwrap();
-        for what in ["objects", "buffers"] {
-            let error = error(&hostile, what);
-            check_limit(&error, "`maxMemoryMb`", "");
-        }
     }
 }
 
