@@ -14,6 +14,7 @@ mod bad_http;
 mod bad_stdio;
 mod commands;
 mod confinement;
+mod isolation;
 mod peers;
 mod promises;
 mod real_servers;
