@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::isolated;
 use crate::embedded::{call, terminate};
-use crate::support::{PATIENCE, children, eventually};
+use crate::support::{PATIENCE, children, descriptors, eventually, resident};
 
 /// Set in a process that was started to run this and nothing else: what it counts there is its own.
 const ALONE: &str = "BASCULE_TEST_ALONE";
@@ -83,23 +83,6 @@ async fn forget() {
         assert!(begin.elapsed() < PATIENCE, "something of it is left");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-}
-
-/// What this process holds open, except what is only looked at: the watchdog reads `/proc` now and then.
-fn descriptors() -> Vec<String> {
-    let entries: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().flatten().collect();
-    let places = entries.iter().filter_map(|entry| fs::read_link(entry.path()).ok());
-    let places = places.map(|place| place.display().to_string());
-    let mut places: Vec<_> = places.filter(|place| !place.starts_with("/proc")).collect();
-    places.sort();
-    places
-}
-
-/// What this process holds in memory, in kB.
-fn resident() -> u64 {
-    let status = fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
-    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
 /// The control groups that a process has made, anywhere.
