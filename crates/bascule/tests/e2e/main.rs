@@ -15,6 +15,7 @@ mod bad_stdio;
 mod commands;
 mod confinement;
 mod isolation;
+mod neighbours;
 mod peers;
 mod promises;
 mod real_servers;
