@@ -189,3 +189,18 @@ pub fn resident() -> u64 {
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
+
+/// The folders of the control groups that a process has made, in every hierarchy.
+pub fn groups_of(pid: u32) -> Vec<PathBuf> {
+    let (mut found, prefix) = (Vec::new(), format!("bascule-{pid}-"));
+    let mut open = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(folder) = open.pop() {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        for entry in folders {
+            let ours = entry.file_name().to_string_lossy().starts_with(&prefix);
+            if ours { found.push(entry.path()) } else { open.push(entry.path()) }
+        }
+    }
+    found
+}

@@ -1,14 +1,12 @@
 //! Very many calls, each in a process of its own, in one bridge: nothing of them may pile up.
 
-use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
 
 use super::isolated;
 use crate::embedded::{call, terminate};
-use crate::support::{PATIENCE, children, descriptors, eventually, resident};
+use crate::support::{PATIENCE, children, descriptors, eventually, groups_of, resident};
 
 /// Set in a process that was started to run this and nothing else: what it counts there is its own.
 const ALONE: &str = "BASCULE_TEST_ALONE";
@@ -82,22 +80,5 @@ async fn forget() {
     while !children(std::process::id()).is_empty() || !super::marked(&mark).is_empty() {
         assert!(begin.elapsed() < PATIENCE, "something of it is left");
         tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// The control groups that a process has made, anywhere.
-fn groups_of(pid: u32) -> Vec<String> {
-    let mut found = Vec::new();
-    look_below(Path::new("/sys/fs/cgroup"), &format!("bascule-{pid}-"), &mut found);
-    found
-}
-
-fn look_below(folder: &Path, prefix: &str, found: &mut Vec<String>) {
-    let folders = fs::read_dir(folder).into_iter().flatten().flatten();
-    for entry in folders.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        if entry.file_name().to_string_lossy().starts_with(prefix) {
-            found.push(entry.path().display().to_string());
-        }
-        look_below(&entry.path(), prefix, found);
     }
 }
