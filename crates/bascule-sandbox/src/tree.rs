@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::Read;
 
 /// Who is whose child, at one moment. One look serves all trees.
 #[derive(Default)]
@@ -35,7 +36,11 @@ impl Processes {
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // Read at once: the kernel works it out anew for every read, and reading to the end of a file whose size nobody
+    // knows takes several.
+    let mut start = [0; 512];
+    let length = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut start).ok()?;
+    let stat = String::from_utf8_lossy(&start[..length]);
     // The name may hold anything, brackets and blanks included; after its last bracket come state and parent.
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }

@@ -138,6 +138,11 @@ impl McpBridgeAdapter {
         // An actor may have listed its tools by now, on another thread: the world is made of what it has.
         common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
         common.catch_up();
+        Self::of(common, confines)
+    }
+
+    /// A bridge of servers that are being kept already.
+    pub(crate) fn of(common: Arc<Common>, confines: bool) -> Self {
         Self { common, confines, reloading: tokio::sync::Mutex::new(()) }
     }
 

@@ -304,3 +304,6 @@ async fn until(when: Option<Instant>) {
         None => std::future::pending().await,
     }
 }
+
+#[cfg(test)]
+mod tests;

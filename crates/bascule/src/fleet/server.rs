@@ -211,6 +211,12 @@ impl Server {
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
+    /// Its status as it changes.
+    #[cfg(test)]
+    pub(crate) fn watch(&self) -> watch::Receiver<Status> {
+        self.status.clone()
+    }
+
     /// What it listed last.
     pub(crate) fn tools(&self) -> Option<Arc<ServerTools>> {
         self.status.borrow().tools.clone()

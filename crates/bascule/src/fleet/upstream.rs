@@ -74,10 +74,20 @@ impl Upstream {
 
     /// Connects only.
     pub(crate) async fn connect(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<Self> {
-        let name = &settings.name;
+        let (transport, watch) =
+            reach(&settings, frame).map_err(|why| normalise::not_started(&settings.name, why))?;
+        Self::greet(settings, transport, watch, frame).await
+    }
+
+    /// The handshake over a way that is there already.
+    pub(crate) async fn greet(
+        settings: Arc<ServerSettings>,
+        transport: Transport,
+        watch: Option<Arc<Watch>>,
+        frame: &Frame,
+    ) -> BridgeResult<Self> {
+        let (name, changed) = (&settings.name, Arc::new(Notify::new()));
         let bound = StartBound::new(settings.start_timeout, frame.patience);
-        let (transport, watch) = reach(&settings, frame).map_err(|why| normalise::not_started(name, why))?;
-        let changed = Arc::new(Notify::new());
         let most = settings.limits.max_output_bytes;
         let options = ClientOptions {
             timeout: bound.length,
