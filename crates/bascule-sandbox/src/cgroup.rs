@@ -24,6 +24,8 @@ pub(crate) struct Group {
     version: Version,
     /// Where the kernel counts the processes that it had to end for want of memory.
     kills: Option<File>,
+    /// Where it counts those that there are, threads included.
+    tasks: Option<File>,
 }
 
 /// Which files a group has.
@@ -52,7 +54,7 @@ impl Group {
     }
 
     fn make_in(place: &Place, name: &str, limits: TreeLimits) -> io::Result<Self> {
-        let mut group = Self { folders: Vec::new(), version: place.version, kills: None };
+        let mut group = Self { folders: Vec::new(), version: place.version, kills: None, tasks: None };
         for folder in [&place.memory, &place.pids].into_iter().flatten() {
             let folder = folder.join(name);
             if !group.folders.contains(&folder) {
@@ -60,7 +62,8 @@ impl Group {
                 group.folders.push(folder);
             }
         }
-        group.kills = group.find(kills_file(group.version)).and_then(|path| File::open(path).ok());
+        let open = |file: &str| group.find(file).and_then(|path| File::open(path).ok());
+        (group.kills, group.tasks) = (open(kills_file(group.version)), open("pids.current"));
         group.limit(limits)?;
         Ok(group)
     }
@@ -89,11 +92,13 @@ impl Group {
 
     /// Whether the kernel had to end one of its processes because there was no memory left for the group.
     pub(crate) fn ran_out_of_memory(&self) -> bool {
-        let Some(file) = &self.kills else { return false };
-        let mut text = [0; 512];
-        let length = file.read_at(&mut text, 0).unwrap_or(0);
-        let text = String::from_utf8_lossy(&text[..length]);
+        let text = self.kills.as_ref().map(content).unwrap_or_default();
         text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
+    }
+
+    /// How many threads its processes have, together.
+    pub(crate) fn tasks(&self) -> Option<u64> {
+        content(self.tasks.as_ref()?).trim().parse().ok()
     }
 
     /// Whether memory is among what it bounds.
@@ -125,6 +130,13 @@ pub(crate) fn enter(folders: &[PathBuf]) -> io::Result<()> {
 /// Removes what is empty; what is not has somebody else to remove it.
 pub(crate) fn remove(folders: &[PathBuf]) {
     folders.iter().for_each(|folder| drop(fs::remove_dir(folder)));
+}
+
+/// What a small file holds now.
+fn content(file: &File) -> String {
+    let mut text = [0; 512];
+    let length = file.read_at(&mut text, 0).unwrap_or(0);
+    String::from_utf8_lossy(&text[..length]).into_owned()
 }
 
 fn memory_file(version: Version) -> &'static str {
@@ -290,7 +302,7 @@ mod tests {
     #[test]
     fn version_two_is_told_its_limits_in_its_own_words() {
         let parent = std::env::temp_dir().join(format!("bascule-cgroup-test-{}", std::process::id()));
-        let group = Group { folders: vec![parent.clone()], version: Version::Two, kills: None };
+        let group = Group { folders: vec![parent.clone()], version: Version::Two, kills: None, tasks: None };
         fs::create_dir_all(&parent).unwrap();
         for file in ["memory.max", "memory.swap.max", "pids.max"] {
             fs::write(parent.join(file), "max").unwrap();

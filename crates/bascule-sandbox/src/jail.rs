@@ -55,7 +55,10 @@ fn run(orders: &str, command: &[OsString]) -> io::Result<()> {
             if reaper::is_cut(lifeline) {
                 cgroup::remove(&orders.groups);
             }
-            ended.map_or(Ok(()), |ended| ended.imitate())
+            ended.map_or(Ok(()), |ended| {
+                ended.tell(lifeline);
+                ended.imitate()
+            })
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Starts the jail, and holds the line on which its life hangs.
 
-use std::io::{self, PipeWriter};
+use std::io::{self, Read};
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::cgroup::Group;
 use crate::jail::{LIFELINE, Orders};
@@ -25,12 +26,46 @@ impl Drop for Lifeline {
 
 /// Ends a server without owning it.
 #[derive(Debug, Clone)]
-pub(crate) struct Scissors(Arc<Mutex<Option<PipeWriter>>>);
+pub(crate) struct Scissors(Arc<Mutex<Line>>);
+
+/// The line itself, until it is cut, and what came along it.
+#[derive(Debug)]
+struct Line {
+    stream: Option<UnixStream>,
+    last_word: Option<u64>,
+}
 
 impl Scissors {
+    fn of(stream: UnixStream) -> Self {
+        Self(Arc::new(Mutex::new(Line { stream: Some(stream), last_word: None })))
+    }
+
     /// Ends the server and all that came of it.
     pub(crate) fn cut(&self) {
-        self.0.lock().expect("nothing panics while holding it").take();
+        let mut line = self.line();
+        line.listen();
+        line.stream = None;
+    }
+
+    /// What the jail said when its server had ended by itself: how much memory that used at the most, in bytes.
+    pub(crate) fn last_word(&self) -> Option<u64> {
+        let mut line = self.line();
+        line.listen();
+        line.last_word
+    }
+
+    fn line(&self) -> MutexGuard<'_, Line> {
+        self.0.lock().expect("nothing panics while holding it")
+    }
+}
+
+impl Line {
+    /// Takes what is there, without waiting for more.
+    fn listen(&mut self) {
+        let mut word = [0; 8];
+        if self.stream.as_ref().is_some_and(|mut stream| stream.read_exact(&mut word).is_ok()) {
+            self.last_word = Some(u64::from_ne_bytes(word));
+        }
     }
 }
 
@@ -66,7 +101,8 @@ pub fn launch(
     program: &str,
     arguments: &[String],
 ) -> io::Result<Jail> {
-    let (reader, writer) = io::pipe()?;
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
     let mut command = Command::new(ourselves);
     let group = Group::make(limits);
     let groups = group.as_ref().map_or_else(Vec::new, |group| group.folders().to_vec());
@@ -76,7 +112,7 @@ pub fn launch(
         // SAFETY: async-signal-safe, as everything between fork and exec must be. `dup2` leaves the copy open
         // across exec; if it already is the right one, its flag is cleared instead.
         let result = unsafe {
-            match reader.as_raw_fd() {
+            match theirs.as_raw_fd() {
                 LIFELINE => libc::fcntl(LIFELINE, libc::F_SETFD, 0),
                 other => libc::dup2(other, LIFELINE),
             }
@@ -85,6 +121,6 @@ pub fn launch(
     };
     // SAFETY: `prepare` only duplicates a descriptor.
     unsafe { command.pre_exec(prepare) };
-    let scissors = Scissors(Arc::new(Mutex::new(Some(writer))));
+    let scissors = Scissors::of(ours);
     Ok(Jail { command, lifeline: Lifeline(scissors.clone()), warden: Warden { scissors, group, limits } })
 }

@@ -34,10 +34,17 @@ impl Confinement {
             });
         }
         match Place::here() {
-            Some(place) => told.have(&place.told()),
-            None => told.lack("limits on the whole tree by the kernel: no control group can be made here"),
+            Some(place) => {
+                told.have(&place.told());
+                told.have("number of processes (watchdog over the whole tree)");
+            }
+            None => {
+                told.lack("limits on the whole tree by the kernel: no control group can be made here");
+                told.have(
+                    "memory and number of processes (watchdog over the whole tree; RLIMIT_DATA for each)",
+                );
+            }
         }
-        told.have("memory and number of processes (watchdog over the whole tree; RLIMIT_DATA for each)");
         if let Some(most) = policy.open_files {
             told.have(&format!("at most {most} open files a process (rlimit)"));
         }

@@ -6,10 +6,16 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
-use crate::tree::Processes;
+use crate::tree::below;
 
-/// How the server ended, as `waitpid` has it.
-pub(crate) struct Ended(i32);
+/// How the server ended, and what it used.
+#[derive(Clone, Copy)]
+pub(crate) struct Ended {
+    /// As `waitpid` has it.
+    status: i32,
+    /// The most memory that it, or a child it waited for, had resident.
+    peak_bytes: u64,
+}
 
 /// Call before forking: from now on orphans come to us, and signals wait to be read.
 pub(crate) fn prepare() -> io::Result<OwnedFd> {
@@ -30,10 +36,12 @@ pub(crate) fn prepare() -> io::Result<OwnedFd> {
     }
 }
 
-/// Call in the child: signals are delivered again.
+/// Call in the child: signals are delivered again, and mean what they usually do.
 pub(crate) fn unblock_signals() {
-    // SAFETY: as in `prepare`.
+    // SAFETY: as in `prepare`; restoring a default takes numbers only.
     unsafe {
+        // Rust's programs ignore it, and what is ignored stays so in the program that comes after.
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);
         libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
@@ -86,15 +94,23 @@ fn read_signals(signals: &OwnedFd) -> bool {
 fn reap(server: i32) -> Option<Ended> {
     let mut found = None;
     loop {
-        let mut status = 0;
-        // SAFETY: `status` is a valid place for the answer.
-        let pid = unsafe { libc::waitpid(-1, &raw mut status, libc::WNOHANG) };
-        match pid {
-            0 | -1 => return found,
-            pid if pid == server => found = Some(Ended(status)),
-            _ => {}
+        match wait(libc::WNOHANG) {
+            None => return found,
+            Some((pid, ended)) if pid == server => found = Some(ended),
+            Some(_) => {}
         }
     }
+}
+
+/// Takes leave of one child. None if there is none to take leave of.
+fn wait(options: i32) -> Option<(i32, Ended)> {
+    let mut status = 0;
+    // SAFETY: an all-zero `rusage` is a valid place for the kernel to fill.
+    let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both are valid places for the answer.
+    let pid = unsafe { libc::wait4(-1, &raw mut status, options, &raw mut used) };
+    let peak_bytes = u64::try_from(used.ru_maxrss).unwrap_or(0) << 10;
+    (pid > 0).then_some((pid, Ended { status, peak_bytes }))
 }
 
 /// Kills until there is nobody left. What forks faster than we look meets us again, with fewer to fork.
@@ -103,26 +119,31 @@ fn end_all(server: i32) -> Option<Ended> {
     let mut found = None;
     loop {
         for signal in [libc::SIGSTOP, libc::SIGKILL] {
-            for pid in Processes::now().below(own) {
+            for pid in below(own) {
                 // SAFETY: takes numbers only; the process is a descendant that we have not waited for.
                 unsafe { libc::kill(pid as libc::pid_t, signal) };
             }
         }
-        let mut status = 0;
-        // SAFETY: `status` is a valid place for the answer.
-        match unsafe { libc::waitpid(-1, &raw mut status, 0) } {
-            -1 => return found,
-            pid if pid == server => found = Some(Ended(status)),
-            _ => {}
+        match wait(0) {
+            None => return found,
+            Some((pid, ended)) if pid == server => found = Some(ended),
+            Some(_) => {}
         }
         found = reap(server).or(found);
     }
 }
 
 impl Ended {
+    /// Tells the bridge what it cannot see by itself. It may not be there, or may not care.
+    pub(crate) fn tell(&self, lifeline: BorrowedFd<'_>) {
+        let word = self.peak_bytes.to_ne_bytes();
+        // SAFETY: `word` is readable for its whole length.
+        unsafe { libc::send(lifeline.as_raw_fd(), word.as_ptr().cast(), word.len(), libc::MSG_NOSIGNAL) };
+    }
+
     /// Ends this process in the same way, so that the bridge sees what the server came to.
     pub(crate) fn imitate(&self) -> ! {
-        let Ended(status) = *self;
+        let status = self.status;
         if libc::WIFEXITED(status) {
             std::process::exit(libc::WEXITSTATUS(status));
         }

@@ -1,6 +1,6 @@
 //! Which processes there are, and whose children.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::io::Read;
 
@@ -10,16 +10,37 @@ pub(crate) struct Processes {
     children: HashMap<u32, Vec<u32>>,
 }
 
+/// Looks again and again, and asks each process for its parent only when that may have changed.
+#[derive(Default)]
+pub(crate) struct Census {
+    parents: HashMap<u32, u32>,
+    looks: u32,
+}
+
+impl Census {
+    /// A number may have been given to another process unseen: so often, everybody is asked again.
+    const THOROUGH: u32 = 10;
+
+    /// Looks.
+    pub(crate) fn take(&mut self) -> Processes {
+        self.looks += 1;
+        let thorough = self.looks.is_multiple_of(Self::THOROUGH);
+        let old = std::mem::take(&mut self.parents);
+        let present: Vec<u32> = numbers().collect();
+        // Whoever has lost its parent has another one now.
+        let there: HashSet<u32> = present.iter().copied().collect();
+        let holds = |parent: &u32| !thorough && (*parent == 0 || there.contains(parent));
+        let known = |pid: &u32| old.get(pid).copied().filter(holds);
+        self.parents =
+            present.iter().filter_map(|pid| Some((*pid, known(pid).or_else(|| parent_of(*pid))?))).collect();
+        Processes::of(self.parents.iter().map(|(pid, parent)| (*pid, *parent)))
+    }
+}
+
 impl Processes {
-    /// Looks. What starts meanwhile may be missed: look again.
-    pub(crate) fn now() -> Self {
+    fn of(parents: impl Iterator<Item = (u32, u32)>) -> Self {
         let mut children = HashMap::<u32, Vec<u32>>::new();
-        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-        for pid in entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()) {
-            if let Some(parent) = parent_of(pid) {
-                children.entry(parent).or_default().push(pid);
-            }
-        }
+        parents.for_each(|(pid, parent)| children.entry(parent).or_default().push(pid));
         Self { children }
     }
 
@@ -33,6 +54,36 @@ impl Processes {
         }
         found
     }
+}
+
+/// Everything below one process, parents before children, itself not included. What starts meanwhile may be missed:
+/// look again.
+pub(crate) fn below(root: u32) -> Vec<u32> {
+    let Some(mut found) = children_of(root) else {
+        return Census::default().take().below(root);
+    };
+    let mut next = 0;
+    while let Some(pid) = found.get(next) {
+        found.extend(children_of(*pid).unwrap_or_default());
+        next += 1;
+    }
+    found
+}
+
+/// A process's children, as its threads have them; none if this kernel does not tell, or the process is no more.
+fn children_of(pid: u32) -> Option<Vec<u32>> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).ok()?.flatten();
+    // A thread may have ended since it was listed.
+    let told: Vec<String> =
+        threads.filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok()).collect();
+    let children =
+        || told.iter().flat_map(|text| text.split_whitespace()).filter_map(|child| child.parse().ok());
+    (!told.is_empty()).then(|| children().collect())
+}
+
+fn numbers() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
 fn parent_of(pid: u32) -> Option<u32> {
@@ -54,13 +105,17 @@ mod tests {
         let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
         // Other tests have children too.
         let grandchild = loop {
-            if let [pid] = *Processes::now().below(child.id()) {
+            if let [pid] = *below(child.id()) {
                 break pid;
             }
             std::thread::yield_now();
         };
-        let below_us = Processes::now().below(std::process::id());
+        let below_us = below(std::process::id());
         assert!(below_us.contains(&child.id()) && below_us.contains(&grandchild));
+        let mut census = Census::default();
+        for _ in 0..2 * Census::THOROUGH {
+            assert_eq!(census.take().below(child.id()), [grandchild]);
+        }
         std::process::Command::new("kill").arg(grandchild.to_string()).status().unwrap();
         child.wait().unwrap();
     }

@@ -3,7 +3,9 @@
 //! One thread looks at all trees, more often when one of them is near a limit. What it finds over a limit it
 //! ends, by cutting the lifeline, and remembers why. Between two looks a single process is held by RLIMIT_DATA.
 
-use std::fs;
+use std::cell::LazyCell;
+use std::fs::{self, File};
+use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
@@ -11,9 +13,12 @@ use std::time::Duration;
 use crate::cgroup::Group;
 use crate::launch::Scissors;
 use crate::limits;
-use crate::tree::Processes;
+use crate::tree::{Census, Processes, below};
 
 const CALM: Duration = Duration::from_millis(100);
+/// Between two looks a single process is bounded by what it may write to, which is more than it uses: so large a part
+/// of its limit comes on top.
+const DATA_SLACK: u64 = 5;
 const ALERT: Duration = Duration::from_millis(10);
 
 /// What a tree may use up.
@@ -88,8 +93,11 @@ impl Watch {
     pub fn bind(&self, limits: TreeLimits) {
         *self.limits.lock().expect("nothing panics while holding it") = limits;
         self.hold();
-        for pid in Processes::now().below(self.root) {
-            limits.memory_bytes.into_iter().for_each(|most| limits::bind_data(pid, most));
+        // What is reserved but not used, of which Node has plenty, is nobody's concern where the kernel counts what is.
+        // Much too much at once is refused all the same: that is something a server can survive.
+        let slack = if self.held.load(Ordering::Relaxed) { 1 } else { DATA_SLACK };
+        for pid in below(self.root) {
+            limits.memory_bytes.into_iter().for_each(|most| limits::bind_data(pid, most + most / slack));
         }
     }
 
@@ -110,8 +118,12 @@ impl Watch {
         seen.or_else(|| self.ran_out_of_memory().then_some(Hit::OutOfMemory))
     }
 
-    /// Whether it was seen close to what it may use: then a sudden end may have come of being refused more.
+    /// Whether it came close to what it may use: then a sudden end may have come of being refused more.
     pub fn was_near_its_memory(&self) -> bool {
+        let most = self.limits().memory_bytes.unwrap_or(u64::MAX);
+        if let Some(peak) = self.scissors.last_word() {
+            self.most_memory.fetch_max(peak.saturating_mul(1000) / most.max(1), Ordering::Relaxed);
+        }
         self.most_memory.load(Ordering::Relaxed) > 600
     }
 
@@ -120,29 +132,48 @@ impl Watch {
     }
 
     /// Looks once; says how near the nearest limit is, 1 being reached.
-    fn check(&self, processes: &Processes) -> f64 {
-        let tree = processes.below(self.root);
-        let limits = self.limits();
-        let count = tree.len() as u64;
-        let mut memory = tree.iter().map(|pid| private_bytes(*pid)).sum::<u64>();
-        if limits.memory_bytes.is_some_and(|most| memory > most) {
-            // A process that has just forked shares its pages with its child until one of them writes. The quick
-            // look counts those twice; before anybody is ended for it, look closely.
-            memory = tree.iter().map(|pid| fair_bytes(*pid)).sum();
-        }
-        let share = |used: u64, most: Option<u64>| most.map_or(0.0, |most| used as f64 / most.max(1) as f64);
-        let (by_memory, by_count) = (share(memory, limits.memory_bytes), share(count, limits.processes));
-        self.most_memory.fetch_max((by_memory * 1000.0) as u64, Ordering::Relaxed);
+    fn check(&self, processes: &LazyCell<Processes, impl FnOnce() -> Processes>) -> f64 {
         if self.ran_out_of_memory() {
             // The kernel picked one process; what is left of the tree is no longer what it was.
             self.end(Hit::OutOfMemory);
-        } else if by_count > 1.0 {
+            return 0.0;
+        }
+        let limits = self.limits();
+        if self.held.load(Ordering::Relaxed) && self.has_few_tasks(&limits) {
+            return 0.0;
+        }
+        let tree = processes.below(self.root);
+        let share = |used: u64, most: Option<u64>| most.map_or(0.0, |most| used as f64 / most.max(1) as f64);
+        let count = tree.len() as u64;
+        let memory = self.memory(&tree, &limits);
+        let (by_memory, by_count) = (share(memory, limits.memory_bytes), share(count, limits.processes));
+        self.most_memory.fetch_max((by_memory * 1000.0) as u64, Ordering::Relaxed);
+        if by_count > 1.0 {
             self.end(Hit::Processes(count));
         } else if by_memory > 1.0 && self.is_surely_over() {
             self.end(Hit::Memory(memory));
         }
         self.was_over.store(by_memory > 1.0, Ordering::Relaxed);
         by_memory.max(by_count)
+    }
+
+    /// What the tree uses: looked at quickly, which counts files and shared pages for everybody who has them, and
+    /// closely only where even that is too much.
+    fn memory(&self, tree: &[u32], limits: &TreeLimits) -> u64 {
+        if self.held.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let quick = tree.iter().map(|pid| resident_bytes(*pid)).sum::<u64>();
+        match limits.memory_bytes.is_some_and(|most| quick > most) {
+            true => tree.iter().map(|pid| fair_bytes(*pid)).sum(),
+            false => quick,
+        }
+    }
+
+    /// There are at least as many tasks as processes.
+    fn has_few_tasks(&self, limits: &TreeLimits) -> bool {
+        let tasks = self.group.as_ref().and_then(Group::tasks);
+        limits.processes.is_none_or(|most| tasks.is_some_and(|tasks| tasks <= most))
     }
 
     /// What is held by a group cannot be over, and is only counted differently. Elsewhere a second look decides:
@@ -166,30 +197,33 @@ fn trees() -> MutexGuard<'static, Vec<Weak<Watch>>> {
 }
 
 fn look() {
+    let mut census = Census::default();
     loop {
         let watched: Vec<Arc<Watch>> = {
             let mut trees = trees();
             trees.retain(|tree| tree.strong_count() > 0);
             trees.iter().filter_map(Weak::upgrade).collect()
         };
-        let processes = if watched.is_empty() { Processes::default() } else { Processes::now() };
+        // Where control groups do the work nobody has to look at every process of the machine.
+        let processes = LazyCell::new(|| census.take());
         let nearest = watched.iter().map(|watch| watch.check(&processes)).fold(0.0, f64::max);
-        drop(watched);
+        drop((watched, processes));
         std::thread::sleep(if nearest > 0.5 { ALERT } else { CALM });
     }
 }
 
-fn private_bytes(pid: u32) -> u64 {
-    let Ok(statm) = fs::read_to_string(format!("/proc/{pid}/statm")) else { return 0 };
-    let mut fields = statm.split(' ').skip(1).map(|field| field.parse::<u64>().unwrap_or(0));
-    let (resident, shared) = (fields.next().unwrap_or(0), fields.next().unwrap_or(0));
-    resident.saturating_sub(shared) * limits::page_size()
+fn resident_bytes(pid: u32) -> u64 {
+    let mut start = [0; 128];
+    let read = File::open(format!("/proc/{pid}/statm")).and_then(|mut file| file.read(&mut start));
+    let statm = String::from_utf8_lossy(&start[..read.unwrap_or(0)]);
+    let resident = statm.split(' ').nth(1).and_then(|field| field.parse::<u64>().ok());
+    resident.unwrap_or(0) * limits::page_size()
 }
 
 /// A process's share of its memory that is no file's: what several use counts for each in part.
 fn fair_bytes(pid: u32) -> u64 {
     let Ok(rollup) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else {
-        return private_bytes(pid);
+        return resident_bytes(pid);
     };
     let kilobytes = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
     let counted = |line: &&str| line.starts_with("Pss_Anon:") || line.starts_with("Pss_Shmem:");
@@ -203,6 +237,6 @@ mod tests {
     #[test]
     fn memory_is_counted_quickly_and_closely() {
         let own = std::process::id();
-        assert!(private_bytes(own) > 100_000 && fair_bytes(own) > 100_000);
+        assert!(resident_bytes(own) > 100_000 && fair_bytes(own) > 100_000);
     }
 }

