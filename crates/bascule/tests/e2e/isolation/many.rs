@@ -38,14 +38,15 @@ async fn call_again_and_again() {
     // What is made once and kept (the runtime's own, the watchdog) is there after the first.
     call_so_often(AT_ONCE).await;
     forget().await;
+    // The watchdog may be looking at the last of them.
+    let own = std::process::id();
+    eventually("no control group is left", || groups_of(own).is_empty());
     let (before, memory) = (descriptors(), resident());
     let begin = Instant::now();
     call_so_often(CALLS).await;
     let took = begin.elapsed();
     forget().await;
-    let own = std::process::id();
     assert_eq!(children(own), [] as [u32; 0], "not even as a zombie");
-    // The watchdog may be looking at the last of them.
     eventually("no control group is left", || groups_of(own).is_empty());
     let (after, more) = (descriptors(), resident().saturating_sub(memory));
     println!(
