@@ -8,6 +8,7 @@ mod cycles;
 mod escapes;
 mod files;
 mod floods;
+mod groups;
 mod limits;
 mod memory;
 mod network;

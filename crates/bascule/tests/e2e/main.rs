@@ -15,6 +15,8 @@ mod bad_stdio;
 mod commands;
 mod confinement;
 mod fleet;
+mod isolation;
+mod neighbours;
 mod peers;
 mod promises;
 mod real_servers;
