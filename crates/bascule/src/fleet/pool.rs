@@ -90,7 +90,7 @@ impl Pool {
 
     /// One of the processes that are ready.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.shelf().ready.front().and_then(Upstream::pid)
+        self.shelf().ready.iter().find(|one| one.ended().is_none()).and_then(Upstream::pid)
     }
 
     /// Ends all processes, those that have a call too. Any number of times.

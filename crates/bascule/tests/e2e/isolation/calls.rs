@@ -101,7 +101,7 @@ async fn a_process_that_died_while_it_waited_is_passed_over() {
     let waiting = ready(&bridge).await;
     let killed = std::process::Command::new("kill").args(["-9", &waiting.to_string()]).status().unwrap();
     assert!(killed.success());
-    gone(&[waiting]).await;
+    eventually("its end is noticed", || bridge.health()[0].pid.is_none()).await;
     assert_eq!(
         call(&bridge, "s:increment", "{}").await.unwrap()["structuredContent"]["value"],
         1,
