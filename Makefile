@@ -3,7 +3,7 @@ SHELL := bash
 TESTENV ?= $(CURDIR)/.testenv
 export BASCULE_TESTENV := $(TESTENV)
 
-.PHONY: help build demo test test-full bench coverage lint test-env
+.PHONY: help build demo test test-full soak bench coverage lint test-env
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -25,6 +25,10 @@ test-full: test-env ## the same with far more random cases, and the benchmarks a
 	cargo build --workspace --bins
 	PROPTEST_CASES=5000 cargo test --workspace
 	BASCULE_BENCH_QUICK=1 cargo bench -p bascule
+
+soak: ## ten minutes of servers that are killed, stopped and changed while they are called (SOAK_SECONDS, SOAK_SEED)
+	cargo build --workspace --bins
+	SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test -p bascule --test soak -- --nocapture
 
 bench: ## measure, side by side in one run
 	cargo bench -p bascule

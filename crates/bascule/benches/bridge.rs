@@ -11,6 +11,9 @@
     reason = "figures go to stdout; a bench that cannot go on should not"
 )]
 
+#[path = "bridge/fleet.rs"]
+mod fleet;
+
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -54,6 +57,13 @@ fn main() {
     let idle = Duration::from_secs(if quick { 2 } else { 20 });
     let share = runtime.block_on(share_while_idle(WATCHED, idle));
     target(&format!("watchdog over {WATCHED} idle servers, share of a core"), share * 100.0, 1.0, "%");
+
+    println!();
+    runtime.block_on(fleet::measure_isolation(if quick { 20 } else { 500 }));
+    println!();
+    runtime.block_on(fleet::measure_reload(calls / 10));
+    println!();
+    fleet::measure_idle(idle);
 }
 
 /// How many servers the watchdog is measured with.

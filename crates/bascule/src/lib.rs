@@ -22,3 +22,4 @@ mod report;
 mod status;
 
 pub use adapter::{BridgeConfig, McpBridgeAdapter};
+pub use reload::{Plan, Reloaded};

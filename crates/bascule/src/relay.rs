@@ -78,7 +78,11 @@ pub(crate) enum Kind {
 pub(crate) fn main() -> ExitCode {
     let ended = target().and_then(|target| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        runtime.map_err(|error| error.to_string())?.block_on(relay(target))
+        let runtime = runtime.map_err(|error| error.to_string())?;
+        let ended = runtime.block_on(relay(target));
+        // It would wait for the thread that reads stdin, which the bridge keeps open as long as we are there.
+        runtime.shutdown_background();
+        ended
     });
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -74,30 +74,52 @@ impl McpBridgeAdapter {
         let mut retired: Vec<Arc<Server>> =
             plan.removed.iter().filter_map(|name| servers.remove(name)).collect();
 
-        let fresh = self.start_all(&settings, &plan).await;
-        for (name, server) in fresh {
+        let (mut added, mut replaced) = (Vec::new(), Vec::new());
+        for (name, server) in self.start_all(&settings, &plan).await {
             let is_change = plan.changed.contains(&name);
             if let (true, Some(why)) = (is_change, not_ready(&server)) {
                 warn!(server = %name, why, "its new configuration does not work; it goes on with the old one");
                 keep_old(&mut settings, &current.settings, &name);
                 reloaded.refused.push((name, why));
                 retired.push(server);
-            } else if let Some(old) = servers.insert(name, server) {
-                retired.push(old);
+                continue;
+            }
+            match servers.insert(name, server.clone()) {
+                Some(old) => replaced.push((old, server)),
+                None => added.push(server),
             }
         }
         self.common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
         self.common.catch_up();
-        let tools: Vec<ToolId> = self.list_tools().iter().map(|tool| tool.id().clone()).collect();
-        self.common.events.offer(Event::ToolsAvailable { count: tools.len(), tools });
+        replaced.iter().for_each(|(old, new)| self.tell_change(old, new));
+        self.common.world.load().in_order().for_each(|server| server.give_another_chance());
         info!(
             added = plan.added.len(),
             changed = plan.changed.len(),
             removed = plan.removed.len(),
             "reloaded"
         );
-        futures_util::future::join_all(retired.iter().map(|server| server.retire(grace))).await;
+        retired.extend(replaced.into_iter().map(|(old, _)| old));
+        let retiring = futures_util::future::join_all(retired.iter().map(|server| server.retire(grace)));
+        tokio::join!(retiring, self.tell_what_is_available(&added));
         reloaded
+    }
+
+    /// One word on all tools, those of the newcomers included unless they are slow.
+    async fn tell_what_is_available(&self, added: &[Arc<Server>]) {
+        let by = Instant::now() + NEWCOMERS_WITHIN;
+        futures_util::future::join_all(added.iter().map(|server| server.first_start(by))).await;
+        let tools: Vec<ToolId> = self.list_tools().iter().map(|tool| tool.id().clone()).collect();
+        self.common.events.offer(Event::ToolsAvailable { count: tools.len(), tools });
+    }
+
+    /// Another server goes by a name, and may be better or worse than the one before.
+    fn tell_change(&self, old: &Server, new: &Server) {
+        let (from, to) = (old.state().health(), new.state().health());
+        if from != to {
+            let server = new.settings.name.clone();
+            self.common.events.offer(Event::HealthChanged { server, from, to, cause: None });
+        }
     }
 
     /// Starts what is new or changed, and waits for the changed ones: who replaces somebody must be ready.
@@ -118,6 +140,9 @@ impl McpBridgeAdapter {
 
 /// Each server has its own bound for starting; this one is for what goes wrong with that.
 const START_LATEST: Duration = Duration::from_secs(3600);
+
+/// So long the word on what is available waits for servers that are new.
+const NEWCOMERS_WITHIN: Duration = Duration::from_secs(10);
 
 fn not_ready(server: &Server) -> Option<String> {
     match server.state() {

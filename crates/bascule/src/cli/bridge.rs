@@ -1,7 +1,6 @@
 //! The bridge that a command uses: one that is running already, else one of its own for as long as it takes.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bascule_catalog::CatalogTool;
 use bascule_model::{
@@ -60,11 +59,7 @@ impl Bridge {
             Self::Own(bridge) => {
                 bridge.execute(CallRequest { tool, arguments, patience }, Some(correlation_id)).await
             }
-            Self::Running(bridge) => {
-                let left = patience.map(|patience| patience.length.saturating_sub(patience.since.elapsed()));
-                let left = left.map(|left| left.max(Duration::from_millis(1)));
-                bridge.call(&tool, &arguments, left, &correlation_id).await
-            }
+            Self::Running(bridge) => bridge.call(&tool, &arguments, patience, &correlation_id).await,
         }
     }
 

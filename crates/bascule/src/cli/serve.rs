@@ -34,6 +34,7 @@ impl Serve {
         let mut signals = Signals::listen();
         let mut hang_up = signal(SignalKind::hangup()).map_err(|error| failed("hear signals", error))?;
         let place = Place::of(&session.path).map_err(|error| failed("find a place for the socket", error))?;
+        Door::is_free(&place).await.map_err(|error| failed("open the control socket", error))?;
         let mut file =
             FileWatch::new(&session.path).map_err(|error| failed("watch the configuration", error))?;
 
@@ -48,7 +49,7 @@ impl Serve {
             ..BridgeConfig::new(session.settings)
         };
         let bridge = Arc::new(McpBridgeAdapter::init(bridge).await?);
-        let door = Door::open(place.clone(), bridge.clone(), bus.clone()).await;
+        let door = Door::open(place, bridge.clone(), bus.clone());
         let door = match door {
             Ok(door) => door,
             Err(error) => {
@@ -70,7 +71,7 @@ impl Serve {
         }
         output.remark("ending; once more to end at once");
         tokio::select! {
-            () = async { door.close().await; bridge.shut_down(grace).await; } => {}
+            () = async { door.shut(); bridge.shut_down(grace).await; door.close().await; } => {}
             () = signals.next() => bridge.terminate().await,
         }
         bus.close();

@@ -31,6 +31,9 @@ impl ShowStatus {
             if self.watch && !output.json {
                 output.line("");
             }
+            if output.nobody_reads() {
+                break;
+            }
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bascule_catalog::CatalogTool;
 use bascule_client::CallToolResult;
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CorrelationId, Delivery, ErrorCode, ServerName, ToolDefinition,
-    ToolId, ToolResult,
+    BridgeError, BridgeResult, CallOutcome, CorrelationId, Delivery, ErrorCode, Patience, ServerName,
+    ToolDefinition, ToolId, ToolResult,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -107,10 +107,11 @@ impl RunningBridge {
 
     async fn open(&self, what: What, params: impl Serialize) -> io::Result<Answers> {
         let mut stream = UnixStream::connect(self.place.socket()).await?;
-        let question = Question { token: self.place.token()?, what, params: Some(to_raw_value(&params)?) };
-        let mut line = serde_json::to_vec(&question)?;
-        line.push(b'\n');
-        stream.write_all(&line).await?;
+        let mut lines = self.place.token()?.into_bytes();
+        lines.push(b'\n');
+        serde_json::to_writer(&mut lines, &Question { what, params: Some(to_raw_value(&params)?) })?;
+        lines.push(b'\n');
+        stream.write_all(&lines).await?;
         Ok(Answers { stream: BufReader::new(stream) })
     }
 
@@ -119,7 +120,7 @@ impl RunningBridge {
         &self,
         tool: &ToolId,
         arguments: &RawValue,
-        timeout: Option<Duration>,
+        patience: Option<Patience>,
         correlation_id: &CorrelationId,
     ) -> BridgeResult<CallOutcome> {
         #[derive(Serialize)]
@@ -128,6 +129,7 @@ impl RunningBridge {
             tool: &'a ToolId,
             arguments: &'a RawValue,
             timeout_ms: Option<u64>,
+            waited_ms: u64,
             correlation_id: &'a CorrelationId,
         }
         #[derive(Deserialize)]
@@ -136,8 +138,9 @@ impl RunningBridge {
             duration_ms: f64,
             result: Box<RawValue>,
         }
-        let timeout_ms = timeout.map(|length| length.as_millis() as u64);
-        let params = Params { tool, arguments, timeout_ms, correlation_id };
+        let timeout_ms = patience.map(|patience| patience.length.as_millis() as u64);
+        let waited_ms = patience.map_or(0, |patience| patience.since.elapsed().as_millis() as u64);
+        let params = Params { tool, arguments, timeout_ms, waited_ms, correlation_id };
         let Answer { duration_ms, result } = self.ask(What::Call, params).await?;
         let is_error = CallToolResult::parse(result.clone()).is_ok_and(|result| result.is_error());
         Ok(CallOutcome {

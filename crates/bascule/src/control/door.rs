@@ -16,6 +16,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -25,17 +26,28 @@ use super::ask::{ListedTool, Listing, RunningBridge};
 use super::{LONGEST_QUESTION, Place, Question, Reply, What};
 use crate::McpBridgeAdapter;
 
-/// Who opens the door has so long to say what for.
+/// Who opens the door has so long to show the token, and then to say what for.
+const TOKEN_WITHIN: Duration = Duration::from_secs(2);
 const QUESTION_WITHIN: Duration = Duration::from_secs(10);
+/// No line that may be a token is longer.
+const LONGEST_TOKEN: u64 = 128;
 /// A listing waits so long for servers that are still starting.
 const LISTING_WAITS: Duration = Duration::from_secs(30);
+/// How long the last ones may take to hear their answer.
+const FAREWELL: Duration = Duration::from_secs(1);
 /// So many may be inside at once; the next one waits outside.
 const MOST_VISITORS: usize = 64;
+/// So many may be about to show the token. A server that knows the socket can be all of them, so they take no place
+/// from anybody; the next one is turned away.
+const MOST_STRANGERS: usize = 512;
 
 /// An open door. Dropped, it is closed and taken away.
 pub(crate) struct Door {
     place: Place,
     tasks: TaskTracker,
+    /// Nobody comes in any more.
+    shut: CancellationToken,
+    /// Nobody stays.
     stop: CancellationToken,
 }
 
@@ -45,55 +57,69 @@ struct House {
     bus: Arc<EmbeddedBus>,
     token: String,
     config: PathBuf,
-    visitors: tokio::sync::Semaphore,
+    shut: CancellationToken,
+    visitors: Semaphore,
+    strangers: Arc<Semaphore>,
 }
 
 impl Door {
-    /// Opens it, unless another bridge serves the same file.
-    pub(crate) async fn open(
+    /// Fails if another bridge serves the same file.
+    pub(crate) async fn is_free(place: &Place) -> io::Result<()> {
+        let Some(other) = RunningBridge::at(place).await else { return Ok(()) };
+        let said = format!("a bridge for {} runs already (process {})", place.config.display(), other.pid);
+        Err(io::Error::new(io::ErrorKind::AddrInUse, said))
+    }
+
+    /// Opens it. What another bridge left here goes.
+    pub(crate) fn open(
         place: Place,
         bridge: Arc<McpBridgeAdapter>,
         bus: Arc<EmbeddedBus>,
     ) -> io::Result<Self> {
-        if let Some(other) = RunningBridge::at(&place).await {
-            let said =
-                format!("a bridge for {} runs already (process {})", place.config.display(), other.pid);
-            return Err(io::Error::new(io::ErrorKind::AddrInUse, said));
-        }
         place.clear();
         let token = crate::call::fresh_id().to_string();
         place.leave_token(&token)?;
         let listener = UnixListener::bind(place.socket())?;
         std::fs::set_permissions(place.socket(), std::fs::Permissions::from_mode(0o600))?;
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let visitors = tokio::sync::Semaphore::new(MOST_VISITORS);
-        let house = Arc::new(House { bridge, bus, token, config: place.config.clone(), visitors });
+        let (tasks, shut, stop) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
+        let (visitors, strangers) = (Semaphore::new(MOST_VISITORS), Arc::new(Semaphore::new(MOST_STRANGERS)));
+        let config = place.config.clone();
+        let house = Arc::new(House { bridge, bus, token, config, shut: shut.clone(), visitors, strangers });
         tasks.spawn(receive(listener, house, tasks.clone(), stop.clone()));
-        Ok(Self { place, tasks, stop })
+        Ok(Self { place, tasks, shut, stop })
     }
 
-    /// Closes it and waits until the last visitor has left.
+    /// Lets nobody in any more, and ends what would go on for ever. Who waits for an answer may stay for it.
+    pub(crate) fn shut(&self) {
+        self.shut.cancel();
+    }
+
+    /// Waits until the last visitor has left; who does not take the answer is shown out.
     pub(crate) async fn close(&self) {
-        self.stop.cancel();
+        self.shut();
         self.tasks.close();
+        let _ = timeout(FAREWELL, self.tasks.wait()).await;
+        self.stop.cancel();
         self.tasks.wait().await;
     }
 }
 
 impl Drop for Door {
     fn drop(&mut self) {
+        self.shut.cancel();
         self.stop.cancel();
         self.place.clear();
     }
 }
 
 async fn receive(listener: UnixListener, house: Arc<House>, tasks: TaskTracker, stop: CancellationToken) {
-    while let Some(arrived) = stop.run_until_cancelled(listener.accept()).await {
+    while let Some(arrived) = house.shut.run_until_cancelled(listener.accept()).await {
         match arrived {
             Ok((stream, _)) => {
+                let Ok(stranger) = house.strangers.clone().try_acquire_owned() else { continue };
                 let (house, stop) = (house.clone(), stop.clone());
                 tasks.spawn(async move {
-                    let visit = stop.run_until_cancelled(visit(stream, &house)).await;
+                    let visit = stop.run_until_cancelled(visit(stream, stranger, &house)).await;
                     if let Some(Err(error)) = visit {
                         debug!(%error, "a visitor at the control socket left early");
                     }
@@ -108,25 +134,35 @@ async fn receive(listener: UnixListener, house: Arc<House>, tasks: TaskTracker, 
 }
 
 /// One question and its answer. Who hangs up meanwhile is not answered, and what was asked is dropped.
-async fn visit(stream: UnixStream, house: &House) -> io::Result<()> {
-    let _inside = house.visitors.acquire().await;
+async fn visit(stream: UnixStream, stranger: OwnedSemaphorePermit, house: &House) -> io::Result<()> {
     let (reader, mut writer) = stream.into_split();
     let mut reader = BufReader::new(reader);
-    let mut line = Vec::new();
-    let mut bounded = (&mut reader).take(LONGEST_QUESTION as u64);
-    timeout(QUESTION_WITHIN, bounded.read_until(b'\n', &mut line)).await??;
-    let question: Question = serde_json::from_slice(&line)?;
-    if !same(question.token.as_bytes(), house.token.as_bytes()) {
+    let token = line(&mut reader, LONGEST_TOKEN, TOKEN_WITHIN).await?;
+    if !same(token.trim_ascii_end(), house.token.as_bytes()) {
         let said = "this is not the token of the bridge that runs here";
         return say(&mut writer, Err(BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said)))
             .await;
     }
+    drop(stranger);
+    let _inside = house.visitors.acquire().await;
+    let question: Question =
+        serde_json::from_slice(&line(&mut reader, LONGEST_QUESTION, QUESTION_WITHIN).await?)?;
     let mut rest = [0; 1];
     tokio::select! {
         answered = house.answer(question, &mut writer) => answered,
         // Nothing more is expected: whatever comes, or the end, means that nobody listens any more.
         _ = reader.read(&mut rest) => Ok(()),
     }
+}
+
+async fn line(
+    reader: &mut (impl AsyncBufReadExt + Unpin),
+    most: u64,
+    within: Duration,
+) -> io::Result<Vec<u8>> {
+    let mut line = Vec::new();
+    timeout(within, reader.take(most).read_until(b'\n', &mut line)).await??;
+    Ok(line)
 }
 
 /// Takes as long for what is nearly right as for what is all wrong.
@@ -165,6 +201,9 @@ pub(super) struct CallParams {
     tool: ToolId,
     arguments: Box<RawValue>,
     timeout_ms: Option<u64>,
+    /// How much of that the caller had waited before it asked.
+    #[serde(default)]
+    waited_ms: u64,
     correlation_id: Option<CorrelationId>,
 }
 
@@ -220,8 +259,10 @@ impl House {
     }
 
     async fn call(&self, params: CallParams) -> BridgeResult<Box<RawValue>> {
-        let patience = params.timeout_ms.map(Duration::from_millis);
-        let patience = patience.map(|length| Patience { since: Instant::now(), length });
+        let since = Instant::now();
+        let since = since.checked_sub(Duration::from_millis(params.waited_ms)).unwrap_or(since);
+        let patience =
+            params.timeout_ms.map(|millis| Patience { since, length: Duration::from_millis(millis) });
         let request = CallRequest { tool: params.tool, arguments: params.arguments, patience };
         document(&self.bridge.execute(request, params.correlation_id).await?)
     }
@@ -250,7 +291,7 @@ impl House {
         let pattern = TopicPattern::parse("provider.mcp.#").expect("it is a pattern");
         let mut changes = self.bus.subscribe(pattern, SubscribeOptions::default());
         say(writer, document(&crate::status::of(&self.bridge))).await?;
-        while let Some(told) = changes.next().await {
+        while let Some(Some(told)) = self.shut.run_until_cancelled(changes.next()).await {
             let is_call = matches!(&told, Told::Message(message) if message.topic.as_str().starts_with("provider.mcp.tool."));
             if !is_call {
                 say(writer, document(&crate::status::of(&self.bridge))).await?;
@@ -266,7 +307,7 @@ impl House {
         };
         let options = SubscribeOptions { replay: params.replay, ..SubscribeOptions::default() };
         let mut events = self.bus.subscribe(pattern, options);
-        while let Some(told) = events.next().await {
+        while let Some(Some(told)) = self.shut.run_until_cancelled(events.next()).await {
             let line = match told {
                 Told::Message(message) => document(&*message.envelope),
                 Told::Lost(count) => document(&serde_json::json!({ "lost": count })),

@@ -2,7 +2,8 @@
 //! confined server cannot read.
 //!
 //! Landlock does not keep a process from connecting to a socket in the file system. The token lies beside it in a
-//! folder that no sandbox grants, and changes with every start. One line of JSON asks, one or more answer.
+//! folder that no sandbox grants, and changes with every start. The token is a line, one line of JSON asks, one or more
+//! answer.
 
 mod ask;
 mod door;
@@ -17,12 +18,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// No question is longer: the arguments of a call are part of it.
-const LONGEST_QUESTION: usize = 64 << 20;
+const LONGEST_QUESTION: u64 = 64 << 20;
 
 /// A question, in one line.
 #[derive(Serialize, Deserialize)]
 struct Question {
-    token: String,
     what: What,
     #[serde(skip_serializing_if = "Option::is_none")]
     params: Option<Box<RawValue>>,

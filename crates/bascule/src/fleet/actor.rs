@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bascule_catalog::ServerTools;
 use bascule_client::TransportError;
-use bascule_model::{BridgeError, BridgeResult, Event};
+use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Event};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -59,6 +59,15 @@ enum End {
     Lost(Loss, String),
 }
 
+impl std::fmt::Display for End {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stopped => f.write_str("it was stopped"),
+            Self::Lost(_, why) => f.write_str(why),
+        }
+    }
+}
+
 impl Actor {
     /// Lives until it is told to stop, or nobody knows the server any more.
     pub(crate) async fn run(mut self) {
@@ -83,13 +92,13 @@ impl Actor {
             return None;
         };
         let error = Arc::new(line.unavailable(&why, &self.settings).as_ref().clone());
-        self.tell(Event::Disconnected { server: self.settings.name.clone(), cause: why });
         // Nobody may find it healthy while it is being ended.
         self.enter(State::Degraded {
             attempt: self.life.attempts(),
             next: Instant::now(),
             why: error.clone(),
         });
+        self.tell(Event::Disconnected { server: self.settings.name.clone(), cause: why });
         line.stop().await;
         Some((loss, error))
     }
@@ -99,12 +108,14 @@ impl Actor {
         let (line, listed) = (self.common.start)(self.settings.clone(), self.audience.clone(), self.stop.clone()).await?;
         let line = Arc::new(line);
         self.life.up(Instant::now());
+        // At somebody's wish it comes back without an attempt of our own.
+        let (attempts, was_there) = (self.life.attempts(), self.status.borrow().tools.is_some());
+        let returns = attempts > 0 || was_there;
         self.take(listed);
-        let attempts = self.life.attempts();
-        let returns = attempts > 0;
         self.status.send_modify(|status| status.restarts += u32::from(returns));
         self.enter(State::Healthy(line.clone()));
         if returns {
+            let attempts = attempts.max(1);
             self.tell(Event::Reconnected { server: self.settings.name.clone(), attempts });
         }
         Ok(line)
@@ -149,10 +160,12 @@ impl Actor {
     async fn answer(&mut self, ask: Ask, line: &Arc<Line>) -> Result<(), End> {
         match ask {
             Ask::Refresh(asker) => {
-                let listed = self.unless_over(line, line.list()).await?;
-                let answer = listed.map(|listed| self.take(listed));
+                let (answer, end) = match self.list(line).await {
+                    Ok(listed) => (listed.map(|listed| self.take(listed)), Ok(())),
+                    Err(end) => (Err(normalise::down(&self.settings.name, &end)), Err(end)),
+                };
                 let _ = asker.send(answer);
-                Ok(())
+                end
             }
             Ask::Check(asker) => {
                 let alive = self.ping(line, PONG_WITHIN).await;
@@ -164,15 +177,24 @@ impl Actor {
 
     async fn list_again(&mut self, line: &Arc<Line>) -> Result<(), End> {
         self.unless_over(line, sleep(SETTLING)).await?;
-        let listing = timeout(self.settings.start_timeout, line.list());
-        match self.unless_over(line, listing).await? {
-            Ok(Ok(listed)) => self.take(listed),
-            Ok(Err(error)) => {
+        match self.list(line).await? {
+            Ok(listed) => self.take(listed),
+            Err(error) => {
                 warn!(server = %self.settings.name, %error, "the changed tools could not be listed")
             }
-            Err(_) => warn!(server = %self.settings.name, "the changed tools were not listed in time"),
         }
         Ok(())
+    }
+
+    /// Its tools, as they are now. Who does not list them in time keeps those it had.
+    async fn list(&self, line: &Arc<Line>) -> Result<BridgeResult<Listed>, End> {
+        let ServerSettings { name, start_timeout, .. } = &*self.settings;
+        let listed = self.unless_over(line, timeout(*start_timeout, line.list())).await?;
+        Ok(listed.unwrap_or_else(|_| {
+            let said =
+                format!("server `{name}` did not list its tools within {} ms", start_timeout.as_millis());
+            Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::Unknown, said))
+        }))
     }
 
     /// A call was cancelled. A server that then does not even answer a ping ignores it.
@@ -223,8 +245,8 @@ impl Actor {
             }
             Turn::GiveUp { attempts } => {
                 let (server, cause) = (self.settings.name.clone(), why.message.clone());
-                self.tell(Event::ReconnectExhausted { server, attempts, cause });
                 self.enter(State::Unavailable { why });
+                self.tell(Event::ReconnectExhausted { server, attempts, cause });
                 None
             }
         };
@@ -260,7 +282,7 @@ impl Actor {
         let refreshed = old.map(|old| changes(&old, &tools));
         self.status.send_modify(|status| status.tools = Some(tools.clone()));
         self.common.publish(&self.settings.name, self.serial, tools);
-        self.tell(event);
+        self.common.events.offer(event);
         refreshed.into_iter().for_each(|event| self.tell(event));
     }
 
@@ -275,8 +297,13 @@ impl Actor {
         }
     }
 
+    /// Listeners know a server by its name: while another goes by that, this one has nothing to say of itself.
     fn tell(&self, event: Event) {
-        self.common.events.offer(event);
+        let world = self.common.world.load();
+        let named = world.servers.get(&self.settings.name);
+        if named.is_none_or(|named| named.serial == self.serial) {
+            self.common.events.offer(event);
+        }
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bascule_client::ServerInfo;
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode};
 use serde_json::value::RawValue;
+use tokio::sync::oneshot;
 use tokio::time::timeout_at;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -15,6 +16,7 @@ use super::errand::Errand;
 use super::upstream::{Frame, Listed, Upstream};
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
+use crate::normalise;
 
 /// A handle; clones share the pool.
 #[derive(Clone)]
@@ -35,21 +37,24 @@ struct Shelf {
     ready: VecDeque<Upstream>,
     /// Being started, for the shelf.
     coming: usize,
+    /// Those that have their call.
+    busy: Vec<Arc<Upstream>>,
 }
 
 impl Pool {
     /// Starts one process, learns from it what the tools are, and keeps it for the first call.
     pub(crate) async fn start(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<(Self, Listed)> {
         let (first, listed) = Upstream::start(settings.clone(), frame).await?;
+        let stop = frame.stop.child_token();
         // Those to come are nobody's first start, on which a caller may be waiting.
-        let frame = Frame { patience: None, ..frame.clone() };
+        let frame = Frame { patience: None, stop: stop.clone(), ..frame.clone() };
         let pool = Self(Arc::new(Inner {
             settings,
             frame,
             info: first.info().clone(),
             shelf: Mutex::default(),
             tasks: TaskTracker::new(),
-            stop: CancellationToken::new(),
+            stop,
         }));
         if pool.0.settings.pool_size > 0 {
             pool.shelf().ready.push_back(first);
@@ -62,11 +67,10 @@ impl Pool {
 
     /// Makes one call in a process of its own.
     pub(crate) async fn run(&self, errand: &Errand<'_>, deadline: Deadline) -> BridgeResult<Box<RawValue>> {
-        let used = Used { upstream: Some(self.take(&deadline).await?), pool: self };
+        let used = self.take(&deadline).await?;
         self.refill();
-        let upstream = used.upstream.as_ref().expect("taken only when dropped");
-        upstream.bind(errand.tool);
-        upstream.run(errand, deadline).await
+        used.upstream.bind(errand.tool);
+        used.upstream.run(errand, deadline).await
     }
 
     /// Lists the tools again, in a process of its own.
@@ -82,36 +86,69 @@ impl Pool {
 
     /// One of the processes that are ready.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.shelf().ready.front().and_then(Upstream::pid)
+        self.shelf().ready.iter().find(|one| one.ended().is_none()).and_then(Upstream::pid)
     }
 
-    /// Ends all processes. Any number of times.
+    /// Ends all processes, those that have a call too. Any number of times.
     pub(crate) async fn stop(&self) {
+        // Whatever is being started is called off, and sees to its own end.
         self.0.stop.cancel();
-        let ready = std::mem::take(&mut self.shelf().ready);
-        futures_util::future::join_all(ready.iter().map(Upstream::stop)).await;
+        let (ready, busy) = {
+            let mut shelf = self.shelf();
+            (std::mem::take(&mut shelf.ready), shelf.busy.clone())
+        };
+        let all = ready.iter().chain(busy.iter().map(Arc::as_ref));
+        futures_util::future::join_all(all.map(Upstream::stop)).await;
         self.0.tasks.close();
         self.0.tasks.wait().await;
     }
 
     /// A process that is ready, else a new one.
-    async fn take(&self, deadline: &Deadline) -> BridgeResult<Upstream> {
-        while let Some(upstream) = self.pop() {
-            match upstream.ended() {
-                None => return Ok(upstream),
-                Some(_) => self.see_off(upstream),
+    async fn take(&self, deadline: &Deadline) -> BridgeResult<Used> {
+        while let Some(used) = self.pop() {
+            if used.upstream.ended().is_none() {
+                return Ok(used);
             }
         }
-        let starting = Upstream::connect(self.0.settings.clone(), &self.0.frame);
-        let late = |_| {
+        timeout_at(deadline.next(), self.start_one()).await.unwrap_or_else(|_| {
             let said = format!("no process was ready for the call {}", deadline.passed());
-            BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, said)
-        };
-        timeout_at(deadline.next(), starting).await.map_err(late)?
+            Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, said))
+        })
     }
 
-    fn pop(&self) -> Option<Upstream> {
-        self.shelf().ready.pop_front()
+    fn pop(&self) -> Option<Used> {
+        let mut shelf = self.shelf();
+        let upstream = shelf.ready.pop_front()?;
+        Some(self.used(&mut shelf, upstream))
+    }
+
+    /// Starts a process for one call. It is a task of the pool's, so that somebody waits for its end; a caller who
+    /// leaves meanwhile calls it off.
+    async fn start_one(&self) -> BridgeResult<Used> {
+        let (pool, wanted) = (self.clone(), self.0.stop.child_token());
+        let frame = Frame { stop: wanted.clone(), ..self.0.frame.clone() };
+        let _leaving = wanted.drop_guard();
+        let (give, given) = oneshot::channel();
+        self.0.tasks.spawn(async move {
+            let connected = Upstream::connect(pool.0.settings.clone(), &frame).await;
+            // Whatever becomes of it from here on, it is on the list of those that have to be ended.
+            let used = connected.map(|upstream| pool.used(&mut pool.shelf(), upstream));
+            match used {
+                // The list may have been read before.
+                Ok(used) if pool.0.stop.is_cancelled() => used.upstream.stop().await,
+                used => drop(give.send(used)),
+            }
+        });
+        match given.await {
+            Ok(used) if !self.0.stop.is_cancelled() => used,
+            _ => Err(normalise::down(&self.0.settings.name, "it was stopped")),
+        }
+    }
+
+    fn used(&self, shelf: &mut Shelf, upstream: Upstream) -> Used {
+        let upstream = Arc::new(upstream);
+        shelf.busy.push(upstream.clone());
+        Used { upstream, pool: self.clone() }
     }
 
     /// Brings the shelf back to its size, in the background. What fails is tried again by the next call.
@@ -119,8 +156,7 @@ impl Pool {
         while self.claim_a_place() {
             let pool = self.clone();
             self.0.tasks.spawn(async move {
-                let connecting = Upstream::connect(pool.0.settings.clone(), &pool.0.frame);
-                let connected = pool.0.stop.run_until_cancelled(connecting).await;
+                let connected = Upstream::connect(pool.0.settings.clone(), &pool.0.frame).await;
                 pool.arrived(connected);
             });
         }
@@ -134,16 +170,17 @@ impl Pool {
         room
     }
 
-    fn arrived(&self, connected: Option<BridgeResult<Upstream>>) {
+    fn arrived(&self, connected: BridgeResult<Upstream>) {
         let mut shelf = self.shelf();
         shelf.coming -= 1;
         match connected {
-            Some(Ok(upstream)) if !self.0.stop.is_cancelled() => shelf.ready.push_back(upstream),
-            Some(Ok(upstream)) => self.see_off(upstream),
-            Some(Err(error)) => {
+            // Under the lock: who ends the pool has not looked yet, or will be seen to have.
+            Ok(upstream) if !self.0.stop.is_cancelled() => shelf.ready.push_back(upstream),
+            Ok(upstream) => self.see_off(upstream),
+            Err(_) if self.0.stop.is_cancelled() => {}
+            Err(error) => {
                 warn!(server = %self.0.settings.name, %error, "could not start a process for a call to come");
             }
-            None => {}
         }
     }
 
@@ -157,13 +194,15 @@ impl Pool {
 }
 
 /// A process that has its call. However that ends, the process does too.
-struct Used<'a> {
-    upstream: Option<Upstream>,
-    pool: &'a Pool,
+struct Used {
+    upstream: Arc<Upstream>,
+    pool: Pool,
 }
 
-impl Drop for Used<'_> {
+impl Drop for Used {
     fn drop(&mut self) {
-        self.upstream.take().into_iter().for_each(|upstream| self.pool.see_off(upstream));
+        let upstream = self.upstream.clone();
+        self.pool.shelf().busy.retain(|busy| !Arc::ptr_eq(busy, &upstream));
+        self.pool.0.tasks.spawn(async move { upstream.stop().await });
     }
 }

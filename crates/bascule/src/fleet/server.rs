@@ -226,6 +226,14 @@ impl Server {
         self.status.clone()
     }
 
+    /// Has it started again, if it was given up. Nobody waits for it.
+    pub(crate) fn give_another_chance(&self) {
+        if matches!(self.status.borrow().state, State::Unavailable { .. }) {
+            // A full mailbox means that others have asked for the same.
+            let _ = self.asks.try_send(Ask::Refresh(oneshot::channel().0));
+        }
+    }
+
     /// What it listed last.
     pub(crate) fn tools(&self) -> Option<Arc<ServerTools>> {
         self.status.borrow().tools.clone()

@@ -40,7 +40,7 @@ fn tool_x<const N: usize>(behaviours: [Behaviour; N]) -> Script {
 }
 
 /// A server written in shell: it introduces itself, lists one tool, `x`, and then does this. `$0` is `word`.
-fn in_shell(then: &str, word: &str) -> Value {
+pub fn in_shell(then: &str, word: &str) -> Value {
     let script = r#"
         answer() {
             read -r line

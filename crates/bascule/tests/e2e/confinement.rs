@@ -2,12 +2,13 @@
 
 #![allow(clippy::print_stdout, reason = "figures that are seen are worth a look: `--nocapture`")]
 
-mod hostile;
+pub mod hostile;
 
 mod cycles;
 mod escapes;
 mod files;
 mod floods;
+mod groups;
 mod limits;
 mod memory;
 mod network;

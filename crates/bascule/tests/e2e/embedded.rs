@@ -2,11 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use bascule::config::{Origin, parse};
+use bascule::config::{Origin, Settings, parse};
 use bascule::{BridgeConfig, McpBridgeAdapter};
 use bascule_model::{CallRequest, Patience, ProviderAdapter, ToolId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+
+use crate::support::program;
 
 /// Nothing a test waits for may take longer.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -18,9 +20,23 @@ pub async fn bridge(entry: Value) -> McpBridgeAdapter {
 
 /// A bridge of this configuration.
 pub async fn bridge_of(configuration: Value) -> McpBridgeAdapter {
+    init(BridgeConfig::new(settings(&configuration))).await
+}
+
+/// A bridge with these servers, confined by the program under test.
+pub async fn confined(servers: Value) -> McpBridgeAdapter {
+    let settings = settings(&json!({ "mcpServers": servers }));
+    init(BridgeConfig { jailer: Some(program().into()), ..BridgeConfig::new(settings) }).await
+}
+
+/// What a configuration means.
+pub fn settings(configuration: &Value) -> Settings {
     let origin = Origin { name: "mcp.json".into(), folder: std::env::temp_dir() };
-    let settings = parse(&configuration.to_string(), &origin, &|_| None).unwrap().settings;
-    patiently(McpBridgeAdapter::init(BridgeConfig::new(settings))).await.unwrap()
+    parse(&configuration.to_string(), &origin, &|_| None).unwrap().settings
+}
+
+async fn init(config: BridgeConfig) -> McpBridgeAdapter {
+    patiently(McpBridgeAdapter::init(config)).await.unwrap()
 }
 
 /// Calls a tool: its result as `Ok`, the normalised error as `Err`, both as JSON has them.

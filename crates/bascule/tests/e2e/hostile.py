@@ -1,4 +1,4 @@
-"""An MCP server whose one tool runs whatever Python it is given: what a hostile server could do, it can be told to."""
+"""An MCP server whose tools, both the same, run whatever Python they are given: what a hostile server could do, it can be told to."""
 import contextlib, io, json, os, sys, traceback
 
 
@@ -17,7 +17,7 @@ def answer(message):
     if method == "initialize":
         return {"protocolVersion": "2025-06-18", "capabilities": {}, "serverInfo": {"name": "hostile", "version": "1"}}
     if method == "tools/list":
-        return {"tools": [{"name": "try", "inputSchema": {"type": "object"}}]}
+        return {"tools": [{"name": name, "inputSchema": {"type": "object"}} for name in ("try", "also")]}
     text, failed = run(message["params"]["arguments"]["code"])
     return {"content": [{"type": "text", "text": text}], "isError": failed}
 

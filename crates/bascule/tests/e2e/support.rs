@@ -172,3 +172,35 @@ pub fn children(pid: u32) -> Vec<u32> {
     let lists: Vec<String> = threads.map(|thread| of(thread.path())).collect();
     lists.iter().flat_map(|list| list.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
 }
+
+/// What this process holds open, except what is only looked at: the watchdog reads `/proc` now and then.
+pub fn descriptors() -> Vec<String> {
+    let entries: Vec<_> = std::fs::read_dir("/proc/self/fd").unwrap().flatten().collect();
+    let places = entries.iter().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let places = places.map(|place| place.display().to_string());
+    let mut places: Vec<_> = places.filter(|place| !place.starts_with("/proc")).collect();
+    places.sort();
+    places
+}
+
+/// What this process holds in memory, in kB.
+pub fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+/// The folders of the control groups that a process has made, in every hierarchy.
+pub fn groups_of(pid: u32) -> Vec<PathBuf> {
+    let (mut found, prefix) = (Vec::new(), format!("bascule-{pid}-"));
+    let mut open = vec![PathBuf::from("/sys/fs/cgroup")];
+    while let Some(folder) = open.pop() {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        for entry in folders {
+            let ours = entry.file_name().to_string_lossy().starts_with(&prefix);
+            if ours { found.push(entry.path()) } else { open.push(entry.path()) }
+        }
+    }
+    found
+}

@@ -126,6 +126,8 @@ impl Play {
         let servers = HashMap::from([(one.settings.name.clone(), one)]);
         common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
         let (bridge, begin) = (McpBridgeAdapter::of(common, false), Instant::now());
+        // Takes turns, not time: who kills it must find it there.
+        bridge.first_starts(Duration::from_secs(1)).await;
         settle().await;
         Self { stage, bridge, begin }
     }

@@ -1,13 +1,11 @@
 //! Servers that crash, again and again, under one bridge that lives on: nothing of them may pile up.
 
-use std::fs;
-
 use bascule_model::ProviderAdapter;
 use serde_json::json;
 
 use super::hostile::{Hostile, alone, bridge_alone, users};
 use crate::embedded::{call, terminate};
-use crate::support::{children, eventually};
+use crate::support::{children, descriptors, eventually};
 
 /// How often servers are connected to and crash.
 const CYCLES: usize = 200;
@@ -65,12 +63,4 @@ async fn crash(n: usize) {
     assert_eq!(error["code"], "PROVIDER_CRASHED", "{error:#}");
     assert!(bridge.health()[1].pid.is_none());
     terminate(&bridge).await;
-}
-
-/// What this process holds open, except what is only looked at: the watchdog reads `/proc` now and then.
-fn descriptors() -> Vec<String> {
-    let entries: Vec<_> = fs::read_dir("/proc/self/fd").unwrap().flatten().collect();
-    let places = entries.iter().filter_map(|entry| fs::read_link(entry.path()).ok());
-    let places = places.map(|place| place.display().to_string());
-    places.filter(|place| !place.starts_with("/proc")).collect()
 }

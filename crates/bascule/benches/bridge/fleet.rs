@@ -1,0 +1,195 @@
+//! What many servers cost, and what a process for each call does.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use bascule::McpBridgeAdapter;
+use bascule::config::{Isolation, ServerSettings, TransportSettings};
+use bascule_model::{CallRequest, ProviderAdapter, ToolId};
+use bascule_testkit::binary;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::{WATCHED, echo_servers, micros, target};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_bascule");
+
+/// The times that something took, in order.
+struct Times(Vec<Duration>);
+
+impl Times {
+    fn of(mut times: Vec<Duration>) -> Self {
+        times.sort_unstable();
+        Self(times)
+    }
+
+    /// In microseconds.
+    fn at(&self, share: f64) -> f64 {
+        micros(self.0[((self.0.len() - 1) as f64 * share) as usize])
+    }
+}
+
+/// A call in a fresh process that was ready, beside one in a process that all share: the same confined server.
+pub(super) async fn measure_isolation(calls: usize) {
+    let demo = |isolation| {
+        let (command, args) = (PROGRAM.to_owned(), vec!["__demo".to_owned(), "counter".to_owned()]);
+        let transport = TransportSettings::Stdio { command, args, env: Vec::new(), cwd: None };
+        move |server: &mut ServerSettings| {
+            server.transport = transport.clone();
+            server.isolation = isolation;
+        }
+    };
+    let (mut shared, mut fresh) = (Vec::new(), Vec::new());
+    let [one, many] = [Isolation::Shared, Isolation::PerCall].map(demo);
+    let (one, many) = (confined(1, one).await, confined(1, many).await);
+    for _ in 0..calls {
+        shared.push(call(&one, "echo-0:increment", "{}").await);
+        while many.health()[0].pid.is_none() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        // What was used before has gone by then, too.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        fresh.push(call(&many, "echo-0:increment", "{}").await);
+    }
+    one.terminate().await;
+    many.terminate().await;
+    let (shared, fresh) = (Times::of(shared), Times::of(fresh));
+    println!("{:34}{:>10}{:>10}", format!("{calls} confined calls each; microseconds"), "p50", "p99");
+    println!("{:34}{:10.1}{:10.1}", "  in the process all share", shared.at(0.5), shared.at(0.99));
+    println!("{:34}{:10.1}{:10.1}", "  in a fresh one from the pool", fresh.at(0.5), fresh.at(0.99));
+    target("call in a fresh process from the pool, p50", fresh.at(0.5) / 1e3, 3.0, "ms");
+}
+
+/// While one server of many is replaced, the others are called: how much slower does the slowest call get?
+pub(super) async fn measure_reload(calls: usize) {
+    let bridge = confined(WATCHED, |_| {}).await;
+    let others: Vec<String> = (1..WATCHED).map(|n| format!("echo-{n}:echo")).collect();
+    let mut other = others.iter().cycle();
+    let mut call_next = async || call(&bridge, other.next().unwrap(), super::ARGUMENTS).await;
+    for _ in 0..calls / 10 {
+        call_next().await;
+    }
+    let mut quiet = Vec::new();
+    for _ in 0..calls {
+        quiet.push(call_next().await);
+    }
+    let (mut during, mut took) = (Vec::new(), Vec::new());
+    for round in 0..10 {
+        let begin = Instant::now();
+        let mut next = echo_servers(WATCHED, None).settings;
+        next.servers[0].call_timeout = Duration::from_secs(100 + round);
+        let reloading = bridge.reload(next, Duration::from_secs(5));
+        tokio::pin!(reloading);
+        loop {
+            tokio::select! {
+                biased;
+                reloaded = &mut reloading => {
+                    assert!(reloaded.plan.changed.len() == 1 && reloaded.refused.is_empty());
+                    break;
+                }
+                time = call_next() => during.push(time),
+            }
+        }
+        took.push(begin.elapsed());
+    }
+    bridge.terminate().await;
+    let (quiet, during, took) = (Times::of(quiet), Times::of(during), Times::of(took));
+    let title = format!("{WATCHED} servers, calls in microseconds");
+    println!("{title:34}{:>10}{:>10}{:>10}", "p50", "p99", "slowest");
+    for (name, times) in [("  nothing else happens", &quiet), ("  one server is replaced", &during)] {
+        println!("{name:34}{:10.1}{:10.1}{:10.1}", times.at(0.5), times.at(0.99), times.at(1.0));
+    }
+    println!("{:62}{:8.2} ms", "replacing one server takes, p50", took.at(0.5) / 1e3);
+    let slower = during.at(1.0) / quiet.at(0.5);
+    target("slowest call of another server meanwhile, beside the usual p50", slower, 2.0, "×");
+    target("  p99 of them, beside the usual p50", during.at(0.99) / quiet.at(0.5), f64::NAN, "×");
+    target("  slowest when nothing happens, beside it", quiet.at(1.0) / quiet.at(0.5), f64::NAN, "×");
+}
+
+/// The real program with many servers and nothing to do.
+pub(super) fn measure_idle(idle: Duration) {
+    let serving = Serving::start(WATCHED, 20);
+    let (begin, before) = (Instant::now(), serving.ticks());
+    std::thread::sleep(idle);
+    let share = (serving.ticks() - before) as f64 / 100.0 / begin.elapsed().as_secs_f64();
+    let what = format!("`bascule serve`, {WATCHED} servers with 20 tools each, idle");
+    target(&format!("{what}: resident"), serving.resident(), 25.0, "MB");
+    target(&format!("{what}: of a core"), share * 100.0, 0.5, "%");
+}
+
+/// A bridge that stays, in a folder of its own.
+struct Serving {
+    bridge: Child,
+    folder: PathBuf,
+}
+
+impl Serving {
+    /// Returns when all servers are healthy.
+    fn start(servers: usize, tools: usize) -> Self {
+        let folder = std::env::temp_dir().join(format!("bascule-bench-serve-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let entry = json!({ "command": binary("echo-server"), "args": ["--tools", tools.to_string()] });
+        let servers: Value = (0..servers).map(|n| (format!("echo-{n}"), entry.clone())).collect();
+        std::fs::write(folder.join("mcp.json"), json!({ "mcpServers": servers }).to_string()).unwrap();
+        let bridge = bascule(&folder, &["serve"]).stderr(Stdio::null()).spawn().unwrap();
+        let serving = Self { bridge, folder };
+        while !serving.is_ready() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        serving
+    }
+
+    fn is_ready(&self) -> bool {
+        let status = bascule(&self.folder, &["status", "--json"]).output().unwrap();
+        let status: Value = serde_json::from_slice(&status.stdout).unwrap_or_default();
+        let healthy = |server: &Value| server["health"] == "healthy" && server["tools"] == 20;
+        status["servers"].as_array().is_some_and(|servers| servers.iter().all(healthy))
+    }
+
+    /// The processor time it has had, in hundredths of a second.
+    fn ticks(&self) -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.bridge.id())).unwrap();
+        let fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2);
+        fields.map(|field| field.parse::<u64>().unwrap()).sum()
+    }
+
+    /// What it holds in memory, in MB.
+    fn resident(&self) -> f64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.bridge.id())).unwrap();
+        let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1000.0
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        // Asked, so that it takes its servers and its socket with it.
+        let _ = Command::new("kill").arg(self.bridge.id().to_string()).status();
+        let _ = self.bridge.wait();
+        let _ = std::fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn bascule(folder: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(PROGRAM);
+    command.args(arguments).current_dir(folder).env("XDG_RUNTIME_DIR", folder);
+    command
+}
+
+/// A bridge with so many confined servers, each changed so.
+async fn confined(servers: usize, change: impl Fn(&mut ServerSettings)) -> McpBridgeAdapter {
+    let mut config = echo_servers(servers, Some(PROGRAM));
+    config.settings.servers.iter_mut().for_each(change);
+    let bridge = McpBridgeAdapter::init(config).await.unwrap();
+    assert!(bridge.list_tools().len() >= servers);
+    bridge
+}
+
+async fn call(bridge: &McpBridgeAdapter, tool: &str, arguments: &str) -> Duration {
+    let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
+    let request = CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, patience: None };
+    let begin = Instant::now();
+    bridge.execute(request, None).await.unwrap();
+    begin.elapsed()
+}

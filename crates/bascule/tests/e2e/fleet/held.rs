@@ -1,0 +1,49 @@
+//! A server whose one call is answered when the test says so.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::bad_stdio::in_shell;
+use crate::support::eventually;
+
+/// Its tool is `x`, and what it answers is `finished`.
+pub struct Held {
+    folder: TempDir,
+}
+
+impl Held {
+    pub fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub fn entry(&self) -> Value {
+        let then = r#"
+            read -r line
+            id=$(expr "$line" : '.*"id":\([0-9]*\)')
+            echo $$ > "$0.new"; mv "$0.new" "$0.called"
+            while [ ! -e "$0" ]; do sleep 0.02; done
+            printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"finished"}]}}\n' "$id"
+            while read -r line; do :; done
+        "#;
+        in_shell(then, self.file("go").to_str().unwrap())
+    }
+
+    /// Waits until it has been called; gives its process.
+    pub fn wait_called(&self) -> u32 {
+        let file = self.file("go.called");
+        eventually("it is called", || file.exists());
+        fs::read_to_string(file).unwrap().trim().parse().unwrap()
+    }
+
+    /// Lets it answer.
+    pub fn release(&self) {
+        fs::write(self.file("go"), "").unwrap();
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}

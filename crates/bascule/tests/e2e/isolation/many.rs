@@ -1,0 +1,85 @@
+//! Very many calls, each in a process of its own, in one bridge: nothing of them may pile up.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::isolated;
+use crate::embedded::{call, terminate};
+use crate::support::{PATIENCE, children, descriptors, eventually, groups_of, resident};
+
+/// Set in a process that was started to run this and nothing else: what it counts there is its own.
+const ALONE: &str = "BASCULE_TEST_ALONE";
+/// How many calls there are.
+const CALLS: usize = 1_000;
+/// How many at a time.
+const AT_ONCE: usize = 4;
+
+// req: SB-01, SB-05
+#[test]
+fn a_thousand_calls_leave_nothing_behind() {
+    if std::env::var_os(ALONE).is_some() {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        return runtime.unwrap().block_on(call_again_and_again());
+    }
+    let test = "isolation::many::a_thousand_calls_leave_nothing_behind";
+    let ourselves = std::env::current_exe().unwrap();
+    let ran = std::process::Command::new(ourselves)
+        .args(["--exact", test, "--nocapture"])
+        .env(ALONE, "1")
+        .output()
+        .unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    print!("{said}");
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}{complained}");
+}
+
+async fn call_again_and_again() {
+    // What is made once and kept (the runtime's own, the watchdog) is there after the first.
+    call_so_often(AT_ONCE).await;
+    forget().await;
+    // The watchdog may be looking at the last of them.
+    let own = std::process::id();
+    eventually("no control group is left", || groups_of(own).is_empty());
+    let (before, memory) = (descriptors(), resident());
+    let begin = Instant::now();
+    call_so_often(CALLS).await;
+    let took = begin.elapsed();
+    forget().await;
+    assert_eq!(children(own), [] as [u32; 0], "not even as a zombie");
+    eventually("no control group is left", || groups_of(own).is_empty());
+    let (after, more) = (descriptors(), resident().saturating_sub(memory));
+    println!(
+        "{CALLS} calls in {took:?}; descriptors: {} before, {} after; {more} kB more",
+        before.len(),
+        after.len()
+    );
+    assert_eq!(before, after);
+    assert!(more < 8 << 10, "{more} kB");
+}
+
+async fn call_so_often(calls: usize) {
+    let (bridge, mark) = isolated("counter", json!({ "poolSize": AT_ONCE })).await;
+    let (bridge, each) = (&bridge, calls / AT_ONCE);
+    let callers = (0..AT_ONCE).map(|_| async move {
+        for _ in 0..each {
+            let answer = call(bridge, "s:increment", "{}").await.unwrap();
+            assert_eq!(answer["structuredContent"]["value"], 1);
+        }
+    });
+    futures_util::future::join_all(callers).await;
+    terminate(bridge).await;
+    assert_eq!(super::marked(&mark), [] as [u32; 0]);
+}
+
+/// A bridge that is dropped and not ended: it ends by itself.
+async fn forget() {
+    let (bridge, mark) = isolated("counter", json!({ "poolSize": AT_ONCE })).await;
+    call(&bridge, "s:increment", "{}").await.unwrap();
+    drop(bridge);
+    let begin = Instant::now();
+    while !children(std::process::id()).is_empty() || !super::marked(&mark).is_empty() {
+        assert!(begin.elapsed() < PATIENCE, "something of it is left");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

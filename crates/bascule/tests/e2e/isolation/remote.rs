@@ -1,0 +1,164 @@
+//! A remote server whose calls are each made from a confined process of ours.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use bascule::{BridgeConfig, McpBridgeAdapter};
+use bascule_model::ProviderAdapter;
+use bascule_testkit::{Behaviour, Script, ScriptedHttp, Trouble};
+use serde_json::{Value, json};
+
+use crate::embedded::{call, call_within, confined, patiently, settings, terminate};
+use crate::support::{children, is_running, program, text};
+
+/// A server with a tool `x` that does this, and a bridge whose one server `s` it is.
+async fn relayed(script: Script, also: Value) -> (McpBridgeAdapter, ScriptedHttp) {
+    let server = ScriptedHttp::start(script.tools(["x"]));
+    let mut entry = server.entry();
+    entry["isolation"] = "per-call".into();
+    entry.as_object_mut().unwrap().extend(also.as_object().unwrap().clone());
+    (confined(json!({ "s": entry })).await, server)
+}
+
+fn doing<const N: usize>(behaviours: [Behaviour; N]) -> Script {
+    Script::new().calls("x", behaviours)
+}
+
+// req: SB-01
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_is_made_from_a_process_that_is_not_ours() {
+    let (bridge, server) = relayed(Script::new(), json!({})).await;
+    let pid = bridge.health()[0].pid.expect("a relay waits");
+    assert!(is_running(pid) && pid != std::process::id());
+    let confinement = bridge.confinement("s").expect("it is confined");
+    assert!(!serde_json::to_value(&confinement).unwrap().is_null());
+    for n in 0..3 {
+        // As it is spelled, there and back.
+        let answer = call(&bridge, "s:x", &format!(r#"{{"n":{n}.0}}"#)).await.unwrap();
+        assert_eq!(text(&answer), format!(r#"{{"n":{n}.0}}"#));
+    }
+    assert_eq!(server.methods().iter().filter(|method| *method == "tools/call").count(), 3);
+    terminate(&bridge).await;
+    assert!(!is_running(pid));
+}
+
+// req: SB-01
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_reach_the_server_and_every_session_is_ended() {
+    let also = json!({ "headers": { "Authorization": "Bearer of-the-relay" } });
+    let (bridge, server) = relayed(Script::new().session("the-session"), also).await;
+    call(&bridge, "s:x", "{}").await.unwrap();
+    call(&bridge, "s:x", "{}").await.unwrap();
+    terminate(&bridge).await;
+    let requests = server.requests();
+    assert!(requests.iter().all(|request| request.header("authorization") == Some("Bearer of-the-relay")));
+    let sessions = server.methods().iter().filter(|method| *method == "initialize").count();
+    let ended = requests.iter().filter(|request| request.method == "DELETE");
+    let ended: Vec<_> = ended.map(|request| request.header("mcp-session-id").unwrap_or_default()).collect();
+    // One session to list the tools, which made the first call; one for the second; those that were ready for more.
+    assert_eq!(ended, vec!["the-session"; sessions]);
+    assert!(sessions >= 2);
+}
+
+// req: SB-01
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn progress_comes_through_and_keeps_a_call_alive() {
+    let slowly = (0..6).fold(Behaviour::echo().as_sse(), |behaviour, _| {
+        behaviour.after_delay(Duration::from_millis(300)).after_progress(1)
+    });
+    let (bridge, _server) = relayed(doing([slowly]), json!({ "timeoutMs": 1_000 })).await;
+    assert_eq!(text(&call(&bridge, "s:x", r#"{"a":1}"#).await.unwrap()), r#"{"a":1}"#);
+    terminate(&bridge).await;
+}
+
+// req: SB-01
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_is_given_up_is_cancelled_at_the_remote_server() {
+    let (bridge, server) = relayed(doing([Behaviour::silence().as_sse()]), json!({})).await;
+    let error = call_within(&bridge, "s:x", "{}", Some(Duration::from_millis(500))).await.unwrap_err();
+    assert_eq!((&error["code"], &error["delivery"]), (&json!("PROVIDER_TIMEOUT"), &json!("unknown")));
+    let server = tokio::task::spawn_blocking(move || {
+        let sent = server.wait_for("tools/call");
+        let cancelled = server.wait_for("notifications/cancelled");
+        let id = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+        assert_eq!(id(&cancelled)["params"]["requestId"], id(&sent)["id"]);
+        server
+    })
+    .await
+    .unwrap();
+    terminate(&bridge).await;
+    drop(server);
+}
+
+// req: SB-01
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_servers_own_error_keeps_its_code_and_data() {
+    let fault =
+        json!({ "code": -32042, "message": "not \"today\"", "data": { "why": [1.5, null], "ü": "\n" } });
+    let (bridge, _server) = relayed(doing([Behaviour::error(fault.clone())]), json!({})).await;
+    let error = call(&bridge, "s:x", "{}").await.unwrap_err();
+    assert_eq!(
+        (&error["code"], &error["delivery"]),
+        (&json!("PROVIDER_ERROR"), &json!("answered")),
+        "{error:#}"
+    );
+    assert_eq!(error["providerError"], fault);
+    terminate(&bridge).await;
+}
+
+// req: SB-01, SB-03
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_remote_server_that_fails_costs_the_one_call() {
+    let (bridge, server) = relayed(Script::new(), json!({ "headers": { "X-Key": "very-secret-key" } })).await;
+    server.next("tools/call", Trouble::status(503, "very-secret-key is busy"));
+    let error = call(&bridge, "s:x", "{}").await.unwrap_err();
+    assert!(error.to_string().contains("503") && !error.to_string().contains("very-secret"), "{error:#}");
+    call(&bridge, "s:x", "{}").await.unwrap();
+    terminate(&bridge).await;
+}
+
+// req: SB-01, SB-04
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_is_confined() {
+    let (bridge, _server) = relayed(Script::new(), json!({})).await;
+    let jail = bridge.health()[0].pid.unwrap();
+    let [relay] = *children(jail) else { panic!("a jail has one child") };
+    let status = fs::read_to_string(format!("/proc/{relay}/status")).unwrap();
+    for line in ["NoNewPrivs:\t1", "Seccomp:\t2"] {
+        assert!(status.contains(line), "no `{line}` in {status}");
+    }
+    terminate(&bridge).await;
+}
+
+/// Stands in for the program where that would relay, and tries what a relay that was taken over could try.
+const TAKEN_OVER: &str = r#"#!/bin/sh
+[ "$1" = __jail ] && exec BASCULE "$@"
+exec >&2
+echo "begin"
+cat FOLDER/secret; ls FOLDER; ls "$HOME/" && echo "the home is open"
+echo x > FOLDER/written; echo x > /tmp/bascule-relay-was-here
+exit 3
+"#;
+
+// req: SB-01, SB-04
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_relay_can_read_no_secrets_and_write_nothing() {
+    let [home, folder] = [(); 2].map(|()| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
+    fs::write(home.path().join("secret"), "the-secret-itself").unwrap();
+    let jailer = folder.path().join("relay");
+    let script = TAKEN_OVER.replace("BASCULE", program()).replace("FOLDER", home.path().to_str().unwrap());
+    fs::write(&jailer, script).unwrap();
+    fs::set_permissions(&jailer, fs::Permissions::from_mode(0o755)).unwrap();
+    let servers = json!({ "s": { "url": "http://127.0.0.1:9/mcp", "isolation": "per-call" } });
+    let settings = settings(&json!({ "mcpServers": servers }));
+    let config = BridgeConfig { jailer: Some(jailer), ..BridgeConfig::new(settings) };
+    let bridge = patiently(McpBridgeAdapter::init(config)).await.unwrap();
+    let failure = bridge.start_failure("s").unwrap();
+    let said = failure.stderr.as_deref().unwrap();
+    assert!(said.contains("begin") && failure.exit.as_deref() == Some("exit code 3"), "{failure:?}");
+    assert!(!said.contains("the-secret-itself") && !said.contains("the home is open"), "{said}");
+    assert!(said.matches("ermission denied").count() >= 4, "{said}");
+    assert!(!home.path().join("written").exists());
+    terminate(&bridge).await;
+}
