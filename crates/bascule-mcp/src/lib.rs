@@ -5,12 +5,14 @@
 //! that nobody asks. What the messages *mean* (tools, calls, retries) is left to those above.
 //!
 //! Reading order: [`Message`] is an envelope, [`ProtocolVersion`] which dialect, `line` and `sse` cut bytes
-//! into messages, a [`Transport`] carries them, and a [`Connection`] matches answers to requests.
+//! into messages, a [`Transport`] carries them, and a [`Connection`] matches answers to requests. Who passes a
+//! message on changes single fields of it with [`patch`].
 //!
 //! Not here yet, and where it will go: the era of 2026-07-28 beside `version`; the side that is spoken to behind
 //! a feature `server`.
 
 mod envelope;
+pub mod patch;
 mod version;
 
 #[cfg(feature = "client")]
