@@ -5,12 +5,17 @@
 //! that nobody asks. What the messages *mean* (tools, calls, retries) is left to those above.
 //!
 //! Reading order: [`Message`] is an envelope, [`ProtocolVersion`] which dialect, `line` and `sse` cut bytes
-//! into messages, a [`Transport`] carries them, and a [`Connection`] matches answers to requests.
+//! into messages, a [`Transport`] carries them, and a [`Connection`] matches answers to requests. Who passes a
+//! message on changes single fields of it with [`patch`]: what [`Names`], [`Uris`] and [`wrap_cursor`] say.
 //!
 //! Not here yet, and where it will go: the era of 2026-07-28 beside `version`; the side that is spoken to behind
 //! a feature `server`.
 
+mod cursor;
 mod envelope;
+mod names;
+pub mod patch;
+mod uris;
 mod version;
 
 #[cfg(feature = "client")]
@@ -44,9 +49,12 @@ mod transport;
 #[cfg(test)]
 mod testing;
 
+pub use cursor::{unwrap_cursor, wrap_cursor};
 pub use envelope::{
     Id, Message, MessageError, RpcError, error_answer, notification, request, request_as, success_answer,
 };
+pub use names::{LONGEST_NAME, Names};
+pub use uris::{Uris, parse_prefixed, prefixed};
 pub use version::{ProtocolVersion, UnknownVersion};
 
 #[cfg(feature = "client")]

@@ -1,0 +1,180 @@
+//! Tells which server a resource belongs to where the resources of many are shown together.
+//!
+//! A URI that only one server lists is shown as it is. One that several list is shown as `bascule://`, the server,
+//! `/` and the URI as it is: `bascule://docs/file:///etc/hosts`. The URI is not encoded again, so that this
+//! works for templates (RFC 6570) too: `bascule://docs/file:///{+path}` expands to the same as the original
+//! with the server before it, while percent signs of an expansion could not be told from ours. A URI that itself
+//! begins with `bascule://` (a bridge behind this one) is always shown with its server, so what has that form
+//! has one meaning whatever is listed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::names::Shown;
+
+const SCHEME: &str = "bascule://";
+
+/// The URIs, or the URI templates, of one listing and how they are shown.
+///
+/// For a URI to be read, ask [`Uris::original`] first, then [`parse_prefixed`]: it may come from a template, or from
+/// what a tool said. One that neither knows stands in no listing; which server has it is found by asking them.
+#[derive(Debug, Clone, Default)]
+pub struct Uris(Shown);
+
+impl Uris {
+    /// Takes the pairs of server and URI. A pair that is listed twice is one.
+    pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut servers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for (server, uri) in pairs {
+            servers.entry(uri).or_default().insert(server);
+        }
+        let mut shown = Shown::default();
+        for (uri, servers) in servers {
+            let as_it_is = servers.len() == 1 && !uri.starts_with(SCHEME);
+            for server in servers {
+                shown.add(server, uri, if as_it_is { uri.to_owned() } else { prefixed(server, uri) });
+            }
+        }
+        Self(shown)
+    }
+
+    /// What a server's URI is shown as.
+    pub fn shown(&self, server: &str, uri: &str) -> Option<&str> {
+        self.0.shown(server, uri)
+    }
+
+    /// The server and its own URI of what is shown like this.
+    pub fn original(&self, shown: &str) -> Option<(&str, &str)> {
+        self.0.original(shown)
+    }
+}
+
+/// The form of a URI or template that names its server, listed or not.
+pub fn prefixed(server: &str, uri: &str) -> String {
+    let mut text = String::with_capacity(SCHEME.len() + server.len() + 1 + uri.len());
+    text.push_str(SCHEME);
+    for byte in server.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => text.push(char::from(byte)),
+            _ => text.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    text.push('/');
+    text.push_str(uri);
+    text
+}
+
+/// The server and its own URI, if the URI has the form that names its server. Whether there is such a server is
+/// not known here.
+pub fn parse_prefixed(uri: &str) -> Option<(String, String)> {
+    let (server, original) = uri.strip_prefix(SCHEME)?.split_once('/')?;
+    let server = unescaped(server)?;
+    // Nothing is taken that `prefixed` would have spelled otherwise.
+    (prefixed(&server, original) == uri).then(|| (server, original.to_owned()))
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut pieces = text.split('%');
+    let mut bytes = pieces.next()?.as_bytes().to_vec();
+    for piece in pieces {
+        let (digits, rest) = piece.split_at_checked(2)?;
+        bytes.push(u8::from_str_radix(digits, 16).ok()?);
+        bytes.extend_from_slice(rest.as_bytes());
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn check(pairs: &[(&str, &str)], expected: &[&str]) {
+        let uris = Uris::of(pairs.iter().copied());
+        let shown: Vec<_> = pairs.iter().map(|(server, uri)| uris.shown(server, uri).unwrap()).collect();
+        assert_eq!(shown, expected);
+    }
+
+    // req: GW-02
+    #[test]
+    fn a_uri_of_one_server_stays_what_it_is() {
+        check(&[("a", "file:///x?y=1#z"), ("b", "note://é")], &["file:///x?y=1#z", "note://é"]);
+        check(&[("a", "file:///x"), ("a", "file:///x")], &["file:///x", "file:///x"]);
+    }
+
+    // req: GW-02
+    #[test]
+    fn a_uri_of_two_servers_names_them() {
+        check(
+            &[("a", "file:///x%20y"), ("b", "file:///x%20y")],
+            &["bascule://a/file:///x%20y", "bascule://b/file:///x%20y"],
+        );
+        let uris = Uris::of([("a", "file:///x"), ("b", "file:///x")]);
+        assert_eq!(uris.original("file:///x"), None);
+        assert_eq!(uris.original("bascule://b/file:///x"), Some(("b", "file:///x")));
+    }
+
+    // req: GW-02
+    #[test]
+    fn templates_stay_templates() {
+        let template = "repo://{owner}/{+path}{?rev}";
+        check(
+            &[("a", template), ("b", template)],
+            &["bascule://a/repo://{owner}/{+path}{?rev}", "bascule://b/repo://{owner}/{+path}{?rev}"],
+        );
+        let expanded = "bascule://b/repo://me%2Fyou/src/a b?rev=1";
+        assert_eq!(parse_prefixed(expanded), Some(("b".into(), "repo://me%2Fyou/src/a b?rev=1".into())));
+    }
+
+    // req: GW-02
+    #[test]
+    fn a_uri_that_looks_like_ours_is_not_taken_for_another_servers() {
+        check(&[("evil", "bascule://docs/file:///x")], &["bascule://evil/bascule://docs/file:///x"]);
+    }
+
+    #[test]
+    fn what_names_no_server_is_none() {
+        for uri in [
+            "file:///x",
+            "bascule:/a/x",
+            "bascule://a",
+            "bascule://%/x",
+            "bascule://%é/x",
+            "bascule://%61/x",
+            "bascule://%FF/x",
+            "bascule://a b/x",
+        ] {
+            assert_eq!(parse_prefixed(uri), None, "{uri}");
+        }
+    }
+
+    fn uri() -> impl Strategy<Value = String> {
+        prop_oneof!["[ab]{1,2}", "(bascule://)?[ab]?/?[ab]", ".{0,4}"]
+    }
+
+    proptest! {
+        // req: GW-02
+        #[test]
+        fn every_uri_leads_back(pairs in prop::collection::vec(("[ab]|[^a-z]{0,4}", uri()), 0..12)) {
+            let uris = Uris::of(pairs.iter().map(|(server, uri)| (&**server, &**uri)));
+            for (server, uri) in &pairs {
+                let shown = uris.shown(server, uri).unwrap();
+                prop_assert_eq!(uris.original(shown), Some((&**server, &**uri)));
+                prop_assert!(shown == uri || shown == prefixed(server, uri));
+                if let Some(parsed) = parse_prefixed(shown) {
+                    prop_assert_eq!(parsed, (server.clone(), uri.clone()));
+                }
+            }
+        }
+
+        // req: GW-02
+        #[test]
+        fn the_prefix_is_reversible_for_any_text(server: String, uri: String) {
+            prop_assert_eq!(parse_prefixed(&prefixed(&server, &uri)), Some((server, uri)));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(uri in "(bascule://)?[%0-9A-Fé/+]*") {
+            let _ = parse_prefixed(&uri);
+        }
+    }
+}
