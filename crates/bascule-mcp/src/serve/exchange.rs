@@ -181,7 +181,9 @@ impl<H: Host> Desk<H> {
         };
         let mut response = typed(JSON, content);
         *response.status_mut() = refusal.status;
-        response.headers_mut().extend(refusal.header);
+        if let Some((name, value)) = refusal.header {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
         response
     }
 }

@@ -1,6 +1,6 @@
 //! Why a request is turned away before any host sees it.
 
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderName, StatusCode, header};
 
 use crate::{Id, RpcError, error_answer};
 
@@ -8,7 +8,7 @@ use crate::{Id, RpcError, error_answer};
 #[derive(Debug)]
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
-    pub(super) header: Option<(HeaderName, HeaderValue)>,
+    pub(super) header: Option<(HeaderName, &'static str)>,
     code: i64,
     reason: String,
     id: Option<Box<str>>,
@@ -37,7 +37,7 @@ impl Refusal {
     }
 
     pub(super) fn with(self, name: HeaderName, value: &'static str) -> Self {
-        Self { header: Some((name, HeaderValue::from_static(value))), ..self }
+        Self { header: Some((name, value)), ..self }
     }
 
     pub(super) fn code(self, code: i64) -> Self {
