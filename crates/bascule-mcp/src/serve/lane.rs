@@ -8,6 +8,8 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
+use super::body::unanswered;
+
 /// Frames to a client, in order. Pushing never waits; a client too slow to take them is cut off.
 ///
 /// Clones are the same lane. When the last of them is dropped, the lane is closed.
@@ -42,8 +44,8 @@ struct State {
     bytes: usize,
     end: Option<End>,
     reader: Option<Waker>,
-    /// The lane that this one leads onto, and whether that one counts it among its open branches.
-    onto: Option<(Lane, bool)>,
+    /// The lane that this one leads onto, and the request that it is for, if it is for one.
+    onto: Option<(Lane, Option<Box<str>>)>,
     branches: usize,
 }
 
@@ -52,6 +54,8 @@ struct State {
 enum End {
     Finished,
     Closed,
+    /// Nobody is left who could push.
+    Dropped,
     Overflown,
 }
 
@@ -127,32 +131,37 @@ impl Lane {
         Closer(Arc::downgrade(&self.0))
     }
 
-    /// A lane of its own for one request, whose frames go onto this one in the order of their pushing.
-    pub(super) fn branch(&self) -> Lane {
+    /// A lane of its own for one request, whose frames go onto this one in the order of their pushing. If it is
+    /// dropped and neither finished nor closed, the request is answered by an error.
+    pub(super) fn branch(&self, id: &str) -> Lane {
         let branch = Lane::new(self.0.limit);
         self.0.lock().branches += 1;
-        branch.lead_onto(self, true);
+        branch.0.lock().onto = Some((self.clone(), Some(id.into())));
         branch
     }
 
     /// From now on whatever is pushed here is pushed there, after what had been pushed here before.
-    pub(super) fn lead_onto(&self, other: &Lane, counted: bool) {
+    pub(super) fn lead_onto(&self, other: &Lane) {
         let mut state = self.0.lock();
         for frame in std::mem::take(&mut state.queue) {
             other.push(frame.bytes);
         }
         if state.end.is_none() {
-            state.onto = Some((other.clone(), counted));
+            state.onto = Some((other.clone(), None));
         }
         drop(state);
         self.0.changed.notify_waiters();
     }
 
-    /// Returns when every branch has ended.
+    /// Returns when every branch has ended, or could not be heard any more.
     pub(super) async fn settled(&self) {
         loop {
             let changed = self.0.changed.notified();
-            if self.0.lock().branches == 0 {
+            let is_settled = {
+                let state = self.0.lock();
+                state.branches == 0 || state.end.is_some()
+            };
+            if is_settled {
                 return;
             }
             changed.await;
@@ -170,7 +179,7 @@ impl Clone for Lane {
 impl Drop for Lane {
     fn drop(&mut self) {
         if self.0.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.0.end(End::Closed, false);
+            self.0.end(End::Dropped, false);
         }
     }
 }
@@ -249,7 +258,10 @@ impl Inner {
         if end.is_some() {
             self.changed.notify_waiters();
         }
-        if let Some((other, true)) = onto {
+        if let Some((other, Some(id))) = onto {
+            if end == Some(End::Dropped) {
+                other.push(unanswered(&id));
+            }
             other.0.lock().branches -= 1;
             other.0.changed.notify_waiters();
         }
@@ -292,5 +304,116 @@ impl State {
         let frame = self.queue.pop_front()?;
         self.bytes -= frame.bytes.len();
         Some(frame)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+    use tokio::time::timeout;
+
+    const NOW: Duration = Duration::from_millis(20);
+    const SOON: Duration = Duration::from_secs(10);
+
+    async fn rest(lane: &Lane) -> Vec<String> {
+        let mut frames = Vec::new();
+        while let Ok(Some(frame)) = timeout(NOW, lane.next()).await {
+            let mark = if frame.last { "." } else { "" };
+            frames.push(format!("{}{mark}", String::from_utf8(frame.bytes).unwrap()));
+        }
+        frames
+    }
+
+    fn say(lane: &Lane, text: &str) -> bool {
+        lane.push(text.as_bytes().to_vec())
+    }
+
+    #[tokio::test]
+    async fn frames_come_in_order_and_nothing_after_the_answer() {
+        let lane = Lane::new(100);
+        assert!(say(&lane, "a") && say(&lane, "b") && !lane.is_closed());
+        lane.finish(b"c".to_vec());
+        assert!(!say(&lane, "d") && lane.is_closed());
+        lane.finish(b"e".to_vec());
+        assert_eq!(rest(&lane).await, ["a", "b", "c."]);
+        assert_eq!(lane.next().await, None);
+    }
+
+    #[tokio::test]
+    async fn what_does_not_fit_closes_the_lane_for_good() {
+        let lane = Lane::new(3);
+        assert!(say(&lane, "long enough"), "one frame always fits");
+        assert_eq!(rest(&lane).await, ["long enough"]);
+        assert!(say(&lane, "ab") && say(&lane, "c") && !say(&lane, "d"));
+        assert!(lane.reader().has_overflown());
+        assert!(!say(&lane, "") && rest(&lane).await.is_empty());
+        let lane = Lane::new(3);
+        assert!(say(&lane, "abc"));
+        lane.finish(b"the answer always fits".to_vec());
+        assert_eq!(rest(&lane).await, ["abc", "the answer always fits."]);
+    }
+
+    #[tokio::test]
+    async fn whoever_waits_learns_that_the_reader_has_gone() {
+        let lane = Lane::new(100);
+        let reader = lane.reader();
+        say(&lane, "unread");
+        let waiting = tokio::spawn({
+            let lane = lane.clone();
+            async move { lane.closed().await }
+        });
+        assert!(timeout(NOW, lane.closed()).await.is_err());
+        drop(reader);
+        timeout(SOON, waiting).await.unwrap().unwrap();
+        assert!(lane.is_closed() && !say(&lane, "more"));
+    }
+
+    #[tokio::test]
+    async fn a_reader_learns_that_nobody_will_push() {
+        let lane = Lane::new(100);
+        let reader = lane.reader();
+        let other = lane.clone();
+        say(&other, "a");
+        drop(lane);
+        assert!(timeout(NOW, reader.next()).await.unwrap().is_some());
+        assert!(timeout(NOW, reader.next()).await.is_err());
+        drop(other);
+        assert_eq!(timeout(SOON, reader.next()).await.unwrap(), None);
+    }
+
+    #[tokio::test]
+    async fn branches_lead_onto_one_lane_in_the_order_of_pushing() {
+        let lane = Lane::new(1000);
+        let (one, two, late) = (lane.branch("1"), lane.branch("2"), Lane::new(1000));
+        say(&late, "early");
+        say(&one, "a");
+        late.lead_onto(&lane);
+        say(&two, "b");
+        say(&late, "c");
+        one.finish(b"d".to_vec());
+        assert!(!say(&one, "e") && one.is_closed() && !two.is_closed());
+        assert!(timeout(NOW, lane.settled()).await.is_err());
+        two.close();
+        timeout(SOON, lane.settled()).await.unwrap();
+        drop(lane.branch("3"));
+        let unanswered = r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"the request ended without an answer"}}"#;
+        assert_eq!(rest(&lane).await, ["a", "early", "b", "c", "d", unanswered]);
+    }
+
+    #[tokio::test]
+    async fn the_end_of_the_lane_is_the_end_of_its_branches() {
+        let lane = Lane::new(1000);
+        let (branch, late) = (lane.branch("1"), Lane::new(1000));
+        let waiting = tokio::spawn({
+            let (branch, late) = (branch.clone(), late.clone());
+            async move { tokio::join!(branch.closed(), late.closed()) }
+        });
+        tokio::task::yield_now().await;
+        late.lead_onto(&lane);
+        tokio::task::yield_now().await;
+        lane.close();
+        timeout(SOON, waiting).await.unwrap().unwrap();
+        assert!(branch.is_closed() && late.is_closed() && !say(&branch, "x"));
     }
 }

@@ -30,6 +30,8 @@ const TOGETHER: usize = 64 << 10;
 ///
 /// `limit` is the longest message that is taken, and how much may be waiting to be written. When the input ends,
 /// or at `stop`, open requests are given a moment to be answered; then the session is ended.
+/// `finish` ends a request's lane and nothing else; a lane that is closed unfinished leaves its request unanswered,
+/// as a cancelled one should be.
 pub async fn serve_stdio<H: Host>(
     host: Arc<H>,
     place: Place,
@@ -88,15 +90,18 @@ impl<H: Host> Client<H> {
                 self.refuse(Id::NULL, RpcError::PARSE_ERROR, &error.to_string());
             }
             (Err(error), _) => self.refuse(Id::NULL, RpcError::INVALID_REQUEST, &error.to_string()),
-            (Ok(Message::Request { .. }), Some(session)) => {
-                let session = session.clone();
-                self.deliver(&session, line, self.lane.branch());
+            (Ok(Message::Request { id, .. }), Some(session)) => {
+                let lane = self.lane.branch(id.as_json());
+                if !self.host.deliver(&self.place, session, line.to_vec(), lane.clone()) {
+                    lane.finish(error_answer(id, RpcError::INVALID_REQUEST, "the session has ended"));
+                }
             }
             (Ok(_), Some(session)) => {
-                let session = session.clone();
-                self.deliver(&session, line, Lane::new(self.limit));
+                self.host.deliver(&self.place, session, line.to_vec(), Lane::new(self.limit));
             }
-            (Ok(Message::Request { method, .. }), None) if method == "initialize" => self.begin(line).await,
+            (Ok(Message::Request { id, method, .. }), None) if method == "initialize" => {
+                self.begin(id, line).await;
+            }
             (Ok(Message::Request { id, .. }), None) => {
                 self.refuse(id, RpcError::INVALID_REQUEST, "there is no session; `initialize` comes first");
             }
@@ -104,21 +109,13 @@ impl<H: Host> Client<H> {
         }
     }
 
-    async fn begin(&mut self, line: &[u8]) {
-        let begun = self.host.begin(self.place.clone(), line.to_vec(), self.lane.branch()).await;
+    async fn begin(&mut self, id: Id<'_>, line: &[u8]) {
+        let lane = self.lane.branch(id.as_json());
+        let begun = self.host.begin(self.place.clone(), line.to_vec(), lane).await;
         if let Some(unasked) = begun.as_ref().and_then(|session| self.host.listen(&self.place, session)) {
-            unasked.lead_onto(&self.lane, false);
+            unasked.lead_onto(&self.lane);
         }
         self.session = begun;
-    }
-
-    fn deliver(&mut self, session: &str, line: &[u8], lane: Lane) {
-        if !self.host.deliver(&self.place, session, line.to_vec(), lane) {
-            self.session = None;
-            if let Ok(Message::Request { id, .. }) = Message::parse(line) {
-                self.refuse(id, RpcError::INVALID_REQUEST, "the session has ended");
-            }
-        }
     }
 
     fn refuse_length(&self, unread: Unread) {
@@ -157,4 +154,138 @@ async fn write(reader: Reader, stdout: impl AsyncWrite) -> io::Result<()> {
         timeout(WRITE_WITHIN, writing).await.map_err(|_| io::ErrorKind::TimedOut)??;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Parrot, parrot};
+    use super::*;
+    use tokio::io::{
+        AsyncBufReadExt, BufReader, DuplexStream, Lines as Read, ReadHalf, WriteHalf, duplex, split,
+    };
+    use tokio::task::JoinHandle;
+
+    const SOON: Duration = Duration::from_secs(10);
+    const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#;
+
+    struct Caller {
+        into: WriteHalf<DuplexStream>,
+        from: Read<BufReader<ReadHalf<DuplexStream>>>,
+        parrot: Arc<Parrot>,
+        heard: std::sync::mpsc::Receiver<String>,
+        stop: CancellationToken,
+        served: JoinHandle<()>,
+    }
+
+    fn call(limit: usize) -> Caller {
+        let (near, far) = duplex(1 << 16);
+        let (stdin, stdout) = split(far);
+        let (parrot, heard) = parrot();
+        let stop = CancellationToken::new();
+        let served =
+            tokio::spawn(serve_stdio(parrot.clone(), Place::Together, stdin, stdout, limit, stop.clone()));
+        let (from, into) = split(near);
+        Caller { into, from: BufReader::new(from).lines(), parrot, heard, stop, served }
+    }
+
+    impl Caller {
+        async fn say(&mut self, text: &str) {
+            self.into.write_all(format!("{text}\n").as_bytes()).await.unwrap();
+        }
+
+        async fn hear(&mut self) -> Option<String> {
+            timeout(SOON, self.from.next_line()).await.expect("nothing was said").unwrap()
+        }
+
+        async fn check(&mut self, said: &str, expected: &str) {
+            self.say(said).await;
+            let heard = self.hear().await.unwrap();
+            assert!(heard.contains(expected), "{said}\n  gave {heard}\n  want {expected}");
+        }
+    }
+
+    fn request(method: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":"q","method":"{method}","params":{{"a":1.50}}}}"#)
+    }
+
+    // req: GW-01
+    #[tokio::test]
+    async fn a_session_over_lines() {
+        let mut caller = call(1000);
+        caller.check(&request("echo"), "`initialize` comes first").await;
+        caller.check(INITIALIZE, r#""id":1,"result""#).await;
+        caller.check(&request("echo"), r#"{"jsonrpc":"2.0","id":"q","result":{"a":1.50}}"#).await;
+        caller.say(r#"{"jsonrpc":"2.0","method":"n"}"#).await;
+        caller.check("{oops", "-32700").await;
+        caller.check("[]", "-32600").await;
+        caller.check(&request("drop"), r#""id":"q","error":{"code":-32000"#).await;
+        assert_eq!(caller.heard.try_recv().as_deref(), Ok(r#"{"jsonrpc":"2.0","method":"n"}"#));
+        let lane = caller.parrot.unasked_lane();
+        assert!(lane.push(b"{\"a\":\n1}".to_vec()));
+        assert_eq!(caller.hear().await.as_deref(), Some("{\"a\": 1}"));
+    }
+
+    // req: GW-03
+    #[tokio::test]
+    async fn notifications_come_in_order_before_the_answer() {
+        let mut caller = call(1 << 20);
+        caller.check(INITIALIZE, "result").await;
+        caller.say(&request("count")).await;
+        for n in 0..200 {
+            assert_eq!(
+                caller.hear().await,
+                Some(format!(r#"{{"jsonrpc":"2.0","method":"n","params":{n}}}"#))
+            );
+        }
+        assert!(caller.hear().await.unwrap().contains("result"));
+    }
+
+    // req: GW-03
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_refused_under_its_id() {
+        let mut caller = call(1000);
+        caller.check(INITIALIZE, "result").await;
+        let long = request("echo").replace("1.50", &format!("\"{}\"", "x".repeat(5000)));
+        caller
+            .check(&long, r#""id":"q","error":{"code":-32600,"message":"a message may have 1000 bytes"#)
+            .await;
+        caller.check(&request("echo"), "result").await;
+    }
+
+    #[tokio::test]
+    async fn after_the_last_word_open_requests_are_answered() {
+        let mut caller = call(1000);
+        caller.check(INITIALIZE, "result").await;
+        caller.say(&request("slow")).await;
+        caller.into.shutdown().await.unwrap();
+        assert!(caller.hear().await.unwrap().contains("result"));
+        assert_eq!(caller.hear().await, None);
+        timeout(SOON, caller.served).await.unwrap().unwrap();
+        assert!(!caller.parrot.has_sessions());
+    }
+
+    #[tokio::test]
+    async fn a_stop_and_a_client_that_has_gone_end_it() {
+        let mut caller = call(1000);
+        caller.check(INITIALIZE, "result").await;
+        caller.stop.cancel();
+        timeout(SOON, caller.served).await.unwrap().unwrap();
+
+        let mut caller = call(1000);
+        caller.check(INITIALIZE, "result").await;
+        let Caller { into, from, parrot, served, heard: _heard, stop: _stop } = caller;
+        drop((into, from));
+        timeout(SOON, served).await.unwrap().unwrap();
+        assert!(parrot.unasked_lane().is_closed() && !parrot.has_sessions());
+    }
+
+    // req: GW-07
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_cut_off() {
+        let mut caller = call(1 << 20);
+        caller.check(INITIALIZE, "result").await;
+        caller.say(&request("flood")).await;
+        while caller.hear().await.is_some() {}
+        timeout(SOON, caller.served).await.unwrap().unwrap();
+    }
 }

@@ -6,7 +6,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ pub(super) struct Wire {
 #[derive(Default)]
 pub(super) struct Activity {
     begun: AtomicU32,
-    is_busy: AtomicBool,
+    open: AtomicU32,
 }
 
 /// One request on its way, until its response is written.
@@ -51,14 +51,14 @@ pub(super) struct Busy(Arc<Activity>);
 impl Activity {
     pub(super) fn begin(self: &Arc<Self>) -> Busy {
         self.begun.fetch_add(1, Ordering::Relaxed);
-        self.is_busy.store(true, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::Relaxed);
         Busy(self.clone())
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.is_busy.store(false, Ordering::Relaxed);
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -87,7 +87,7 @@ impl Wire {
     /// Called when there is nothing to read.
     fn await_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.note_requests();
-        if self.activity.is_busy.load(Ordering::Relaxed) {
+        if self.activity.open.load(Ordering::Relaxed) > 0 {
             self.read_by = None;
         } else if self.read_by.is_none() {
             self.read_by = Some(match self.head_since {
