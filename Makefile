@@ -40,3 +40,4 @@ lint: ## formatting and lints, warnings are errors
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy -p bascule-mcp --no-default-features -- -D warnings
+	cargo clippy -p bascule-mcp --features server --all-targets -- -D warnings

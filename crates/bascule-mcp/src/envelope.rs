@@ -224,7 +224,7 @@ fn finish(head: String, field: &str, value: Option<&str>) -> Vec<u8> {
 
 /// A message is a line on stdio. Inside JSON strings a raw line break is illegal, so whatever breaks a line
 /// in valid JSON is white space, and a blank says the same.
-fn one_line(message: &mut [u8]) {
+pub(crate) fn one_line(message: &mut [u8]) {
     let mut from = 0;
     while let Some(at) = memchr::memchr2(b'\n', b'\r', &message[from..]) {
         message[from + at] = b' ';

@@ -5,11 +5,13 @@
 //! that nobody asks. What the messages *mean* (tools, calls, retries) is left to those above.
 //!
 //! Reading order: [`Message`] is an envelope, [`ProtocolVersion`] which dialect, `line` and `sse` cut bytes
-//! into messages, a [`Transport`] carries them, and a [`Connection`] matches answers to requests. Who passes a
+//! into messages, a `Transport` carries them, and a `Connection` matches answers to requests. Who passes a
 //! message on changes single fields of it with [`patch`]: what [`Names`], [`Uris`] and [`wrap_cursor`] say.
 //!
-//! Not here yet, and where it will go: the era of 2026-07-28 beside `version`; the side that is spoken to behind
-//! a feature `server`.
+//! The feature `client` is the side that speaks to servers. `server` is the side that is spoken to: a `Host`
+//! answers what comes in over `HttpFace` or `serve_stdio`.
+//!
+//! Not here yet, and where it will go: the era of 2026-07-28 beside `version`.
 
 mod cursor;
 mod envelope;
@@ -28,14 +30,16 @@ mod http;
 mod http_or_sse;
 #[cfg(feature = "client")]
 mod legacy;
-#[cfg(feature = "client")]
+#[cfg(any(feature = "client", feature = "server"))]
 mod line;
 #[cfg(feature = "client")]
 mod outbox;
 #[cfg(feature = "client")]
 mod router;
-#[cfg(feature = "client")]
+#[cfg(any(feature = "client", feature = "server"))]
 mod scan;
+#[cfg(feature = "server")]
+mod serve;
 #[cfg(feature = "client")]
 mod sse;
 #[cfg(feature = "client")]
@@ -65,10 +69,12 @@ pub use failure::{Exit, Failure, TransportError};
 pub use http::{HttpEndpoint, InvalidEndpoint, shown_url};
 #[cfg(feature = "client")]
 pub use router::{Answer, Asked, Heard, Listener, OnProgress};
+#[cfg(feature = "server")]
+pub use serve::{Frame, Host, HttpFace, Lane, Place, serve_stdio};
 #[cfg(feature = "client")]
 pub use stdio::{Grace, Lifeline, StdioChild};
 #[cfg(feature = "client")]
 pub use transport::{FarEnd, Transport};
 
-/// The longest message taken from a server, unless configured otherwise.
+/// The longest message taken from the other side, unless configured otherwise.
 pub const DEFAULT_MESSAGE_LIMIT: usize = 64 << 20;

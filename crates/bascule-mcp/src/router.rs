@@ -157,7 +157,7 @@ impl Router {
                 Some(id) => self.fail(id, Failure::TooLong { limit, certain: true }),
                 None => (self.listener)(Heard::Unmatched { id: &id }),
             },
-            Unread::Theirs => (self.listener)(Heard::TooLong { limit }),
+            Unread::Theirs(_) => (self.listener)(Heard::TooLong { limit }),
             Unread::Unknown => self.fail_all(|| Failure::TooLong { limit, certain: false }),
         }
     }
@@ -330,7 +330,7 @@ mod tests {
         let mut second = router.expect(2, Arc::default());
         router.deliver_unread(Unread::AnswerTo("1".into()));
         assert!(matches!(first.try_recv(), Ok(Err(Failure::TooLong { certain: true, .. }))));
-        router.deliver_unread(Unread::Theirs);
+        router.deliver_unread(Unread::Theirs(None));
         assert!(second.try_recv().is_err(), "a message of the server's own is nobody's answer");
         router.deliver_unread(Unread::Unknown);
         assert!(matches!(second.try_recv(), Ok(Err(Failure::TooLong { certain: false, .. }))));

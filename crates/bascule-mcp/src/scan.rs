@@ -37,8 +37,8 @@ enum Reading {
 pub(crate) enum Unread {
     /// An answer to the request with this id (as JSON text).
     AnswerTo(String),
-    /// Something the other side asks or tells on its own.
-    Theirs,
+    /// Something the other side asks (under this id, as JSON text) or tells on its own.
+    Theirs(Option<String>),
     /// Nobody can say.
     Unknown,
 }
@@ -63,12 +63,11 @@ impl Scan {
 
     /// What was found.
     pub(crate) fn outcome(mut self) -> Unread {
-        if self.has_method {
-            return Unread::Theirs;
-        }
         self.end_id();
-        match self.id.map(String::from_utf8) {
-            Some(Ok(id)) if self.has_outcome => Unread::AnswerTo(id),
+        let id = self.id.and_then(|id| String::from_utf8(id).ok());
+        match id {
+            id if self.has_method => Unread::Theirs(id),
+            Some(id) if self.has_outcome => Unread::AnswerTo(id),
             _ => Unread::Unknown,
         }
     }
@@ -164,7 +163,7 @@ mod tests {
     fn check(text: &str, expected: &str) {
         let said = match scan(text.as_bytes()) {
             Unread::AnswerTo(id) => id,
-            Unread::Theirs => "theirs".into(),
+            Unread::Theirs(_) => "theirs".into(),
             Unread::Unknown => "unknown".into(),
         };
         assert_eq!(said, expected, "{text}");

@@ -13,6 +13,7 @@ mod call;
 mod control;
 mod deadline;
 mod fleet;
+mod gateway;
 mod launch;
 mod normalise;
 mod post_mortem;

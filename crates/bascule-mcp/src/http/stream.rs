@@ -133,7 +133,7 @@ impl HttpLink {
         let each = |event| match event {
             Event::Data(data) | Event::Endpoint(data) => self.deliver(&data),
             // No answers come here, so a message of unknown kind is nobody's answer.
-            Event::TooLong(_) => self.remote.router.deliver_unread(Unread::Theirs),
+            Event::TooLong(_) => self.remote.router.deliver_unread(Unread::Theirs(None)),
         };
         let ended = self.remote.read_events(None, &mut body, &mut events, each).await;
         tracing::debug!(?ended, events = events.seen(), "a stream ended");

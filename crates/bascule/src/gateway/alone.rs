@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bascule_client::{notification, patch};
-use bascule_mcp::serve::Lane;
-use bascule_model::{CallRequest, Delivery, ErrorCode, ServerName, ToolId};
+use bascule_mcp::Lane;
+use bascule_model::{CallRequest, ToolId};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
@@ -55,12 +55,14 @@ impl Gateway {
         name: Option<String>,
         lane: &Lane,
     ) -> Outcome {
-        let params = params.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`tools/call` needs parameters"))?;
+        let params =
+            params.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`tools/call` needs parameters"))?;
         let name = name.or_else(|| patch::text(params.get(), &["name"]));
         let name = name.filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`name` is missing"))?;
         let arguments = patch::find(params.get(), &["arguments"]).unwrap_or("{}").to_owned();
-        let arguments = RawValue::from_string(arguments).map_err(|error| Refusal::new(-32700, error.to_string()))?;
+        let arguments =
+            RawValue::from_string(arguments).map_err(|error| Refusal::new(-32700, error.to_string()))?;
         let tool = ToolId::new(&desk.server.settings.name, &name);
         let request = CallRequest { tool, arguments, patience: None };
         let passage = Passage {
@@ -86,7 +88,8 @@ impl Gateway {
     ) -> Outcome {
         let server = &desk.server;
         let begin = Instant::now();
-        let deadline = Deadline::new(begin, None, server.settings.call_timeout, server.settings.limits.max_execution);
+        let deadline =
+            Deadline::new(begin, None, server.settings.call_timeout, server.settings.limits.max_execution);
         server.first_start(deadline.next()).await;
         let _flight = desk.fly(session, lane);
         let hear = hear(params.as_deref(), lane);
@@ -119,7 +122,8 @@ impl Gateway {
             let spelled = |_| Some(format!(r#"{{"level":"{}"}}"#, lowest.name()));
             let errand = Errand { method: "logging/setLevel", tool: None, params: &spelled, hear: None };
             let settings = &desk.server.settings;
-            let deadline = Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
+            let deadline =
+                Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
             match desk.server.run(&errand, true, &deadline).await {
                 // A server without a log has nothing to be set.
                 Err(error) if desks.len() == 1 => return Err(error.into()),

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bascule_client::{Id, error_answer, notification, patch, request_as};
-use bascule_mcp::serve::Lane;
+use bascule_mcp::Lane;
 use serde_json::value::RawValue;
 use tracing::debug;
 
@@ -77,7 +77,8 @@ impl Desk {
     pub(super) fn seat(&self, session: &Arc<Session>) {
         session.meet(self.server.settings.name.as_str());
         let mut state = self.state();
-        let is_there = state.sessions.iter().any(|seated| std::ptr::eq(seated.as_ptr(), Arc::as_ptr(session)));
+        let is_there =
+            state.sessions.iter().any(|seated| std::ptr::eq(seated.as_ptr(), Arc::as_ptr(session)));
         if !is_there {
             state.sessions.retain(|seated| seated.strong_count() > 0);
             state.sessions.push(Arc::downgrade(session));
@@ -182,7 +183,9 @@ impl Ear for Desk {
             _ => match self.the_one() {
                 Ok((_, Some(lane))) => drop(lane.push(frame())),
                 Ok((session, None)) => session.tell_unasked(frame()),
-                Err(why) => debug!(server = %self.server.settings.name, method, ?why, "a notification for nobody"),
+                Err(why) => {
+                    debug!(server = %self.server.settings.name, method, ?why, "a notification for nobody")
+                }
             },
         }
     }

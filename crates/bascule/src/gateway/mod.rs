@@ -2,7 +2,7 @@
 //!
 //! Reading order: [`session`] is one client; [`desk`] is one server as one audience sees it, and routes what that
 //! server says of itself; [`alone`] answers for a single server, [`together`] for all of them; [`wire`] spells
-//! answers and errors. How bytes come and go is `bascule_mcp::serve`. Calls take the one road there is, `call`.
+//! answers and errors. How bytes come and go is `bascule_mcp`'s feature `server`. Calls take the one road there is, `call`.
 
 mod alone;
 mod desk;
@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bascule_bus::{Delivery as Told, EmbeddedBus, SubscribeOptions, TopicPattern};
 use bascule_client::{Message, ProtocolVersion, patch};
-use bascule_mcp::serve::{Host, Lane, Place};
+use bascule_mcp::{Host, Lane, Place};
 use bascule_model::{BridgeResult, ServerName};
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -120,7 +120,8 @@ impl Gateway {
     /// What nobody sits at any more is closed.
     fn clear_desks(&self) {
         let mut desks = self.desks();
-        let empty: Vec<_> = desks.iter().filter(|(_, desk)| desk.is_empty()).map(|(place, _)| place.clone()).collect();
+        let empty: Vec<_> =
+            desks.iter().filter(|(_, desk)| desk.is_empty()).map(|(place, _)| place.clone()).collect();
         for desk in empty.iter().filter_map(|place| desks.remove(place)) {
             self.tasks.spawn(async move { desk.close().await });
         }
@@ -131,7 +132,11 @@ impl Gateway {
         while self.stop.run_until_cancelled(tokio::time::sleep(ROUND)).await.is_some() {
             let idle: Vec<String> = {
                 let sessions = self.sessions();
-                sessions.values().filter(|session| session.is_idle(IDLE)).map(|session| session.id.clone()).collect()
+                sessions
+                    .values()
+                    .filter(|session| session.is_idle(IDLE))
+                    .map(|session| session.id.clone())
+                    .collect()
             };
             idle.iter().for_each(|id| drop(self.dismiss(id)));
         }
@@ -193,7 +198,9 @@ impl Host for Gateway {
         let params = params.map_or("{}", RawValue::get);
         let session = Arc::new(Session::new(crate::call::fresh_id().to_string(), place, params));
         let begun = match &session.place {
-            _ if self.sessions().len() >= MOST_SESSIONS => Err(wire::Refusal::new(-32000, "there are too many clients")),
+            _ if self.sessions().len() >= MOST_SESSIONS => {
+                Err(wire::Refusal::new(-32000, "there are too many clients"))
+            }
             Place::Alone(name) => self.begin_alone(&session, name).await,
             Place::Together => self.begin_together(&session).await,
         };
@@ -218,7 +225,8 @@ impl Host for Gateway {
         session.touch();
         match Message::parse(&frame) {
             Ok(Message::Request { id, method, params }) => {
-                let (id, method, params) = (id.as_json().to_owned(), method.into_owned(), params.map(ToOwned::to_owned));
+                let (id, method, params) =
+                    (id.as_json().to_owned(), method.into_owned(), params.map(ToOwned::to_owned));
                 let gateway = self.clone();
                 let cancelled = session.take_up(&id);
                 self.tasks.spawn(async move {

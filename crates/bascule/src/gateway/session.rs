@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bascule_client::patch;
-use bascule_mcp::serve::{Lane, Place};
+use bascule_mcp::{Lane, Place};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -149,7 +149,8 @@ impl Session {
     /// A server no longer wants to know. Gives our id of the question.
     pub(super) fn withdraw(&self, desk: &Desk, id: &str) -> Option<String> {
         let mut state = self.state();
-        let ours = state.asked.iter().find(|(_, (asker, theirs))| std::ptr::eq(&**asker, desk) && theirs == id);
+        let ours =
+            state.asked.iter().find(|(_, (asker, theirs))| std::ptr::eq(&**asker, desk) && theirs == id);
         let ours = ours.map(|(ours, _)| ours.clone())?;
         state.asked.remove(&ours);
         Some(ours)

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bascule_catalog::Catalog;
 use bascule_client::patch;
-use bascule_mcp::names::{Names, Uris, parse_prefixed};
-use bascule_mcp::serve::Lane;
+use bascule_mcp::Lane;
+use bascule_mcp::{Names, Uris, parse_prefixed};
 use bascule_model::{BridgeResult, ProviderAdapter};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -55,7 +55,8 @@ const TEMPLATES: Kind = Kind {
     field: "resourceTemplates",
     known_by: "uriTemplate",
 };
-const PROMPTS: Kind = Kind { capability: "prompts", method: "prompts/list", field: "prompts", known_by: "name" };
+const PROMPTS: Kind =
+    Kind { capability: "prompts", method: "prompts/list", field: "prompts", known_by: "name" };
 
 /// What several servers listed: each item with its server and what it is known by there.
 struct Merged {
@@ -74,7 +75,8 @@ impl Gateway {
                 Some((server.settings.name.to_string(), line.info().raw.get().to_owned()))
             })
             .collect();
-        let has = |name: &str| infos.iter().any(|(_, raw)| patch::find(raw, &["capabilities", name]).is_some());
+        let has =
+            |name: &str| infos.iter().any(|(_, raw)| patch::find(raw, &["capabilities", name]).is_some());
         let mut capabilities = json!({ "tools": { "listChanged": true } });
         for (name, value) in [
             ("resources", json!({ "listChanged": true, "subscribe": true })),
@@ -86,9 +88,9 @@ impl Gateway {
                 capabilities[name] = value;
             }
         }
-        let instructions = infos.iter().filter_map(|(name, raw)| {
-            Some(format!("{name}: {}", patch::text(raw, &["instructions"])?))
-        });
+        let instructions = infos
+            .iter()
+            .filter_map(|(name, raw)| Some(format!("{name}: {}", patch::text(raw, &["instructions"])?)));
         let instructions: Vec<String> = instructions.collect();
         let mut result = json!({
             "protocolVersion": "",
@@ -179,7 +181,9 @@ impl Gateway {
     }
 
     async fn tool_of(&self, shown: &str) -> Result<(String, String), Refusal> {
-        let find = || self.tool_names().names.original(shown).map(|(server, tool)| (server.to_owned(), tool.to_owned()));
+        let find = || {
+            self.tool_names().names.original(shown).map(|(server, tool)| (server.to_owned(), tool.to_owned()))
+        };
         if let Some(found) = find() {
             return Ok(found);
         }
@@ -191,7 +195,10 @@ impl Gateway {
     async fn list(&self, session: &Arc<Session>, kind: Kind) -> Outcome {
         let Merged { items, missing } = self.merged(session, kind).await;
         let shown = shown(kind, &items);
-        let spelled = items.iter().zip(shown).map(|((_, _, raw), shown)| patch::insert(raw, &[kind.known_by], &quoted(&shown)));
+        let spelled = items
+            .iter()
+            .zip(shown)
+            .map(|((_, _, raw), shown)| patch::insert(raw, &[kind.known_by], &quoted(&shown)));
         let items: Vec<String> = spelled.collect();
         Ok(format!(r#"{{"{}":[{}]{}}}"#, kind.field, items.join(","), absent(&missing)))
     }
@@ -221,7 +228,8 @@ impl Gateway {
             let offer = |raw: &str| patch::find(raw, &["capabilities", capability]).is_some();
             server.line().is_ok_and(|line| offer(line.info().raw.get()))
         });
-        let desks = offers.filter_map(|server| self.desk(session, server.settings.name.as_str()).ok()).collect();
+        let desks =
+            offers.filter_map(|server| self.desk(session, server.settings.name.as_str()).ok()).collect();
         (desks, self.missing())
     }
 
@@ -307,7 +315,15 @@ impl Gateway {
                 (server, "uri", uri)
             }
         };
-        self.hand_on(session, &server, "completion/complete", params, &[(&["ref", field], quoted(&own))], lane).await
+        self.hand_on(
+            session,
+            &server,
+            "completion/complete",
+            params,
+            &[(&["ref", field], quoted(&own))],
+            lane,
+        )
+        .await
     }
 
     /// A request for one server, in which some fields are its own.
@@ -321,7 +337,9 @@ impl Gateway {
         lane: &Lane,
     ) -> Outcome {
         let desk = self.desk(session, server)?;
-        let params = fields.iter().fold(params.to_owned(), |params, (path, value)| patch::insert(&params, path, value));
+        let params = fields
+            .iter()
+            .fold(params.to_owned(), |params, (path, value)| patch::insert(&params, path, value));
         self.forward(session, &desk, method, RawValue::from_string(params).ok(), lane).await
     }
 }
@@ -352,7 +370,9 @@ async fn pages(desk: &Desk, kind: Kind) -> BridgeResult<Vec<String>> {
         let spelled = |_| cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
         let errand = Errand { method: kind.method, tool: None, params: &spelled, hear: None };
         let page = desk.server.run(&errand, true, &deadline).await?.raw;
-        items.extend(patch::each(page.get(), &[kind.field]).unwrap_or_default().into_iter().map(str::to_owned));
+        items.extend(
+            patch::each(page.get(), &[kind.field]).unwrap_or_default().into_iter().map(str::to_owned),
+        );
         match patch::find(page.get(), &["nextCursor"]).filter(|next| *next != "null") {
             Some(next) => cursor = Some(next.to_owned()),
             None => break,

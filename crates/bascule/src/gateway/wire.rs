@@ -1,7 +1,7 @@
 //! How answers and errors are spelled on the MCP wire.
 
 use bascule_client::{Id, error_answer, success_answer};
-use bascule_mcp::serve::Lane;
+use bascule_mcp::Lane;
 use bascule_model::{BridgeError, ErrorCode};
 use serde_json::json;
 
@@ -31,9 +31,11 @@ impl Refusal {
 impl From<Box<BridgeError>> for Refusal {
     fn from(error: Box<BridgeError>) -> Self {
         match (error.code, error.provider_error) {
-            (ErrorCode::ProviderError, Some(fault)) => {
-                Self { code: fault.code, message: fault.message, data: fault.data.map(|data| data.get().to_owned()) }
-            }
+            (ErrorCode::ProviderError, Some(fault)) => Self {
+                code: fault.code,
+                message: fault.message,
+                data: fault.data.map(|data| data.get().to_owned()),
+            },
             (_, provider_error) => {
                 let error = BridgeError { provider_error, ..*error };
                 let code = match error.code {
@@ -63,7 +65,8 @@ pub(super) fn failed_call(error: Box<BridgeError>) -> Outcome {
         ErrorCode::ProviderError if error.provider_error.is_some() => Err(error.into()),
         _ => {
             let content = [json!({ "type": "text", "text": error.message })];
-            Ok(json!({ "content": content, "isError": true, "_meta": { "bascule/error": error } }).to_string())
+            Ok(json!({ "content": content, "isError": true, "_meta": { "bascule/error": error } })
+                .to_string())
         }
     }
 }

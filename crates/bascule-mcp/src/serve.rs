@@ -1,0 +1,27 @@
+//! The side that is spoken to: Streamable HTTP and stdio, for clients of the revisions that have sessions.
+//!
+//! Knows the wire and its rules, not what the messages mean: every message goes to a [`Host`] as the bytes it
+//! was, and what the host has to say comes back on a [`Lane`].
+//!
+//! Reading order: `host` is who answers, `lane` what answers travel on; `http` takes connections, `wire` is the
+//! socket with its deadlines, `exchange` turns one request into one response with the help of `admission` (who
+//! may), `inbound` (the request's body) and `body` (the response's); `stdio` is the other way in.
+
+mod admission;
+mod body;
+mod exchange;
+mod host;
+mod http;
+mod inbound;
+mod lane;
+mod refusal;
+mod stdio;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+pub use host::{Host, Place};
+pub use http::HttpFace;
+pub use lane::{Frame, Lane};
+pub use stdio::serve_stdio;

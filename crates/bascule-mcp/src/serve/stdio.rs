@@ -1,0 +1,291 @@
+//! One client on a pair of pipes: a message is a line.
+//!
+//! Everything that is said to it goes over one lane, in the order in which it was pushed; the lanes of single
+//! requests, and the one for what is said unasked, lead onto that one.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use super::lane::Reader;
+use super::{Host, Lane, Place};
+use crate::envelope::one_line;
+use crate::line::{Line, Lines};
+use crate::scan::Unread;
+use crate::{Id, Message, MessageError, RpcError, error_answer};
+
+/// What open requests are given once the client has said its last word.
+const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
+/// How long the client may take nothing of what is written to it.
+const WRITE_WITHIN: Duration = Duration::from_secs(30);
+/// Small messages that are there at the same time are written together, up to about this size.
+const TOGETHER: usize = 64 << 10;
+
+/// Serves one client until its input ends, it takes nothing any more, or `stop`.
+///
+/// `limit` is the longest message that is taken, and how much may be waiting to be written. When the input ends,
+/// or at `stop`, open requests are given a moment to be answered; then the session is ended.
+/// `finish` ends a request's lane and nothing else; a lane that is closed unfinished leaves its request unanswered,
+/// as a cancelled one should be.
+pub async fn serve_stdio<H: Host>(
+    host: Arc<H>,
+    place: Place,
+    stdin: impl AsyncRead,
+    stdout: impl AsyncWrite,
+    limit: usize,
+    stop: CancellationToken,
+) {
+    let lane = Lane::new(limit);
+    let reader = lane.reader();
+    let mut client = Client { host, place, lane: lane.clone(), limit, session: None };
+    let reading = async {
+        tokio::select! {
+            read = client.read(stdin) => read.unwrap_or_else(|error| warn!(%error, "could not read stdin")),
+            () = stop.cancelled() => {}
+            () = lane.closed() => {}
+        }
+        if timeout(LAST_ANSWERS_WITHIN, lane.settled()).await.is_err() {
+            debug!("open requests were given up");
+        }
+        lane.close();
+    };
+    let ((), written) = tokio::join!(reading, write(reader, stdout));
+    if let Err(error) = written {
+        debug!(%error, "could not write to stdout");
+    }
+    if let Some(session) = client.session {
+        client.host.end(&client.place, &session);
+    }
+}
+
+struct Client<H> {
+    host: Arc<H>,
+    place: Place,
+    lane: Lane,
+    limit: usize,
+    session: Option<String>,
+}
+
+impl<H: Host> Client<H> {
+    async fn read(&mut self, stdin: impl AsyncRead) -> io::Result<()> {
+        let stdin = std::pin::pin!(stdin);
+        let mut lines = Lines::new(stdin, self.limit);
+        while let Some(line) = lines.next().await? {
+            match line {
+                Line::Whole(line) => self.take(line.trim_ascii()).await,
+                Line::TooLong(unread) => self.refuse_length(unread),
+            }
+        }
+        Ok(())
+    }
+
+    async fn take(&mut self, line: &[u8]) {
+        match (Message::parse(line), &self.session) {
+            (Err(error @ MessageError::NotJson(_)), _) => {
+                self.refuse(Id::NULL, RpcError::PARSE_ERROR, &error.to_string());
+            }
+            (Err(error), _) => self.refuse(Id::NULL, RpcError::INVALID_REQUEST, &error.to_string()),
+            (Ok(Message::Request { id, .. }), Some(session)) => {
+                let lane = self.lane.branch(id.as_json());
+                if !self.host.deliver(&self.place, session, line.to_vec(), lane.clone()) {
+                    lane.finish(error_answer(id, RpcError::INVALID_REQUEST, "the session has ended"));
+                }
+            }
+            (Ok(_), Some(session)) => {
+                self.host.deliver(&self.place, session, line.to_vec(), Lane::new(self.limit));
+            }
+            (Ok(Message::Request { id, method, .. }), None) if method == "initialize" => {
+                self.begin(id, line).await;
+            }
+            (Ok(Message::Request { id, .. }), None) => {
+                self.refuse(id, RpcError::INVALID_REQUEST, "there is no session; `initialize` comes first");
+            }
+            (Ok(_), None) => debug!(bytes = line.len(), "said before `initialize`, and not heard"),
+        }
+    }
+
+    async fn begin(&mut self, id: Id<'_>, line: &[u8]) {
+        let lane = self.lane.branch(id.as_json());
+        let begun = self.host.begin(self.place.clone(), line.to_vec(), lane).await;
+        if let Some(unasked) = begun.as_ref().and_then(|session| self.host.listen(&self.place, session)) {
+            unasked.lead_onto(&self.lane);
+        }
+        self.session = begun;
+    }
+
+    fn refuse_length(&self, unread: Unread) {
+        let reason = format!("a message may have {} bytes, and this one had more", self.limit);
+        match &unread {
+            Unread::Theirs(Some(id)) => {
+                self.refuse(Id::from_json(id).unwrap_or(Id::NULL), RpcError::INVALID_REQUEST, &reason);
+            }
+            Unread::Theirs(None) | Unread::AnswerTo(_) => warn!(limit = self.limit, "a message was too long"),
+            Unread::Unknown => self.refuse(Id::NULL, RpcError::INVALID_REQUEST, &reason),
+        }
+    }
+
+    fn refuse(&self, id: Id<'_>, code: i64, reason: &str) {
+        self.lane.push(error_answer(id, code, reason));
+    }
+}
+
+async fn write(reader: Reader, stdout: impl AsyncWrite) -> io::Result<()> {
+    let mut stdout = std::pin::pin!(stdout);
+    while let Some(frame) = reader.next().await {
+        let mut lines = frame.bytes;
+        one_line(&mut lines);
+        lines.push(b'\n');
+        while lines.len() < TOGETHER
+            && let Some(mut frame) = reader.next_if_there()
+        {
+            one_line(&mut frame.bytes);
+            lines.extend_from_slice(&frame.bytes);
+            lines.push(b'\n');
+        }
+        let writing = async {
+            stdout.write_all(&lines).await?;
+            stdout.flush().await
+        };
+        timeout(WRITE_WITHIN, writing).await.map_err(|_| io::ErrorKind::TimedOut)??;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{Parrot, parrot};
+    use super::*;
+    use tokio::io::{
+        AsyncBufReadExt, BufReader, DuplexStream, Lines as Read, ReadHalf, WriteHalf, duplex, split,
+    };
+    use tokio::task::JoinHandle;
+
+    const SOON: Duration = Duration::from_secs(10);
+    const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#;
+
+    struct Caller {
+        into: WriteHalf<DuplexStream>,
+        from: Read<BufReader<ReadHalf<DuplexStream>>>,
+        parrot: Arc<Parrot>,
+        heard: std::sync::mpsc::Receiver<String>,
+        stop: CancellationToken,
+        served: JoinHandle<()>,
+    }
+
+    fn call(limit: usize) -> Caller {
+        let (near, far) = duplex(1 << 16);
+        let (stdin, stdout) = split(far);
+        let (parrot, heard) = parrot();
+        let stop = CancellationToken::new();
+        let served =
+            tokio::spawn(serve_stdio(parrot.clone(), Place::Together, stdin, stdout, limit, stop.clone()));
+        let (from, into) = split(near);
+        Caller { into, from: BufReader::new(from).lines(), parrot, heard, stop, served }
+    }
+
+    impl Caller {
+        async fn say(&mut self, text: &str) {
+            self.into.write_all(format!("{text}\n").as_bytes()).await.unwrap();
+        }
+
+        async fn hear(&mut self) -> Option<String> {
+            timeout(SOON, self.from.next_line()).await.expect("nothing was said").unwrap()
+        }
+
+        async fn check(&mut self, said: &str, expected: &str) {
+            self.say(said).await;
+            let heard = self.hear().await.unwrap();
+            assert!(heard.contains(expected), "{said}\n  gave {heard}\n  want {expected}");
+        }
+    }
+
+    fn request(method: &str) -> String {
+        format!(r#"{{"jsonrpc":"2.0","id":"q","method":"{method}","params":{{"a":1.50}}}}"#)
+    }
+
+    // req: GW-01
+    #[tokio::test]
+    async fn a_session_over_lines() {
+        let mut caller = call(1000);
+        caller.check(&request("echo"), "`initialize` comes first").await;
+        caller.check(INITIALIZE, r#""id":1,"result""#).await;
+        caller.check(&request("echo"), r#"{"jsonrpc":"2.0","id":"q","result":{"a":1.50}}"#).await;
+        caller.say(r#"{"jsonrpc":"2.0","method":"n"}"#).await;
+        caller.check("{oops", "-32700").await;
+        caller.check("[]", "-32600").await;
+        caller.check(&request("drop"), r#""id":"q","error":{"code":-32000"#).await;
+        assert_eq!(caller.heard.try_recv().as_deref(), Ok(r#"{"jsonrpc":"2.0","method":"n"}"#));
+        let lane = caller.parrot.unasked_lane();
+        assert!(lane.push(b"{\"a\":\n1}".to_vec()));
+        assert_eq!(caller.hear().await.as_deref(), Some("{\"a\": 1}"));
+    }
+
+    // req: GW-03
+    #[tokio::test]
+    async fn notifications_come_in_order_before_the_answer() {
+        let mut caller = call(1 << 20);
+        caller.check(INITIALIZE, "result").await;
+        caller.say(&request("count")).await;
+        for n in 0..200 {
+            assert_eq!(
+                caller.hear().await,
+                Some(format!(r#"{{"jsonrpc":"2.0","method":"n","params":{n}}}"#))
+            );
+        }
+        assert!(caller.hear().await.unwrap().contains("result"));
+    }
+
+    // req: GW-03
+    #[tokio::test]
+    async fn a_line_that_is_too_long_is_refused_under_its_id() {
+        let mut caller = call(1000);
+        caller.check(INITIALIZE, "result").await;
+        let long = request("echo").replace("1.50", &format!("\"{}\"", "x".repeat(5000)));
+        caller
+            .check(&long, r#""id":"q","error":{"code":-32600,"message":"a message may have 1000 bytes"#)
+            .await;
+        caller.check(&request("echo"), "result").await;
+    }
+
+    #[tokio::test]
+    async fn after_the_last_word_open_requests_are_answered() {
+        let mut caller = call(1000);
+        caller.check(INITIALIZE, "result").await;
+        caller.say(&request("slow")).await;
+        caller.into.shutdown().await.unwrap();
+        assert!(caller.hear().await.unwrap().contains("result"));
+        assert_eq!(caller.hear().await, None);
+        timeout(SOON, caller.served).await.unwrap().unwrap();
+        assert!(!caller.parrot.has_sessions());
+    }
+
+    #[tokio::test]
+    async fn a_stop_and_a_client_that_has_gone_end_it() {
+        let mut caller = call(1000);
+        caller.check(INITIALIZE, "result").await;
+        caller.stop.cancel();
+        timeout(SOON, caller.served).await.unwrap().unwrap();
+
+        let mut caller = call(1000);
+        caller.check(INITIALIZE, "result").await;
+        let Caller { into, from, parrot, served, heard: _heard, stop: _stop } = caller;
+        drop((into, from));
+        timeout(SOON, served).await.unwrap().unwrap();
+        assert!(parrot.unasked_lane().is_closed() && !parrot.has_sessions());
+    }
+
+    // req: GW-07
+    #[tokio::test]
+    async fn a_client_that_does_not_read_is_cut_off() {
+        let mut caller = call(1 << 20);
+        caller.check(INITIALIZE, "result").await;
+        caller.say(&request("flood")).await;
+        while caller.hear().await.is_some() {}
+        timeout(SOON, caller.served).await.unwrap().unwrap();
+    }
+}
