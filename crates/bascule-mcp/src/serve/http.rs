@@ -10,6 +10,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -36,6 +37,8 @@ pub struct HttpFace {
     pub tokens: Vec<Secret<String>>,
     /// The longest message that is taken.
     pub body_limit: usize,
+    /// How much of all longer messages together may be in reading. Who comes with more is asked to come again.
+    pub body_room: usize,
     /// How much may be waiting for a client that does not read, on each lane.
     pub lane_limit: usize,
     /// How many may be connected at once. The next one is hung up on.
@@ -61,6 +64,7 @@ impl Default for HttpFace {
             origins: Vec::new(),
             tokens: Vec::new(),
             body_limit: DEFAULT_MESSAGE_LIMIT,
+            body_room: 8 * DEFAULT_MESSAGE_LIMIT,
             lane_limit: DEFAULT_MESSAGE_LIMIT,
             connections: 1024,
             head_within: Duration::from_secs(10),
@@ -79,7 +83,8 @@ impl HttpFace {
     pub async fn serve<H: Host>(self, listener: TcpListener, host: Arc<H>, stop: CancellationToken) {
         let most = self.connections;
         let grace = self.stop_grace;
-        let desk = Arc::new(Desk { face: self, host, listeners: Arc::default() });
+        let room = Semaphore::new(self.body_room.min(Semaphore::MAX_PERMITS));
+        let desk = Arc::new(Desk { face: self, host, room, listeners: Arc::default() });
         let connections = TaskTracker::new();
         while let Some(stream) = accept(&listener, &stop).await {
             if connections.len() >= most {
