@@ -7,6 +7,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
 
@@ -29,6 +30,8 @@ const EVENTS: &str = "text/event-stream";
 pub(super) struct Desk<H> {
     pub(super) face: HttpFace,
     pub(super) host: Arc<H>,
+    /// For the bodies that are being read.
+    pub(super) room: Semaphore,
     pub(super) listeners: Arc<Listeners>,
 }
 
@@ -86,8 +89,8 @@ impl<H: Host> Desk<H> {
 
     async fn read(&self, headers: &HeaderMap, body: &mut Option<Incoming>) -> Result<Vec<u8>, Refusal> {
         let Some(incoming) = body else { return Ok(Vec::new()) };
-        let read = inbound::read(incoming, self.face.body_limit, self.face.body_grace).await;
-        let is_heard_out = matches!(&read, Err(refusal) if refusal.status == StatusCode::PAYLOAD_TOO_LARGE);
+        let read = inbound::read(incoming, self.face.body_limit, self.face.body_grace, &self.room).await;
+        let is_heard_out = matches!(&read, Err(refusal) if refusal.status != StatusCode::REQUEST_TIMEOUT);
         // Who asks whether to go on sending is told by the refusal, and does not.
         if !is_heard_out || headers.contains_key(header::EXPECT) {
             *body = None;

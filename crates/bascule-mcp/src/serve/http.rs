@@ -11,6 +11,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -37,6 +38,8 @@ pub struct HttpFace {
     pub tokens: Vec<Secret<String>>,
     /// The longest message that is taken.
     pub body_limit: usize,
+    /// How much of all longer messages together may be in reading. Who comes with more is asked to come again.
+    pub body_room: usize,
     /// How much may be waiting for a client that does not read, on each lane.
     pub lane_limit: usize,
     /// Who may come at all, by the addresses of both ends; everybody where nobody is asked. It may take a moment.
@@ -64,6 +67,7 @@ impl Default for HttpFace {
             origins: Vec::new(),
             tokens: Vec::new(),
             body_limit: DEFAULT_MESSAGE_LIMIT,
+            body_room: 8 * DEFAULT_MESSAGE_LIMIT,
             lane_limit: DEFAULT_MESSAGE_LIMIT,
             admit: None,
             connections: 1024,
@@ -83,7 +87,8 @@ impl HttpFace {
     pub async fn serve<H: Host>(self, listener: TcpListener, host: Arc<H>, stop: CancellationToken) {
         let most = self.connections;
         let grace = self.stop_grace;
-        let desk = Arc::new(Desk { face: self, host, listeners: Arc::default() });
+        let room = Semaphore::new(self.body_room.min(Semaphore::MAX_PERMITS));
+        let desk = Arc::new(Desk { face: self, host, room, listeners: Arc::default() });
         let connections = TaskTracker::new();
         while let Some(stream) = accept(&listener, &stop).await {
             if connections.len() >= most {

@@ -615,6 +615,22 @@ fn a_body_that_is_too_long_is_refused_before_it_is_read() {
     assert_eq!(caller.response().status, 413);
 }
 
+// req: GW-07
+#[test]
+fn long_messages_share_a_bounded_room_and_short_ones_need_none() {
+    let served = serve(HttpFace { body_room: 300_000, body_grace: SOON, ..hasty() }).begun();
+    let long = post("/mcp", SESSION, &format!("{NOTICE}{}", " ".repeat(250_000)));
+    let mut first = served.connect();
+    first.send(&long[..200_000]);
+    std::thread::sleep(Duration::from_millis(200));
+    let response = served.ask(&long);
+    assert_eq!((response.status, response.header("retry-after")), (503, Some("1")));
+    assert_eq!(served.ask(&post("/mcp", SESSION, NOTICE)).status, 202);
+    first.send(&long[200_000..]);
+    assert_eq!(first.response().status, 202);
+    assert_eq!(served.ask(&long).status, 202);
+}
+
 // req: GW-03
 #[test]
 fn a_long_message_passes_both_ways() {
