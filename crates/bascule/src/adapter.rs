@@ -134,7 +134,9 @@ impl McpBridgeAdapter {
         let wanted = |name: &ServerName| only.as_ref().is_none_or(|only| only.contains(name));
         let chosen = settings.servers.iter().filter(|server| wanted(&server.name));
         let servers = chosen
-            .map(|server| (server.name.clone(), Server::spawn(Arc::new(server.clone()), Audience::new("{}"), &common)))
+            .map(|server| {
+                (server.name.clone(), Server::spawn(Arc::new(server.clone()), Audience::new("{}"), &common))
+            })
             .collect();
         // An actor may have listed its tools by now, on another thread: the world is made of what it has.
         common.world.store(Arc::new(World::of(Arc::new(settings), servers)));

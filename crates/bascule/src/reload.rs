@@ -129,7 +129,12 @@ impl McpBridgeAdapter {
             .iter()
             .filter(|server| plan.added.contains(&server.name) || plan.changed.contains(&server.name));
         let fresh: Vec<_> = wanted
-            .map(|server| (server.name.clone(), Server::spawn(Arc::new(server.clone()), Audience::new("{}"), &self.common)))
+            .map(|server| {
+                (
+                    server.name.clone(),
+                    Server::spawn(Arc::new(server.clone()), Audience::new("{}"), &self.common),
+                )
+            })
             .collect();
         let replacing = fresh.iter().filter(|(name, _)| plan.changed.contains(name));
         let ready = replacing.map(|(_, server)| server.first_start(Instant::now() + START_LATEST));

@@ -12,6 +12,7 @@ mod serve;
 mod session;
 mod status;
 mod terminal;
+mod token;
 mod tools;
 
 use std::ffi::OsString;
@@ -68,6 +69,8 @@ enum Command {
     Status(status::ShowStatus),
     Events(status::Events),
     Refresh(status::Refresh),
+    /// Make a token for clients over HTTP (`bascule.tokens` in the configuration)
+    Token,
     /// One of the servers that `make demo` uses, on stdin and stdout
     #[command(name = "__demo", hide = true)]
     Demo {
@@ -112,6 +115,9 @@ fn run(Arguments { common, command }: Arguments) -> ExitCode {
 }
 
 async fn perform(common: &Common, command: Command, output: &Output) -> Result<ExitCode, Failure> {
+    if let Command::Token = command {
+        return token::run(output);
+    }
     let session = Session::load(common.config.as_deref(), common.no_daemon, output)?;
     match command {
         Command::Check => check::run(session, output).await,
@@ -122,7 +128,7 @@ async fn perform(common: &Common, command: Command, output: &Output) -> Result<E
         Command::Status(status) => status.run(session, output).await,
         Command::Events(events) => events.run(session, output).await,
         Command::Refresh(refresh) => refresh.run(session, output).await,
-        Command::Demo { .. } => unreachable!("a demo server needs no configuration"),
+        Command::Demo { .. } | Command::Token => unreachable!("these need no configuration"),
     }
 }
 

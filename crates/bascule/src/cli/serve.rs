@@ -1,27 +1,43 @@
 //! `bascule serve`: the bridge that stays.
 
+use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bascule_bus::{BusEvents, EmbeddedBus, MessageIds, Recall};
+use bascule_mcp::{HttpFace, Place as At, serve_stdio};
 use bascule_model::ProviderAdapter;
+use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use super::failure::{Failure, said};
 use super::output::Output;
 use super::session::{Session, Signals, jailer};
-use crate::config::{self, ConfigError, FileWatch};
+use crate::config::{self, BridgeSettings, ConfigError, FileWatch};
 use crate::control::{Door, Place};
+use crate::gateway::Gateway;
 use crate::{BridgeConfig, McpBridgeAdapter};
 
-/// Keep the servers running, and this bridge ready for other commands
+/// Keep the servers running, and serve them to MCP clients and to other commands
 ///
-/// The configuration is watched: a changed file is taken over without losing a call; so does SIGHUP. The first
-/// SIGINT or SIGTERM lets calls finish, the second does not wait for them.
+/// Clients find all servers at /mcp and each by itself at /servers/NAME/mcp. The configuration is watched: a changed
+/// file is taken over without losing a call; so does SIGHUP. The first SIGINT or SIGTERM lets calls finish, the second
+/// does not wait for them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
+    /// Where to listen for MCP clients over HTTP, instead of what the configuration says
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
+    /// Serve one client on stdin and stdout; then no port is opened unless --listen is given
+    #[arg(long)]
+    stdio: bool,
+    /// With --stdio: this server alone, under its own names
+    #[arg(long, value_name = "NAME", requires = "stdio")]
+    server: Option<String>,
     /// How long calls under way may take to finish when the bridge is to end, or their server is
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     grace_ms: u64,
@@ -30,18 +46,25 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) async fn run(self, session: Session, output: &Output) -> Result<ExitCode, Failure> {
         let grace = Duration::from_millis(self.grace_ms);
-        let failed = |what: &str, error: std::io::Error| Failure::Usage(format!("could not {what}: {error}"));
         let mut signals = Signals::listen();
         let mut hang_up = signal(SignalKind::hangup()).map_err(|error| failed("hear signals", error))?;
         let place = Place::of(&session.path).map_err(|error| failed("find a place for the socket", error))?;
-        Door::is_free(&place).await.map_err(|error| failed("open the control socket", error))?;
+        // A client that starts its own bridge may well do so beside another one.
+        let is_free = Door::is_free(&place).await;
+        if !self.stdio {
+            is_free.as_ref().map_err(|error| failed("open the control socket", error))?;
+        }
         let mut file =
             FileWatch::new(&session.path).map_err(|error| failed("watch the configuration", error))?;
+        let alone = self.server.as_deref().map(|name| session.server(name)).transpose()?;
+        let client = alone.map_or(At::Together, |server| At::Alone(server.name.to_string()));
+        let listener = self.open_port(&session.settings.bridge).await?;
 
         let bus = Arc::new(EmbeddedBus::new(Recall::default()));
         let ids = MessageIds::new(crate::call::chance());
         let events = Arc::new(BusEvents::new(bus.clone(), "bascule", ids, SystemTime::now));
-        let path = session.path.clone();
+        let (path, face) = (session.path.clone(), face_of(&session.settings.bridge));
+        let message_limit = session.settings.bridge.max_message_bytes;
         let bridge = BridgeConfig {
             jailer: Some(jailer()),
             events,
@@ -49,7 +72,10 @@ impl Serve {
             ..BridgeConfig::new(session.settings)
         };
         let bridge = Arc::new(McpBridgeAdapter::init(bridge).await?);
-        let door = Door::open(place, bridge.clone(), bus.clone());
+        let door = match is_free {
+            Ok(()) => Door::open(place, bridge.clone(), bus.clone()).map(Some),
+            Err(_) => Ok(None),
+        };
         let door = match door {
             Ok(door) => door,
             Err(error) => {
@@ -57,10 +83,27 @@ impl Serve {
                 return Err(failed("open the control socket", error));
             }
         };
-        output.remark(&format!("serving {} (process {})", path.display(), std::process::id()));
+        let gateway = Gateway::open(bridge.clone(), &bus);
+        let (faces, stop) = (TaskTracker::new(), CancellationToken::new());
+        let mut said = format!("serving {} (process {})", path.display(), std::process::id());
+        if let Some(listener) = listener {
+            said += &listener.local_addr().map(|at| format!(" at http://{at}/mcp")).unwrap_or_default();
+            faces.spawn(face.serve(listener, gateway.clone(), stop.clone()));
+        }
+        if self.stdio {
+            let (gateway, stop) = (gateway.clone(), stop.clone());
+            faces.spawn(async move {
+                let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
+                serve_stdio(gateway, client, stdin, stdout, message_limit, stop.clone()).await;
+                // Whoever started us has hung up.
+                stop.cancel();
+            });
+        }
+        output.remark(&said);
         loop {
             tokio::select! {
                 () = signals.next() => break,
+                () = stop.cancelled() => break,
                 () = file.changed() => {}
                 _ = hang_up.recv() => {}
             }
@@ -69,13 +112,62 @@ impl Serve {
                 () = signals.next() => break,
             }
         }
-        output.remark("ending; once more to end at once");
+        let ending = async {
+            door.iter().for_each(Door::shut);
+            stop.cancel();
+            faces.close();
+            faces.wait().await;
+            gateway.close().await;
+            bridge.shut_down(grace).await;
+            if let Some(door) = &door {
+                door.close().await;
+            }
+        };
+        if !stop.is_cancelled() {
+            output.remark("ending; once more to end at once");
+        }
         tokio::select! {
-            () = async { door.shut(); bridge.shut_down(grace).await; door.close().await; } => {}
+            () = ending => {}
             () = signals.next() => bridge.terminate().await,
         }
         bus.close();
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// The port for clients over HTTP, where one is wanted. Only a loopback address may be without a token.
+    async fn open_port(&self, settings: &BridgeSettings) -> Result<Option<TcpListener>, Failure> {
+        let address = match (self.listen, self.stdio) {
+            (None, true) => return Ok(None),
+            (address, _) => address.unwrap_or(settings.listen),
+        };
+        if !address.ip().is_loopback() && settings.tokens.is_empty() {
+            let said = format!(
+                "{address} can be reached from other machines: that needs a token. Make one with `bascule token` and \
+                 put it into the configuration (`bascule.tokens`)"
+            );
+            return Err(Failure::Usage(said));
+        }
+        let bound = TcpListener::bind(address).await;
+        bound
+            .map(Some)
+            .map_err(|error| failed(&format!("listen on {address} (choose another with --listen)"), error))
+    }
+}
+
+fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
+    Failure::Usage(format!("could not {what}: {error}"))
+}
+
+/// How clients are received. Our own servers are not: a confined one could reach all others so.
+fn face_of(settings: &BridgeSettings) -> HttpFace {
+    HttpFace {
+        hosts: settings.hosts.clone(),
+        origins: settings.origins.clone(),
+        tokens: settings.tokens.clone(),
+        body_limit: settings.max_message_bytes,
+        lane_limit: settings.max_message_bytes.saturating_mul(2),
+        admit: Some(|peer, local| !bascule_sandbox::is_confined_peer(peer, local)),
+        ..HttpFace::default()
     }
 }
 

@@ -7,12 +7,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use bascule_model::Secret;
+
 use super::expand::{Environment, Variables};
 use super::problem::{Notes, Problem, Problems, Severity};
 use super::reader::{Field, Object};
 use super::server::{self, Entry};
 use super::settings::{BridgeSettings, Settings, Show};
 use super::syntax;
+use super::transport::expanded;
 
 /// Where a text comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,7 +64,7 @@ fn file(root: Field, variables: &Variables) -> Option<Settings> {
     let mut root = root.object()?;
     // VS Code's own, and every editor's.
     let _ignored = (root.take("inputs"), root.take("$schema"));
-    let bridge = root.read("bascule", bridge).unwrap_or_default();
+    let bridge = root.read("bascule", |field| bridge(field, variables)).unwrap_or_default();
     let mut settings = Settings { servers: Vec::new(), disabled: Vec::new(), bridge };
     for (name, field) in server_entries(&mut root) {
         match server::read(name, field, variables) {
@@ -93,7 +96,7 @@ fn server_entries<'a>(root: &mut Object<'a>) -> Vec<(&'a str, Field<'a>)> {
     entries.filter(first_of_its_name).collect()
 }
 
-fn bridge(field: Field) -> Option<BridgeSettings> {
+fn bridge(field: Field, variables: &Variables) -> Option<BridgeSettings> {
     let mut object = field.object()?;
     let default = BridgeSettings::default();
     let bridge = BridgeSettings {
@@ -102,9 +105,26 @@ fn bridge(field: Field) -> Option<BridgeSettings> {
         max_message_bytes: object
             .read("maxMessageBytes", Field::positive)
             .map_or(default.max_message_bytes, |bytes| bytes as usize),
+        hosts: object.read("allowedHosts", texts).unwrap_or_default(),
+        origins: object.read("allowedOrigins", texts).unwrap_or_default(),
+        tokens: object.read("tokens", |f| f.list(|f| token(&f, variables))).unwrap_or_default(),
     };
     object.warn_unknown();
     Some(bridge)
+}
+
+fn texts(field: Field) -> Option<Vec<String>> {
+    field.list(|text| text.text().map(str::to_owned))
+}
+
+/// Shorter ones can be guessed.
+fn token(field: &Field, variables: &Variables) -> Option<Secret<String>> {
+    const SHORTEST: usize = 16;
+    let token = expanded(field, field.text()?, variables)?;
+    match token.len() >= SHORTEST {
+        true => Some(Secret::new(token)),
+        false => field.expected("a text of at least 16 characters (`bascule token` makes one)"),
+    }
 }
 
 fn address(field: Field) -> Option<SocketAddr> {
@@ -206,8 +226,12 @@ mod tests {
         let settings = settings(
             r#"{"servers": {}, "bascule": {"listen": "[::1]:80", "show": "code", "maxMessageBytes": 1000}}"#,
         );
-        let expected =
-            BridgeSettings { listen: "[::1]:80".parse().unwrap(), show: Show::Code, max_message_bytes: 1000 };
+        let expected = BridgeSettings {
+            listen: "[::1]:80".parse().unwrap(),
+            show: Show::Code,
+            max_message_bytes: 1000,
+            ..BridgeSettings::default()
+        };
         assert_eq!(settings.bridge, expected);
     }
 

@@ -43,6 +43,12 @@ pub struct BridgeSettings {
     pub show: Show,
     /// The longest message that is carried.
     pub max_message_bytes: usize,
+    /// `allowedHosts`: names that clients may call the bridge by, besides loopback names.
+    pub hosts: Vec<String>,
+    /// `allowedOrigins`: where web pages may come from, besides loopback names.
+    pub origins: Vec<String>,
+    /// Any one of these must be shown by clients over HTTP; none need be where there are none.
+    pub tokens: Vec<Secret<String>>,
 }
 
 impl Default for BridgeSettings {
@@ -51,6 +57,9 @@ impl Default for BridgeSettings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7420)),
             show: Show::All,
             max_message_bytes: 64 << 20,
+            hosts: Vec::new(),
+            origins: Vec::new(),
+            tokens: Vec::new(),
         }
     }
 }

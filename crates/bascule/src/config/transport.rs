@@ -149,7 +149,7 @@ fn is_header_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(legal)
 }
 
-fn expanded(field: &Field, text: &str, variables: &Variables) -> Option<String> {
+pub(super) fn expanded(field: &Field, text: &str, variables: &Variables) -> Option<String> {
     let complain = |errors: Vec<_>| errors.iter().for_each(|error| field.error(error));
     variables.expand(text).map_err(complain).ok()
 }

@@ -105,7 +105,8 @@ impl Actor {
 
     async fn start(&mut self) -> BridgeResult<Arc<Line>> {
         let _turn = self.common.starting.acquire().await;
-        let (line, listed) = (self.common.start)(self.settings.clone(), self.audience.clone(), self.stop.clone()).await?;
+        let (line, listed) =
+            (self.common.start)(self.settings.clone(), self.audience.clone(), self.stop.clone()).await?;
         let line = Arc::new(line);
         self.life.up(Instant::now());
         // At somebody's wish it comes back without an attempt of our own.

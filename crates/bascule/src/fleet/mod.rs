@@ -37,7 +37,11 @@ use world::World;
 
 /// Starts a server, unless it is told to stop meanwhile.
 pub(crate) type Start = Box<
-    dyn Fn(Arc<ServerSettings>, Audience, CancellationToken) -> BoxFuture<'static, BridgeResult<(Line, Listed)>>
+    dyn Fn(
+            Arc<ServerSettings>,
+            Audience,
+            CancellationToken,
+        ) -> BoxFuture<'static, BridgeResult<(Line, Listed)>>
         + Send
         + Sync,
 >;

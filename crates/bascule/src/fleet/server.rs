@@ -63,7 +63,11 @@ pub(crate) struct Calls {
 
 impl Server {
     /// Starts to start it.
-    pub(crate) fn spawn(settings: Arc<ServerSettings>, audience: Audience, common: &Arc<Common>) -> Arc<Self> {
+    pub(crate) fn spawn(
+        settings: Arc<ServerSettings>,
+        audience: Audience,
+        common: &Arc<Common>,
+    ) -> Arc<Self> {
         let (status, watched) = watch::channel(Status::default());
         let (asks, asked) = mpsc::channel(MAILBOX);
         let (serial, stop) = (common.next_serial(), common.stop.child_token());

@@ -38,7 +38,7 @@ pub(crate) struct Upstream {
 }
 
 /// What holds for every server of a bridge.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Frame {
     /// The longest message that is read.
     pub(crate) message_limit: usize,
@@ -165,7 +165,11 @@ impl Upstream {
     }
 
     /// Runs one errand and awaits its answer, which is the server's word as it came. Dropped, it is cancelled.
-    pub(crate) async fn run(&self, errand: &Errand<'_>, mut deadline: Deadline) -> BridgeResult<Box<RawValue>> {
+    pub(crate) async fn run(
+        &self,
+        errand: &Errand<'_>,
+        mut deadline: Deadline,
+    ) -> BridgeResult<Box<RawValue>> {
         let mut pending = self.client.request(errand.method, errand.params, errand.on_progress());
         loop {
             tokio::select! {

@@ -181,7 +181,7 @@ impl Ear for Desk {
                 self.sessions().iter().for_each(|session| session.tell_unasked(frame()));
             }
             _ => match self.the_one() {
-                Ok((_, Some(lane))) => drop(lane.push(frame())),
+                Ok((_, Some(lane))) => _ = lane.push(frame()),
                 Ok((session, None)) => session.tell_unasked(frame()),
                 Err(why) => {
                     debug!(server = %self.server.settings.name, method, ?why, "a notification for nobody")
@@ -197,7 +197,7 @@ impl Ear for Desk {
                 let ours = session.ask(&this, id.as_json());
                 let frame = request_as(&ours, method, params.map(RawValue::get));
                 match lane {
-                    Some(lane) => drop(lane.push(frame)),
+                    Some(lane) => _ = lane.push(frame),
                     None => session.tell_unasked(frame),
                 }
                 true
@@ -222,7 +222,7 @@ impl Desk {
             _ => true,
         };
         match self.the_one() {
-            Ok((session, Some(lane))) if wants(&session) => drop(lane.push(frame)),
+            Ok((session, Some(lane))) if wants(&session) => _ = lane.push(frame),
             Ok((session, None)) if wants(&session) => session.tell_unasked(frame),
             _ => {}
         }

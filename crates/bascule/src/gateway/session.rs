@@ -109,7 +109,7 @@ impl Session {
     pub(super) fn listen(&self, limit: usize) -> Lane {
         let lane = Lane::new(limit);
         let mut state = self.state();
-        std::mem::take(&mut state.kept).into_iter().for_each(|frame| drop(lane.push(frame)));
+        std::mem::take(&mut state.kept).into_iter().for_each(|frame| _ = lane.push(frame));
         if let Some(old) = state.lane.replace(lane.clone()) {
             old.close();
         }
@@ -120,7 +120,7 @@ impl Session {
     pub(super) fn tell_unasked(&self, frame: Vec<u8>) {
         let mut state = self.state();
         match &state.lane {
-            Some(lane) if !lane.is_closed() => drop(lane.push(frame)),
+            Some(lane) if !lane.is_closed() => _ = lane.push(frame),
             // The oldest are the least worth keeping.
             _ => {
                 if state.kept.len() == KEPT {
