@@ -89,8 +89,13 @@ fn a_confined_server_that_knows_the_socket_gets_nothing_done_there() {
             command.env_remove("XDG_RUNTIME_DIR").stdout(Stdio::piped()).stderr(Stdio::piped());
             command
         };
-        let _bridge =
-            Bridge(command(&["serve"]).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+        let _bridge = Bridge(
+            command(&["serve", "--listen", "127.0.0.1:0"])
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
         eventually("the bridge is there", || command(&["status"]).output().unwrap().status.success());
         let attempt = |code: &str| {
             let arguments = json!({ "code": code }).to_string();

@@ -167,7 +167,7 @@ fn limits_hold_across_commands() {
 fn a_second_bridge_for_the_same_file_is_refused_and_the_first_goes_on() {
     let serving = Serving::start(json!({ "counter": demo("counter") }));
     serving.bascule.call("counter:increment", "{}");
-    let second = finish(begin(&serving.bascule, &["serve", "-v"]));
+    let second = finish(begin(&serving.bascule, &["serve", "--listen", "127.0.0.1:0", "-v"]));
     assert_eq!(second.code, Some(2), "{second:?}");
     assert!(
         second.stderr.contains("runs already") && second.stderr.contains(&serving.pid().to_string()),
@@ -190,7 +190,7 @@ fn what_a_killed_bridge_left_behind_is_ignored() {
     assert_eq!(serving.bascule.call("counter:increment", "{}")["structuredContent"]["value"], 1);
     let status = serving.bascule.run(&["status"]);
     assert!(status.code == Some(2) && status.stderr.contains("bascule serve"), "{status:?}");
-    let mut next = begin(&serving.bascule, &["serve"]);
+    let mut next = begin(&serving.bascule, &["serve", "--listen", "127.0.0.1:0"]);
     eventually("the next one takes the place", || serving.bascule.run(&["status"]).code == Some(0));
     signal(next.id(), "TERM");
     assert!(next.wait().unwrap().success());

@@ -43,8 +43,11 @@ impl Serving {
         let runtime = tempfile::tempdir().unwrap();
         let bascule =
             Bascule::with_servers(servers).variable("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
-        let mut child =
-            bascule.command(&[&["serve"], options].concat()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = bascule
+            .command(&[&["serve", "--listen", "127.0.0.1:0"], options].concat())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         let said = collect(child.stderr.take().unwrap());
         let serving = Self { bascule, child, said, runtime };
         serving.wait_said("serving ");
