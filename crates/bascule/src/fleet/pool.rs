@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use bascule_client::ServerInfo;
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-use tokio::time::timeout_at;
+use tokio::time::{sleep, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
@@ -17,6 +18,9 @@ use super::upstream::{Frame, Listed, Upstream};
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
 use crate::normalise;
+
+/// How far a call is ahead of the start of the process for the next one.
+const HEAD_START: Duration = Duration::from_millis(5);
 
 /// A handle; clones share the pool.
 #[derive(Clone)]
@@ -156,6 +160,8 @@ impl Pool {
         while self.claim_a_place() {
             let pool = self.clone();
             self.0.tasks.spawn(async move {
+                // Starting a process keeps this thread for a moment, in which the call's answer may come.
+                pool.0.stop.run_until_cancelled(sleep(HEAD_START)).await;
                 let connected = Upstream::connect(pool.0.settings.clone(), &pool.0.frame).await;
                 pool.arrived(connected);
             });

@@ -130,7 +130,11 @@ impl Upstream {
     pub(crate) fn bind(&self, tool: Option<&str>) {
         let Some(watch) = &self.watch else { return };
         let limits = tool.map_or(&self.settings.limits, |tool| self.settings.limits_for(tool));
-        watch.bind(launch::limits_of(&self.settings, limits));
+        let limits = launch::limits_of(&self.settings, limits);
+        // Most tools have no limits but their server's, which hold already.
+        if tool.is_none() || watch.limits() != limits {
+            watch.bind(limits);
+        }
     }
 
     pub(crate) fn info(&self) -> &ServerInfo {
