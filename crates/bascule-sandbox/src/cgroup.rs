@@ -72,6 +72,8 @@ impl Group {
     /// fails, and may be tried again.
     pub(crate) fn limit(&self, limits: TreeLimits) -> io::Result<()> {
         if let (Some(most), Some(file)) = (limits.memory_bytes, self.find(memory_file(self.version))) {
+            // In version one neither may pass the other: whichever way this goes, one of the two orders is right.
+            self.refuse_swap(most);
             fs::write(file, most.to_string())?;
             self.refuse_swap(most);
         }
@@ -101,6 +103,21 @@ impl Group {
         content(self.tasks.as_ref()?).trim().parse().ok()
     }
 
+    /// Ends whatever is in it.
+    fn kill(&self) {
+        for folder in &self.folders {
+            // Version two has a word for it.
+            if fs::write(folder.join("cgroup.kill"), "1").is_ok() {
+                continue;
+            }
+            let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
+            for pid in processes.lines().filter_map(|pid| pid.parse::<libc::pid_t>().ok()) {
+                // SAFETY: takes numbers only; the process was in our group a moment ago.
+                unsafe { libc::kill(pid, libc::SIGKILL) };
+            }
+        }
+    }
+
     /// Whether memory is among what it bounds.
     pub(crate) fn counts_memory(&self) -> bool {
         self.find(memory_file(self.version)).is_some()
@@ -116,9 +133,17 @@ impl Group {
     }
 }
 
+/// Whoever keeps the tree has ended it by now. What is left has lost its keeper, and is ended here.
 impl Drop for Group {
     fn drop(&mut self) {
-        remove(&self.folders);
+        const ROUNDS: usize = 20;
+        for _ in 0..ROUNDS {
+            if self.folders.iter().all(|folder| fs::remove_dir(folder).is_ok() || !folder.exists()) {
+                return;
+            }
+            self.kill();
+            std::thread::yield_now();
+        }
     }
 }
 

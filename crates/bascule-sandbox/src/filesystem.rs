@@ -53,9 +53,16 @@ pub(crate) fn confine(files: &Files) -> Result<Option<RestrictionStatus>, Rulese
 
 /// What stays closed. A link to a secret place protects the place; of the devices only `DEVICES` are opened.
 fn closed(secrets: &[PathBuf]) -> Vec<PathBuf> {
-    let mut closed: Vec<PathBuf> = secrets.iter().filter_map(|secret| secret.canonicalize().ok()).collect();
+    let mut closed: Vec<PathBuf> = secrets.iter().filter_map(|secret| real(secret)).collect();
     closed.push("/dev".into());
     closed
+}
+
+/// Where a path leads, or would: what is not there yet stays closed when it appears.
+fn real(path: &Path) -> Option<PathBuf> {
+    let there = path.ancestors().find_map(|above| Some((above, above.canonicalize().ok()?)));
+    let (above, real) = there?;
+    Some(real.join(path.strip_prefix(above).ok()?))
 }
 
 /// Paths that together hold everything below `root` except what is closed. A folder above a closed one is not
@@ -106,5 +113,9 @@ mod tests {
             "nothing above the secrets is granted whole"
         );
         assert_eq!(below(&home.join(".ssh/deep"), &closed), [] as [PathBuf; 0], "nor anything within them");
+        let empty = tempfile::tempdir().unwrap();
+        let empty = empty.path().canonicalize().unwrap();
+        let granted = below(&empty, &super::closed(&[empty.join(".ssh")]));
+        assert_eq!(granted, [] as [PathBuf; 0], "a secret that is not there yet will be one");
     }
 }

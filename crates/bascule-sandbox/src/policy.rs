@@ -69,7 +69,7 @@ impl Policy {
 }
 
 /// What programs need to run at all.
-const SYSTEM: [&str; 14] = [
+const SYSTEM: [&str; 16] = [
     "/usr",
     "/bin",
     "/sbin",
@@ -84,10 +84,12 @@ const SYSTEM: [&str; 14] = [
     "/etc/nsswitch.conf",
     "/proc/self",
     "/sys/devices/system/cpu",
+    "/etc/pki",
+    "/etc/ca-certificates",
 ];
 
 /// Below the home folder: keys, tokens, and what browsers remember. Bascule's own files are among them.
-const SECRETS: [&str; 24] = [
+const SECRETS: [&str; 34] = [
     ".ssh",
     ".aws",
     ".azure",
@@ -112,6 +114,16 @@ const SECRETS: [&str; 24] = [
     ".local/share/bascule",
     ".vault-token",
     "Library/Keychains",
+    ".npmrc",
+    ".pypirc",
+    ".cargo/credentials",
+    ".cargo/credentials.toml",
+    ".config/rclone",
+    ".claude",
+    ".claude.json",
+    "snap/firefox",
+    "snap/chromium",
+    ".var/app",
 ];
 
 /// Below the home folder: where package managers keep what they fetched.

@@ -13,6 +13,11 @@ const REFUSED: &[c_long] = &[
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
     libc::SYS_kcmp,
+    libc::SYS_pidfd_getfd,
+    libc::SYS_process_madvise,
+    libc::SYS_move_pages,
+    libc::SYS_migrate_pages,
+    libc::SYS_fanotify_init,
     libc::SYS_bpf,
     libc::SYS_perf_event_open,
     libc::SYS_userfaultfd,
@@ -60,6 +65,15 @@ const REFUSED: &[c_long] = &[
     libc::SYS_ioperm,
 ];
 
+/// Of these flags none may be given to `clone`: in a user namespace of its own a process has all capabilities again.
+const NAMESPACES: u32 = (libc::CLONE_NEWNS
+    | libc::CLONE_NEWCGROUP
+    | libc::CLONE_NEWUTS
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNET) as u32;
+
 /// Without a network no socket can be made; pairs, which lead nowhere, can.
 const NETWORK: &[c_long] = &[libc::SYS_socket];
 
@@ -79,7 +93,7 @@ pub(crate) fn refuse(harden: bool, network: bool) -> io::Result<()> {
     if refused.is_empty() {
         return Ok(());
     }
-    let mut program = program(&refused);
+    let mut program = program(&refused, harden);
     let filter = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: `filter` points at `program`, which lives until the call returns; the kernel copies it.
     let result =
@@ -88,9 +102,11 @@ pub(crate) fn refuse(harden: bool, network: bool) -> io::Result<()> {
 }
 
 /// A program of the kernel's little machine: the wrong architecture dies, what is refused gets EPERM.
-fn program(refused: &[c_long]) -> Vec<sock_filter> {
+fn program(refused: &[c_long], harden: bool) -> Vec<sock_filter> {
     const ARCH_AT: u32 = 4;
     const NUMBER_AT: u32 = 0;
+    // The low half of the first argument, on machines that put it first.
+    const FLAGS_AT: u32 = 16;
     let load = |at| op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0);
     let answer = |what| op(libc::BPF_RET | libc::BPF_K, what, 0, 0);
     let mut out = vec![
@@ -101,6 +117,18 @@ fn program(refused: &[c_long]) -> Vec<sock_filter> {
         op(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, OTHER_ABI, 0, 1),
         answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
     ];
+    if harden {
+        out.extend([
+            // What it is given lies in memory, where a filter cannot look. Every libc does without it.
+            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_clone3 as u32, 0, 1),
+            answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
+            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_clone as u32, 0, 4),
+            load(FLAGS_AT),
+            op(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, NAMESPACES, 0, 1),
+            answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            load(NUMBER_AT),
+        ]);
+    }
     for number in refused {
         out.push(op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *number as u32, 0, 1));
         out.push(answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));

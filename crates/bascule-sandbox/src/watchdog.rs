@@ -107,6 +107,11 @@ impl Watch {
         self.held.store(held && self.group.as_ref().is_some_and(Group::counts_memory), Ordering::Relaxed);
     }
 
+    /// The server's own process: the first below the one that keeps it.
+    pub fn server(&self) -> Option<u32> {
+        below(self.root).first().copied()
+    }
+
     /// The limits in force.
     pub fn limits(&self) -> TreeLimits {
         *self.limits.lock().expect("nothing panics while holding it")

@@ -111,6 +111,8 @@ impl ProviderAdapter for McpBridgeAdapter {
         self.common.world.rcu(|world| World { catalog: Arc::default(), ..World::clone(world) });
         self.common.actors.close();
         self.common.actors.wait().await;
+        // A listing may have come in while they ended.
+        self.common.world.rcu(|world| World { catalog: Arc::default(), ..World::clone(world) });
     }
 }
 

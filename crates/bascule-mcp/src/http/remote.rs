@@ -34,6 +34,8 @@ const MOST_REPLIES: usize = 32;
 const LINGER: Duration = Duration::from_secs(1);
 /// Saying good-bye is a courtesy and may not hold anybody up.
 pub(crate) const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
+/// How long a server may take to take a notification.
+const NOTICE_WITHIN: Duration = Duration::from_secs(10);
 
 /// The server, and the connection of which its responses are part.
 pub(crate) struct Remote {
@@ -139,12 +141,17 @@ impl Remote {
         self.tasks.spawn(carried).abort_handle()
     }
 
-    /// Returns when the connection ends. What wants no answer gets a moment more: it may be a cancellation.
+    /// Returns when the connection ends. What wants no answer gets a moment more: it may be a cancellation. But then it
+    /// has a bound of its own, too, for nobody else gives up on it.
     async fn nobody_waits(&self, id: Option<u64>) {
-        self.stop.cancelled().await;
-        if id.is_none() {
-            tokio::time::sleep(GOODBYE_WITHIN).await;
+        if id.is_some() {
+            return self.stop.cancelled().await;
         }
+        let ended = async {
+            self.stop.cancelled().await;
+            tokio::time::sleep(GOODBYE_WITHIN).await;
+        };
+        let _ = timeout(NOTICE_WITHIN, ended).await;
     }
 
     /// Hands a message to the router; what it says to a request of the server's goes out by `reply`.

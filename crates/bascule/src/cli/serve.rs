@@ -50,10 +50,11 @@ impl Serve {
         let mut hang_up = signal(SignalKind::hangup()).map_err(|error| failed("hear signals", error))?;
         let place = Place::of(&session.path).map_err(|error| failed("find a place for the socket", error))?;
         // A client that starts its own bridge may well do so beside another one.
-        let is_free = Door::is_free(&place).await;
-        if !self.stdio {
-            is_free.as_ref().map_err(|error| failed("open the control socket", error))?;
-        }
+        let claim = match Door::claim(&place).await {
+            Ok(claim) => Some(claim),
+            Err(_) if self.stdio => None,
+            Err(error) => return Err(failed("open the control socket", error)),
+        };
         let mut file =
             FileWatch::new(&session.path).map_err(|error| failed("watch the configuration", error))?;
         let alone = self.server.as_deref().map(|name| session.server(name)).transpose()?;
@@ -72,10 +73,7 @@ impl Serve {
             ..BridgeConfig::new(session.settings)
         };
         let bridge = Arc::new(McpBridgeAdapter::init(bridge).await?);
-        let door = match is_free {
-            Ok(()) => Door::open(place, bridge.clone(), bus.clone()).map(Some),
-            Err(_) => Ok(None),
-        };
+        let door = claim.map(|claim| Door::open(place, claim, bridge.clone(), bus.clone())).transpose();
         let door = match door {
             Ok(door) => door,
             Err(error) => {
@@ -111,6 +109,8 @@ impl Serve {
                 () = reload(&bridge, &path, grace) => {}
                 () = signals.next() => break,
             }
+            // It may be a link that leads elsewhere now.
+            file = FileWatch::new(&path).unwrap_or(file);
         }
         let ending = async {
             door.iter().for_each(Door::shut);

@@ -169,6 +169,17 @@ impl ServerSettings {
         self.tools.get(tool).map_or(&self.limits, |tool| &tool.limits)
     }
 
+    /// What a process may use that may yet be given any of its tools to run.
+    pub fn largest_limits(&self) -> Limits {
+        let all = || self.tools.values().map(|tool| &tool.limits).chain([&self.limits]);
+        let mut limits = self.limits.clone();
+        limits.max_memory_mb = all().map(|limits| limits.max_memory_mb).max().unwrap_or(limits.max_memory_mb);
+        // None is no limit at all, which is more than any.
+        let processes = all().map(|limits| limits.max_processes.unwrap_or(u32::MAX)).max();
+        limits.max_processes = processes.filter(|most| *most != u32::MAX);
+        limits
+    }
+
     /// How long a tool's call may go without a sign of life; progress starts it anew.
     pub fn call_timeout_for(&self, tool: &str) -> Duration {
         self.tools.get(tool).map_or(self.call_timeout, |tool| tool.call_timeout)

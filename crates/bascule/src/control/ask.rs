@@ -102,7 +102,13 @@ impl RunningBridge {
 
     /// Asks something that is answered again and again.
     pub(crate) async fn listen(&self, what: What, params: impl Serialize) -> BridgeResult<Answers> {
-        self.open(what, params).await.map_err(unreachable)
+        self.open(what, params).await.map_err(|error| {
+            // A question that could not be asked in full is none.
+            let mut error = unreachable(error);
+            (error.delivery, error.code) = (Delivery::NotSent, ErrorCode::ProviderUnavailable);
+            error.retryable = true;
+            error
+        })
     }
 
     async fn open(&self, what: What, params: impl Serialize) -> io::Result<Answers> {

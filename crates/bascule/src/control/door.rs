@@ -49,7 +49,11 @@ pub(crate) struct Door {
     shut: CancellationToken,
     /// Nobody stays.
     stop: CancellationToken,
+    _claim: Claim,
 }
+
+/// The right to open a door at a place; nobody else has it meanwhile.
+pub(crate) struct Claim(#[allow(dead_code, reason = "held, not used")] std::fs::File);
 
 /// What visitors are let see.
 struct House {
@@ -59,34 +63,55 @@ struct House {
     config: PathBuf,
     shut: CancellationToken,
     visitors: Semaphore,
+    /// Those who stay to hear more take no place from those who come to do something.
+    followers: Semaphore,
     strangers: Arc<Semaphore>,
 }
 
 impl Door {
-    /// Fails if another bridge serves the same file.
-    pub(crate) async fn is_free(place: &Place) -> io::Result<()> {
-        let Some(other) = RunningBridge::at(place).await else { return Ok(()) };
-        let said = format!("a bridge for {} runs already (process {})", place.config.display(), other.pid);
-        Err(io::Error::new(io::ErrorKind::AddrInUse, said))
+    /// Takes the place of a door; fails if another bridge serves the same file.
+    pub(crate) async fn claim(place: &Place) -> io::Result<Claim> {
+        match place.take() {
+            Ok(lock) => Ok(Claim(lock)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let other = RunningBridge::at(place)
+                    .await
+                    .map_or_else(String::new, |other| format!(" (process {})", other.pid));
+                let said = format!("a bridge for {} runs already{other}", place.config.display());
+                Err(io::Error::new(io::ErrorKind::AddrInUse, said))
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Opens it. What another bridge left here goes.
     pub(crate) fn open(
         place: Place,
+        claim: Claim,
         bridge: Arc<McpBridgeAdapter>,
         bus: Arc<EmbeddedBus>,
     ) -> io::Result<Self> {
         place.clear();
-        let token = crate::call::fresh_id().to_string();
+        let token = fresh_token()?;
         place.leave_token(&token)?;
         let listener = UnixListener::bind(place.socket())?;
         std::fs::set_permissions(place.socket(), std::fs::Permissions::from_mode(0o600))?;
         let (tasks, shut, stop) = (TaskTracker::new(), CancellationToken::new(), CancellationToken::new());
         let (visitors, strangers) = (Semaphore::new(MOST_VISITORS), Arc::new(Semaphore::new(MOST_STRANGERS)));
         let config = place.config.clone();
-        let house = Arc::new(House { bridge, bus, token, config, shut: shut.clone(), visitors, strangers });
+        let followers = Semaphore::new(MOST_VISITORS);
+        let house = Arc::new(House {
+            bridge,
+            bus,
+            token,
+            config,
+            shut: shut.clone(),
+            visitors,
+            followers,
+            strangers,
+        });
         tasks.spawn(receive(listener, house, tasks.clone(), stop.clone()));
-        Ok(Self { place, tasks, shut, stop })
+        Ok(Self { place, tasks, shut, stop, _claim: claim })
     }
 
     /// Lets nobody in any more, and ends what would go on for ever. Who waits for an answer may stay for it.
@@ -110,6 +135,14 @@ impl Drop for Door {
         self.stop.cancel();
         self.place.clear();
     }
+}
+
+/// Without the system's chance there is no secret, and without a secret no door.
+fn fresh_token() -> io::Result<String> {
+    let mut bits = [0; 16];
+    getrandom::fill(&mut bits)
+        .map_err(|error| io::Error::other(format!("no chance to make a token from: {error}")))?;
+    Ok(format!("{:032x}", u128::from_ne_bytes(bits)))
 }
 
 async fn receive(listener: UnixListener, house: Arc<House>, tasks: TaskTracker, stop: CancellationToken) {
@@ -144,9 +177,18 @@ async fn visit(stream: UnixStream, stranger: OwnedSemaphorePermit, house: &House
             .await;
     }
     drop(stranger);
-    let _inside = house.visitors.acquire().await;
     let question: Question =
         serde_json::from_slice(&line(&mut reader, LONGEST_QUESTION, QUESTION_WITHIN).await?)?;
+    let places = match question.what {
+        // A bridge that is busy is still the one that runs here.
+        What::Identity => None,
+        What::Events | What::Status => Some(&house.followers),
+        _ => Some(&house.visitors),
+    };
+    let _inside = match places {
+        Some(places) => Some(places.acquire().await),
+        None => None,
+    };
     let mut rest = [0; 1];
     tokio::select! {
         answered = house.answer(question, &mut writer) => answered,

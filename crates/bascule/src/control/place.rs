@@ -21,6 +21,27 @@ impl Place {
         Ok(Self { config, stem })
     }
 
+    /// Takes the place, unless another bridge has it. It is given back when what comes back is dropped, however that
+    /// happens.
+    pub(super) fn take(&self) -> io::Result<fs::File> {
+        self.make_folder()?;
+        let mut options = fs::OpenOptions::new();
+        let lock = options
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(self.stem.with_extension("lock"))?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+        Ok(lock)
+    }
+
+    /// Made before any server is started: what is not there yet might be taken for an ordinary folder.
+    fn make_folder(&self) -> io::Result<()> {
+        let folder = self.stem.parent().expect("it is below a folder");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)
+    }
+
     pub(crate) fn socket(&self) -> PathBuf {
         self.stem.with_extension("sock")
     }
@@ -32,8 +53,7 @@ impl Place {
 
     /// Writes a new token, readable by this user alone.
     pub(super) fn leave_token(&self, token: &str) -> io::Result<()> {
-        let folder = self.stem.parent().expect("it is below a folder");
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        self.make_folder()?;
         let _ = fs::remove_file(self.token_file());
         let mut file =
             fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(self.token_file())?;

@@ -26,6 +26,10 @@ use crate::normalise;
 
 /// A server that says that its tools have changed often says so several times in a row.
 const SETTLING: Duration = Duration::from_millis(100);
+/// A server that says so without end is asked less and less often, down to this.
+const SELDOM: Duration = Duration::from_secs(30);
+/// How long a start has its turn.
+const TURN: Duration = Duration::from_secs(2);
 /// How long an idle server may take to answer a ping.
 const PONG_WITHIN: Duration = Duration::from_secs(5);
 /// So many cancellations in a row may be ignored before the server is restarted.
@@ -49,6 +53,9 @@ pub(crate) struct Actor {
     pub(crate) audience: Audience,
     pub(crate) stop: CancellationToken,
     pub(crate) life: Life,
+    /// When its tools were last listed at its own wish, and how long that was put off.
+    pub(crate) listed_at: Instant,
+    pub(crate) pause: Duration,
     /// Those who wait for the start that is under way.
     pub(crate) waiting: Vec<oneshot::Sender<BridgeResult<()>>>,
 }
@@ -71,26 +78,27 @@ impl std::fmt::Display for End {
 impl Actor {
     /// Lives until it is told to stop, or nobody knows the server any more.
     pub(crate) async fn run(mut self) {
-        while let Some((loss, why)) = self.live().await {
-            let Some(()) = self.bide(loss, why).await else { break };
+        while let Some((loss, why, since)) = self.live().await {
+            let Some(()) = self.bide(loss, why, since).await else { break };
         }
         self.enter(State::Stopped);
     }
 
     /// From a start to the loss of what was started. None when it is over for good.
-    async fn live(&mut self) -> Option<(Loss, Arc<BridgeError>)> {
+    async fn live(&mut self) -> Option<(Loss, Arc<BridgeError>, Instant)> {
         let started = self.start().await;
         let answer = started.as_ref().map(|_| ()).map_err(Clone::clone);
         self.waiting.drain(..).for_each(|asker| drop(asker.send(answer.clone())));
         let line = match started {
             Ok(line) => line,
             Err(_) if self.stop.is_cancelled() => return None,
-            Err(error) => return Some((Loss::Fault, self.still_down(error))),
+            Err(error) => return Some((Loss::Fault, self.still_down(error), Instant::now())),
         };
         let End::Lost(loss, why) = self.keep(&line).await else {
             line.stop().await;
             return None;
         };
+        let since = Instant::now();
         let error = Arc::new(line.unavailable(&why, &self.settings).as_ref().clone());
         // Nobody may find it healthy while it is being ended.
         self.enter(State::Degraded {
@@ -100,13 +108,11 @@ impl Actor {
         });
         self.tell(Event::Disconnected { server: self.settings.name.clone(), cause: why });
         line.stop().await;
-        Some((loss, error))
+        Some((loss, error, since))
     }
 
     async fn start(&mut self) -> BridgeResult<Arc<Line>> {
-        let _turn = self.common.starting.acquire().await;
-        let (line, listed) =
-            (self.common.start)(self.settings.clone(), self.audience.clone(), self.stop.clone()).await?;
+        let (line, listed) = self.start_in_turn().await?;
         let line = Arc::new(line);
         self.life.up(Instant::now());
         // At somebody's wish it comes back without an attempt of our own.
@@ -120,6 +126,21 @@ impl Actor {
             self.tell(Event::Reconnected { server: self.settings.name.clone(), attempts });
         }
         Ok(line)
+    }
+
+    /// Only so many start at once; but one that takes long to start does not keep others from it.
+    async fn start_in_turn(&self) -> BridgeResult<(Line, Listed)> {
+        let Some(turn) = self.stop.run_until_cancelled(self.common.starting.acquire()).await else {
+            return Err(normalise::not_started(&self.settings.name, "the start was called off"));
+        };
+        let mut starting =
+            (self.common.start)(self.settings.clone(), self.audience.clone(), self.stop.clone());
+        let started = timeout(TURN, &mut starting).await;
+        drop(turn);
+        match started {
+            Ok(started) => started,
+            Err(_) => starting.await,
+        }
     }
 
     /// What callers are told of a start that failed: a server that was once there is down, another never was.
@@ -177,7 +198,11 @@ impl Actor {
     }
 
     async fn list_again(&mut self, line: &Arc<Line>) -> Result<(), End> {
-        self.unless_over(line, sleep(SETTLING)).await?;
+        // Who was asked a moment ago has to wait twice as long as then.
+        let calm = self.listed_at.elapsed() > self.pause * 4;
+        self.pause = if calm { SETTLING } else { (self.pause * 2).min(SELDOM) };
+        self.unless_over(line, sleep(self.pause)).await?;
+        self.listed_at = Instant::now();
         match self.list(line).await? {
             Ok(listed) => self.take(listed),
             Err(error) => {
@@ -237,10 +262,10 @@ impl Actor {
     }
 
     /// Waits until it is time to start again. None when it is over for good.
-    async fn bide(&mut self, loss: Loss, why: Arc<BridgeError>) -> Option<()> {
-        let next = match self.life.down(loss, Instant::now(), (self.common.chance)()) {
+    async fn bide(&mut self, loss: Loss, why: Arc<BridgeError>, since: Instant) -> Option<()> {
+        let next = match self.life.down(loss, since, (self.common.chance)()) {
             Turn::TryAgain { attempt, at } => {
-                info!(server = %self.settings.name, attempt, wait = ?at - Instant::now(), "will be tried again");
+                info!(server = %self.settings.name, attempt, wait = ?at.saturating_duration_since(Instant::now()), "will be tried again");
                 self.enter(State::Degraded { attempt, next: at, why });
                 Some(at)
             }
@@ -281,8 +306,8 @@ impl Actor {
             warn!(server = %self.settings.name, "{warning}");
         }
         let refreshed = old.map(|old| changes(&old, &tools));
-        self.status.send_modify(|status| status.tools = Some(tools.clone()));
-        self.common.publish(&self.settings.name, self.serial, tools);
+        self.status.send_modify(|status| status.tools = Some(tools));
+        self.common.publish(&self.settings.name, self.serial);
         self.common.events.offer(event);
         refreshed.into_iter().for_each(|event| self.tell(event));
     }

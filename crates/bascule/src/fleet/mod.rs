@@ -22,7 +22,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use bascule_catalog::ServerTools;
 use bascule_model::{BridgeResult, EventSink, ServerName};
 use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
@@ -70,16 +69,13 @@ impl Common {
     /// A world was made while its servers were at work: what one of them listed meanwhile is taken over.
     pub(crate) fn catch_up(&self) {
         for server in self.world.load_full().in_order() {
-            server
-                .tools()
-                .into_iter()
-                .for_each(|tools| self.publish(&server.settings.name, server.serial, tools));
+            self.publish(&server.settings.name, server.serial);
         }
     }
 
     /// A server has listed its tools: they are in the catalog from now on, if the server is of this world.
-    pub(crate) fn publish(&self, name: &ServerName, serial: u64, tools: Arc<ServerTools>) {
-        self.world.rcu(|world| match world.with_tools(name, serial, tools.clone()) {
+    pub(crate) fn publish(&self, name: &ServerName, serial: u64) {
+        self.world.rcu(|world| match world.with_tools_of(name, serial) {
             Some(changed) => Arc::new(changed),
             None => world.clone(),
         });

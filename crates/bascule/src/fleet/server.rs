@@ -8,7 +8,7 @@ use bascule_catalog::{Catalog, CatalogTool, ServerTools};
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, ServerHealth, ToolId};
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -28,6 +28,8 @@ use crate::normalise::unknown_tool;
 const MOST_ATTEMPTS: u32 = 3;
 /// How often a call is tried at the most, even if it never left.
 const MOST_TRIES: u32 = 10;
+/// How long the first of them is put off; the others longer.
+const PAUSE: Duration = Duration::from_millis(10);
 /// How many may ask something of a server at once; the next one waits.
 const MAILBOX: usize = 16;
 
@@ -82,6 +84,8 @@ impl Server {
             audience: audience.clone(),
             stop: stop.clone(),
             life: Life::new(&settings, common.reconnect),
+            listed_at: Instant::now(),
+            pause: Duration::ZERO,
             waiting: Vec::new(),
         };
         common.actors.spawn(actor.run());
@@ -101,20 +105,21 @@ impl Server {
         let _flying = self.calls.flying.token();
         let _inside = self.enter(errand.name(), deadline).await?;
         let (mut line, mut sent) = (self.line()?, 0);
-        for _ in 0..MOST_TRIES {
+        for tries in 1.. {
             let mut error = match self.run_once(&line, errand, deadline).await {
                 Ok(raw) => return Ok(Answered { raw, attempts: sent + 1 }),
                 Err(error) => error,
             };
             sent += u32::from(error.delivery != Delivery::NotSent);
             error.attempts = Some(sent);
-            let may = self.may_try_again(errand.name(), is_harmless, &error, sent);
+            let may = tries < MOST_TRIES && self.may_try_again(errand.name(), is_harmless, &error, sent);
             if !may || !self.recovered(&line, deadline).await {
                 return Err(error);
             }
+            sleep(PAUSE * tries).await;
             line = self.line().map_err(|_| error)?;
         }
-        Err(crate::normalise::down(&self.settings.name, "it was lost as often as the call was tried"))
+        unreachable!("the last try returns")
     }
 
     async fn run_once(

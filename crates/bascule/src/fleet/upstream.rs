@@ -35,6 +35,7 @@ pub(crate) struct Upstream {
     watch: Option<Arc<Watch>>,
     /// Told each time the server says that its tools have changed.
     changed: Arc<Notify>,
+    pid: Option<u32>,
 }
 
 /// What holds for every server of a bridge.
@@ -78,6 +79,9 @@ impl Upstream {
 
     /// Connects only.
     pub(crate) async fn connect(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<Self> {
+        if frame.stop.is_cancelled() {
+            return Err(normalise::not_started(&settings.name, "the start was called off"));
+        }
         let (transport, watch) =
             reach(&settings, frame).map_err(|why| normalise::not_started(&settings.name, why))?;
         Self::greet(settings, transport, watch, frame).await
@@ -103,7 +107,8 @@ impl Upstream {
         };
         match Client::connect(transport, options).await {
             Ok(client) => {
-                let upstream = Self { settings, client, watch, changed };
+                let pid = watch.as_ref().and_then(|watch| watch.server()).or(client.pid());
+                let upstream = Self { settings, client, watch, changed, pid };
                 // It is installed and runs: from here on its own limits hold.
                 upstream.bind(None);
                 Ok(upstream)
@@ -129,8 +134,13 @@ impl Upstream {
     /// From now on its processes are held to the limits of the server, or of the one tool that it is to run.
     pub(crate) fn bind(&self, tool: Option<&str>) {
         let Some(watch) = &self.watch else { return };
-        let limits = tool.map_or(&self.settings.limits, |tool| self.settings.limits_for(tool));
-        let limits = launch::limits_of(&self.settings, limits);
+        let limits = match tool {
+            Some(tool) => self.settings.limits_for(tool).clone(),
+            // A limit that a process has been given cannot be raised again.
+            None if self.settings.isolation == Isolation::PerCall => self.settings.largest_limits(),
+            None => self.settings.limits.clone(),
+        };
+        let limits = launch::limits_of(&self.settings, &limits);
         // Most tools have no limits but their server's, which hold already.
         if tool.is_none() || watch.limits() != limits {
             watch.bind(limits);
@@ -141,8 +151,9 @@ impl Upstream {
         self.client.info()
     }
 
+    /// Its process: the server's own, not the one that keeps it.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.client.pid()
+        self.pid
     }
 
     /// Whether it answers at all.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bascule_catalog::{Catalog, CatalogTool, ServerTools};
+use bascule_catalog::{Catalog, CatalogTool};
 use bascule_model::{BridgeResult, ServerName, ToolId};
 
 use super::server::Server;
@@ -29,8 +29,9 @@ impl World {
     }
 
     /// The same world after one of its servers has listed its tools; none if it is not of this world.
-    pub(crate) fn with_tools(&self, name: &ServerName, serial: u64, tools: Arc<ServerTools>) -> Option<Self> {
-        self.servers.get(name).filter(|server| server.serial == serial)?;
+    pub(crate) fn with_tools_of(&self, name: &ServerName, serial: u64) -> Option<Self> {
+        // Asked for here, not brought along: of two who publish, the later one may know less.
+        let tools = self.servers.get(name).filter(|server| server.serial == serial)?.tools()?;
         let listed = self.in_order().filter_map(|server| match server.settings.name == *name {
             true => Some(tools.clone()),
             false => self.catalog.server(server.settings.name.as_str()).cloned(),
