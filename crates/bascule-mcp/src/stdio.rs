@@ -28,7 +28,7 @@ const LAST_WORDS: Duration = Duration::from_millis(500);
 const EXIT_AFTER_EOF: Duration = Duration::from_secs(1);
 
 /// After everything was killed: how long it may take until nothing is left of it.
-const REAPING: Duration = Duration::from_secs(2);
+const REAPING: Duration = Duration::from_secs(20);
 
 /// How much may wait to be read by the process. Beyond it, it is taken not to read at all.
 const MOST_WAITING: usize = 64 << 20;

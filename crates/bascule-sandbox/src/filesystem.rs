@@ -13,16 +13,8 @@ use crate::policy::Files;
 const WANTED: ABI = ABI::V6;
 
 /// Devices that hold nothing. Of the others, a disk would hold everything.
-const DEVICES: [&str; 8] = [
-    "/dev/null",
-    "/dev/zero",
-    "/dev/full",
-    "/dev/random",
-    "/dev/urandom",
-    "/dev/tty",
-    "/dev/ptmx",
-    "/dev/pts",
-];
+/// Terminals least of all: whoever can open one can read what is typed into it.
+const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
 
 /// Confines this process and its children to come. Signals and abstract sockets stay within them.
 pub(crate) fn confine(files: &Files) -> Result<Option<RestrictionStatus>, RulesetError> {
@@ -33,8 +25,15 @@ pub(crate) fn confine(files: &Files) -> Result<Option<RestrictionStatus>, Rulese
             let writable = write.iter().filter_map(|path| path.canonicalize().ok());
             (below(Path::new("/"), &closed), writable.flat_map(|path| below(&path, &closed)).collect())
         }
-        Files::Listed { read, write } => (read.clone(), write.clone()),
+        Files::Listed { read, write, secrets } => {
+            let closed = closed(secrets);
+            let open =
+                |paths: &[PathBuf]| paths.iter().flat_map(|path| listed(path, &closed)).collect::<Vec<_>>();
+            (open(read), open(write))
+        }
     };
+    // What is written there stays, and can be read by all: not for those who may only do what is listed.
+    let shared: &[&str] = if matches!(files, Files::AllBut { .. }) { &["/dev/shm"] } else { &[] };
     let read = AccessFs::from_read(WANTED);
     let all = AccessFs::from_all(WANTED);
     let devices: BitFlags<AccessFs> =
@@ -46,7 +45,7 @@ pub(crate) fn confine(files: &Files) -> Result<Option<RestrictionStatus>, Rulese
         .add_rules(path_beneath_rules(readable, read))?
         .add_rules(path_beneath_rules(writable, all))?
         .add_rules(path_beneath_rules(DEVICES, devices))?
-        .add_rules(path_beneath_rules(["/dev/shm"], all))?
+        .add_rules(path_beneath_rules(shared, all))?
         .restrict_self()?;
     Ok(Some(status))
 }
@@ -71,6 +70,15 @@ fn below(root: &Path, closed: &[PathBuf]) -> Vec<PathBuf> {
     let mut granted = Vec::new();
     grant(root, closed, &mut granted);
     granted
+}
+
+/// What a listed path opens. A secret is opened only by those who name it, or something in it.
+fn listed(path: &Path, closed: &[PathBuf]) -> Vec<PathBuf> {
+    let Ok(real) = path.canonicalize() else { return Vec::new() };
+    match closed.iter().any(|secret| real.starts_with(secret)) {
+        true => vec![real],
+        false => below(&real, closed),
+    }
 }
 
 fn grant(path: &Path, closed: &[PathBuf], granted: &mut Vec<PathBuf>) {

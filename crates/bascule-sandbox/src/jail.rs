@@ -26,6 +26,8 @@ pub(crate) struct Orders<P> {
     pub(crate) policy: P,
     /// The control groups to enter.
     pub(crate) groups: Vec<PathBuf>,
+    /// How many processes it is meant to be, where no group counts them.
+    pub(crate) processes: Option<u64>,
 }
 
 /// The whole of `bascule __jail ORDERS PROGRAM ARGUMENT…`. Returns only when it fails.
@@ -41,6 +43,9 @@ pub fn main(orders: &str, command: &[OsString]) -> ExitCode {
 
 fn run(orders: &str, command: &[OsString]) -> io::Result<()> {
     let orders: Orders<Policy> = serde_json::from_str(orders).map_err(io::Error::other)?;
+    // Whoever started the bridge may have left it files of their own, which are nobody's business here.
+    // SAFETY: nothing above the lifeline is in use yet.
+    unsafe { libc::close_range(LIFELINE as u32 + 1, u32::MAX, 0) };
     let signals = reaper::prepare()?;
     // SAFETY: this process has one thread, so the child may do whatever it likes.
     match unsafe { libc::fork() } {
@@ -65,7 +70,8 @@ fn run(orders: &str, command: &[OsString]) -> io::Result<()> {
 
 /// Does not return, except with the reason why it could not.
 fn become_server(orders: &Orders<Policy>, command: &[OsString]) -> io::Error {
-    match cgroup::enter(&orders.groups).and_then(|()| confine(&orders.policy)) {
+    let bounded = cgroup::enter(&orders.groups).and_then(|()| limits::set_tasks(orders.processes));
+    match bounded.and_then(|()| confine(&orders.policy)) {
         Ok(()) => execute(command),
         Err(error) => error,
     }

@@ -106,7 +106,8 @@ pub fn launch(
     let mut command = Command::new(ourselves);
     let group = Group::make(limits);
     let groups = group.as_ref().map_or_else(Vec::new, |group| group.folders().to_vec());
-    let orders = serde_json::to_string(&Orders { policy, groups }).map_err(io::Error::other)?;
+    let processes = limits.processes.filter(|_| group.is_none());
+    let orders = serde_json::to_string(&Orders { policy, groups, processes }).map_err(io::Error::other)?;
     command.arg("__jail").arg(orders).arg("--").arg(program).args(arguments);
     let prepare = move || {
         // SAFETY: async-signal-safe, as everything between fork and exec must be. `dup2` leaves the copy open

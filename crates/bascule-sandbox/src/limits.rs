@@ -8,6 +8,16 @@ pub(crate) fn set(open_files: Option<u64>) -> io::Result<()> {
     open_files.map_or(Ok(()), |most| limit(libc::RLIMIT_NOFILE, most))
 }
 
+/// Bounds how many tasks this process's user may have, all others included: the kernel counts no better. So many more
+/// than there are now keep a bomb from filling the machine before the watchdog has seen it.
+pub(crate) fn set_tasks(processes: Option<u64>) -> io::Result<()> {
+    const TASKS_A_PROCESS: u64 = 16;
+    let Some(processes) = processes else { return Ok(()) };
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let present = load.split(['/', ' ']).nth(4).and_then(|tasks| tasks.parse::<u64>().ok());
+    present.map_or(Ok(()), |present| limit(libc::RLIMIT_NPROC, present + processes * TASKS_A_PROCESS))
+}
+
 fn limit(resource: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `now` is a valid place for the answer.

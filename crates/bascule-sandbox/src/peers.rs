@@ -20,6 +20,11 @@ pub fn is_confined_peer(peer: SocketAddr, local: SocketAddr) -> bool {
     roots.into_iter().flat_map(below).any(|pid| holds(pid, &socket))
 }
 
+/// Whether a process is below one of our jails.
+pub fn is_confined_process(pid: u32) -> bool {
+    watchdog::roots().into_iter().any(|root| below(root).contains(&pid))
+}
+
 /// The socket that is bound to `from` and connected to `to`.
 fn inode_between(from: SocketAddr, to: SocketAddr) -> Option<String> {
     let (from, to) = (spelled(from), spelled(to));

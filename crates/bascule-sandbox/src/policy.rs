@@ -37,6 +37,8 @@ pub enum Files {
         read: Vec<PathBuf>,
         /// What it may also write.
         write: Vec<PathBuf>,
+        /// What is not meant when something above it is listed.
+        secrets: Vec<PathBuf>,
     },
 }
 
@@ -58,12 +60,13 @@ impl Policy {
     }
 
     /// Nothing but system libraries, the interpreter and what is listed; no network.
-    pub fn strict(program: &Path, read: Vec<PathBuf>, write: Vec<PathBuf>) -> Self {
+    pub fn strict(home: Option<&Path>, program: &Path, read: Vec<PathBuf>, write: Vec<PathBuf>) -> Self {
         let mut read = read;
         read.extend(SYSTEM.iter().map(PathBuf::from));
-        let home = std::env::var_os("HOME").and_then(|home| Path::new(&home).canonicalize().ok());
-        read.extend(interpreters(program, home.as_deref()));
-        let files = Files::Listed { read, write };
+        let real = home.and_then(|home| home.canonicalize().ok());
+        read.extend(interpreters(program, real.as_deref()));
+        let secrets = home.into_iter().flat_map(secrets).chain(runtime_folder()).collect();
+        let files = Files::Listed { read, write, secrets };
         Self { files, network: false, harden: true, open_files: None }
     }
 }
@@ -127,7 +130,7 @@ const SECRETS: [&str; 34] = [
 ];
 
 /// Below the home folder: where package managers keep what they fetched.
-const CACHES: [&str; 6] = [".npm", ".cache", ".local/share/uv", ".local/state", ".bun", ".deno"];
+const CACHES: [&str; 4] = [".npm", ".cache", ".local/share/uv", ".bun/install/cache"];
 
 fn secrets(home: &Path) -> Vec<PathBuf> {
     SECRETS.iter().map(|name| home.join(name)).collect()

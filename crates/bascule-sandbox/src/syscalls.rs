@@ -7,6 +7,9 @@ use std::io;
 
 use libc::{c_long, sock_filter, sock_fprog};
 
+/// Younger than the list of those that have names.
+const OPEN_TREE_ATTR: c_long = 467;
+
 /// Ways to look into or change other processes, the kernel, or the machine.
 const REFUSED: &[c_long] = &[
     libc::SYS_ptrace,
@@ -38,6 +41,7 @@ const REFUSED: &[c_long] = &[
     libc::SYS_fspick,
     libc::SYS_open_tree,
     libc::SYS_mount_setattr,
+    OPEN_TREE_ATTR,
     libc::SYS_setns,
     libc::SYS_unshare,
     libc::SYS_open_by_handle_at,
@@ -125,6 +129,12 @@ fn program(refused: &[c_long], harden: bool) -> Vec<sock_filter> {
             op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_clone as u32, 0, 4),
             load(FLAGS_AT),
             op(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, NAMESPACES, 0, 1),
+            answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            load(NUMBER_AT),
+            // The limits of others are not its to set: a process without time, or without files, is as good as dead.
+            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_prlimit64 as u32, 0, 4),
+            load(FLAGS_AT),
+            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, 0),
             answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
             load(NUMBER_AT),
         ]);

@@ -146,9 +146,9 @@ fn policy(program: &Program<'_>, found: &Path, settings: &ServerSettings) -> Pol
     let mut policy = match &settings.sandbox {
         Sandbox::Off => Policy::off(),
         Sandbox::Standard => Policy::standard(home.as_deref(), writable(program, home.as_deref())),
-        Sandbox::Strict => Policy::strict(found, named(program), Vec::new()),
+        Sandbox::Strict => Policy::strict(home.as_deref(), found, named(program), Vec::new()),
         Sandbox::Custom { read, write, network, files, .. } => {
-            let mut policy = Policy::strict(found, read.clone(), write.clone());
+            let mut policy = Policy::strict(home.as_deref(), found, read.clone(), write.clone());
             policy.network = *network == Network::Full;
             policy.open_files = files.map(u64::from);
             policy

@@ -74,6 +74,11 @@ impl Session {
         work: impl AsyncFnOnce(&Bridge) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         let running = if self.no_daemon { None } else { self.running().await.ok() };
+        if running.is_none() && !self.no_daemon && Place::of(&self.path).is_ok_and(|place| place.is_taken()) {
+            let said =
+                "a bridge runs for this configuration, but does not answer: `--no-daemon` does without it";
+            return Err(Failure::Usage(said.into()));
+        }
         match running {
             Some(bridge) => {
                 let mut signals = Signals::listen();

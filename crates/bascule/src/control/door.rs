@@ -149,6 +149,9 @@ async fn receive(listener: UnixListener, house: Arc<House>, tasks: TaskTracker, 
     while let Some(arrived) = house.shut.run_until_cancelled(listener.accept()).await {
         match arrived {
             Ok((stream, _)) => {
+                if is_our_own(&stream) {
+                    continue;
+                }
                 let Ok(stranger) = house.strangers.clone().try_acquire_owned() else { continue };
                 let (house, stop) = (house.clone(), stop.clone());
                 tasks.spawn(async move {
@@ -164,6 +167,12 @@ async fn receive(listener: UnixListener, house: Arc<House>, tasks: TaskTracker, 
             }
         }
     }
+}
+
+/// A server of ours has no business here, and is not given the time to try.
+fn is_our_own(stream: &UnixStream) -> bool {
+    let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
+    pid.is_some_and(bascule_sandbox::is_confined_process)
 }
 
 /// One question and its answer. Who hangs up meanwhile is not answered, and what was asked is dropped.

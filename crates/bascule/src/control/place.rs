@@ -36,6 +36,14 @@ impl Place {
         Ok(lock)
     }
 
+    /// Whether a bridge has it.
+    pub(crate) fn is_taken(&self) -> bool {
+        let lock = fs::File::open(self.stem.with_extension("lock"));
+        lock.is_ok_and(|lock| {
+            rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockShared).is_err()
+        })
+    }
+
     /// Made before any server is started: what is not there yet might be taken for an ordinary folder.
     fn make_folder(&self) -> io::Result<()> {
         let folder = self.stem.parent().expect("it is below a folder");

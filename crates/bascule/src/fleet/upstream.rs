@@ -348,7 +348,9 @@ fn listener(server: ServerName, changed: Arc<Notify>, audience: Audience) -> bas
     let junk = AtomicUsize::new(0);
     Box::new(move |heard| match heard {
         // The one who made the call has heard it already.
-        Heard::Notification { method: "notifications/progress", .. } => {}
+        Heard::Notification { method: method @ "notifications/progress", .. } => {
+            debug!(%server, method, "notification");
+        }
         Heard::Notification { method, params } => {
             if method == "notifications/tools/list_changed" {
                 changed.notify_one();

@@ -43,6 +43,68 @@ fn the_environment_of_the_bridge_cannot_be_read() {
 
 // req: SB-04
 #[test]
+fn the_limits_of_others_cannot_be_set() {
+    for user in users() {
+        let hostile = Hostile::new(user, json!({}));
+        for victim in ["bridge", "parent"] {
+            for limit in ["CPU", "NOFILE"] {
+                let code = format!(
+                    "{BRIDGE}import resource; resource.prlimit({victim}, resource.RLIMIT_{limit}, (0, 0))"
+                );
+                hostile.must_not(&code);
+            }
+        }
+        hostile.may("import resource; resource.setrlimit(resource.RLIMIT_CPU, (600, 600))");
+    }
+}
+
+// req: SB-04
+#[test]
+fn no_namespace_gives_the_capabilities_back() {
+    const NEW_USER: u32 = 0x1000_0000;
+    for user in users() {
+        let hostile = Hostile::new(user, json!({}));
+        hostile.must_not(&format!("{CALL}call({}, {NEW_USER} | 17, 0, 0, 0, 0)", libc_number("clone")));
+        hostile.may("import subprocess, threading; subprocess.run(['true'], check=True); t = threading.Thread(target=print); t.start(); t.join()");
+    }
+}
+
+// req: SB-04
+#[test]
+fn no_terminal_can_be_opened() {
+    for user in users() {
+        for sandbox in ["standard", "strict"] {
+            let hostile = Hostile::new(user, json!({ "sandbox": sandbox }));
+            hostile.must_not("open('/dev/ptmx', 'r+b', buffering=0)");
+        }
+    }
+}
+
+// req: SB-04
+#[test]
+fn files_that_the_caller_had_open_do_not_reach_a_server() {
+    for user in users() {
+        let hostile = Hostile::new(user, json!({}));
+        let open = hostile.may("print(sorted(int(fd) for fd in os.listdir('/proc/self/fd') if int(fd) > 2))");
+        // One is the listing itself.
+        assert!(matches!(open.trim(), "[]" | "[3]"), "{user:?}: {open}");
+    }
+}
+
+// req: SB-04
+#[test]
+fn a_listed_folder_does_not_open_the_secrets_in_it() {
+    for user in users() {
+        let hostile = Hostile::new(user, json!({}));
+        let (home, work) = (hostile.path(""), hostile.path("work"));
+        hostile.configure(&json!({ "h": { "sandbox": { "read": [home, work] } } }));
+        hostile.may(&format!("print(open({:?}).read())", hostile.path("other/plain")));
+        hostile.must_not(&format!("print(open({:?}).read())", hostile.path(".ssh/id_test")));
+    }
+}
+
+// req: SB-04
+#[test]
 fn no_other_process_can_be_traced() {
     for user in users() {
         let hostile = Hostile::new(user, json!({}));
@@ -107,7 +169,8 @@ fn an_abstract_socket_outside_cannot_be_reached() {
 /// The number of a system call here.
 fn libc_number(name: &str) -> i64 {
     #[cfg(target_arch = "x86_64")]
-    const NUMBERS: [(&str, i64); 10] = [
+    const NUMBERS: [(&str, i64); 11] = [
+        ("clone", 56),
         ("ptrace", 101),
         ("bpf", 321),
         ("keyctl", 250),
@@ -120,7 +183,8 @@ fn libc_number(name: &str) -> i64 {
         ("reboot", 169),
     ];
     #[cfg(target_arch = "aarch64")]
-    const NUMBERS: [(&str, i64); 10] = [
+    const NUMBERS: [(&str, i64); 11] = [
+        ("clone", 220),
         ("ptrace", 117),
         ("bpf", 280),
         ("keyctl", 219),

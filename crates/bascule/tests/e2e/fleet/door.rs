@@ -121,7 +121,8 @@ fn a_confined_server_that_knows_the_socket_gets_nothing_done_there() {
             "import socket as s\nc = s.socket(s.AF_UNIX)\nc.settimeout(30)\nc.connect({socket})\nc.sendall({guess:?}.encode() + b'\\n')\nprint(c.recv(4096).decode())"
         );
         let (_, said) = attempt(&knock);
-        let refused = said.contains("POLICY_DENIED") || said.starts_with("PermissionError");
-        assert!(refused, "{user:?}: {said}");
+        // It is hung up on, for being who it is, before it could be told that its token is wrong.
+        let hung_up = ["ConnectionResetError", "BrokenPipeError"].iter().any(|error| said.starts_with(error));
+        assert!(hung_up || said.trim().is_empty(), "{user:?}: {said}");
     }
 }

@@ -76,7 +76,8 @@ async fn what_was_taken_from_the_pool_is_replaced() {
         call(&bridge, "s:read", "{}").await.unwrap();
     }
     let fresh = || jails(&mark).into_iter().filter(|pid| !before.contains(pid)).count();
-    eventually("two of three are new", || fresh() == 2 && jails(&mark).len() == 3).await;
+    // At least one was ready; a call that finds none has a process of its own, which no other takes the place of.
+    eventually("what was taken is replaced", || fresh() >= 1 && jails(&mark).len() == 3).await;
     end(bridge, &mark).await;
 }
 
