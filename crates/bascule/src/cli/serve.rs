@@ -17,7 +17,7 @@ use tracing::{info, warn};
 use super::failure::{Failure, said};
 use super::output::Output;
 use super::session::{Session, Signals, jailer};
-use crate::config::{self, BridgeSettings, ConfigError, FileWatch};
+use crate::config::{self, BridgeSettings, ConfigError, FileWatch, Show};
 use crate::control::{Door, Place};
 use crate::gateway::Gateway;
 use crate::{BridgeConfig, McpBridgeAdapter};
@@ -38,14 +38,34 @@ pub(crate) struct Serve {
     /// With --stdio: this server alone, under its own names
     #[arg(long, value_name = "NAME", requires = "stdio")]
     server: Option<String>,
+    /// Which tools clients see: `all`; `code` is not there yet
+    #[arg(long, value_enum)]
+    show: Option<Shown>,
     /// How long calls under way may take to finish when the bridge is to end, or their server is
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     grace_ms: u64,
 }
 
+/// Which tools clients see.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Shown {
+    /// Every tool of every server
+    All,
+    /// Three tools that find and run the others
+    Code,
+}
+
 impl Serve {
     pub(crate) async fn run(self, session: Session, output: &Output) -> Result<ExitCode, Failure> {
         let grace = Duration::from_millis(self.grace_ms);
+        if self.show == Some(Shown::Code) {
+            return Err(Failure::Usage("`--show code` comes with code mode, which is not there yet".into()));
+        }
+        if self.show.is_none() && session.settings.bridge.show == Show::Code {
+            output.remark(
+                "`\"show\": \"code\"` comes with code mode, which is not there yet: all tools are shown",
+            );
+        }
         let mut signals = Signals::listen();
         let mut hang_up = signal(SignalKind::hangup()).map_err(|error| failed("hear signals", error))?;
         let place = Place::of(&session.path).map_err(|error| failed("find a place for the socket", error))?;
