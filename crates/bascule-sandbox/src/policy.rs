@@ -71,6 +71,22 @@ impl Policy {
     }
 }
 
+impl Policy {
+    /// Whether it lets a process write this file, which exists.
+    pub fn lets_write(&self, file: &Path) -> bool {
+        let Ok(file) = file.canonicalize() else { return false };
+        let within = |paths: &[PathBuf]| {
+            paths.iter().filter_map(|path| path.canonicalize().ok()).any(|path| file.starts_with(path))
+        };
+        match &self.files {
+            Files::All => true,
+            Files::AllBut { secrets, write } | Files::Listed { secrets, write, .. } => {
+                within(write) && !within(secrets)
+            }
+        }
+    }
+}
+
 /// What programs need to run at all.
 const SYSTEM: [&str; 16] = [
     "/usr",

@@ -2,7 +2,7 @@
 //!
 //! How a call travels is `call`; how a server is kept up is `fleet`; how the configuration changes is `reload`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -216,6 +216,13 @@ impl McpBridgeAdapter {
     pub fn confinement(&self, server: &str) -> Option<Confinement> {
         let world = self.common.world.load();
         world.settings.server(server).filter(|_| self.confines).and_then(Upstream::confinement)
+    }
+
+    /// The servers whose processes may write a file, such as the configuration.
+    pub fn writers_of(&self, file: &Path) -> Vec<ServerName> {
+        let world = self.common.world.load();
+        let may = |server: &&Arc<Server>| Upstream::may_write(&server.settings, file);
+        world.in_order().filter(may).map(|server| server.settings.name.clone()).collect()
     }
 
     /// What a server said of itself.

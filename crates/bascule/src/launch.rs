@@ -119,6 +119,12 @@ pub(crate) fn confinement(program: &Program<'_>, settings: &ServerSettings) -> C
     Confinement::of(&policy(program, &found, settings))
 }
 
+/// Whether a server of these settings may write a file.
+pub(crate) fn may_write(program: &Program<'_>, settings: &ServerSettings, file: &Path) -> bool {
+    let found = find(program).unwrap_or_else(|_| program.command.into());
+    policy(program, &found, settings).lets_write(file)
+}
+
 /// Where a program is. The jail could only say that it is nowhere when it is too late to say so well.
 fn find(program: &Program<'_>) -> std::io::Result<PathBuf> {
     let missing = |what: &str| std::io::Error::new(std::io::ErrorKind::NotFound, what);

@@ -1,5 +1,6 @@
 //! `bascule check`: is the configuration right, and do its servers start?
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use bascule_model::{Health, ProviderAdapter, ServerHealth};
@@ -26,6 +27,7 @@ pub(crate) async fn run(session: Session, output: &Output) -> Result<ExitCode, F
                     "config": path,
                     "ok": fine,
                     "warnings": warnings,
+                    "configWritableBy": bridge.writers_of(Path::new(&path)),
                     "servers": servers.iter().map(|server| in_json(server, bridge)).collect::<Vec<_>>(),
                 })),
                 false => for_people(&path, &servers, bridge, output),
@@ -71,6 +73,7 @@ fn for_people(path: &str, servers: &[ServerHealth], bridge: &McpBridgeAdapter, o
         }
     }
     confinements(servers, bridge, output);
+    writers(path, bridge, output);
 }
 
 /// What confines the servers, said once for all that are confined alike.
@@ -90,6 +93,18 @@ fn confinements(servers: &[ServerHealth], bridge: &McpBridgeAdapter, output: &Ou
             .missing
             .iter()
             .for_each(|what| output.line(&output.paint.bad(&format!("  MISSING: {what}"))));
+    }
+}
+
+/// Who may write the configuration decides what confines it.
+fn writers(path: &str, bridge: &McpBridgeAdapter, output: &Output) {
+    let names: Vec<String> = bridge.writers_of(Path::new(path)).iter().map(ToString::to_string).collect();
+    if !names.is_empty() {
+        let said = format!(
+            "{path} can be written by {}, and so can what confines them: keep it elsewhere, or give them a `cwd` of their own",
+            names.join(", ")
+        );
+        output.line(&output.paint.bad(&said));
     }
 }
 

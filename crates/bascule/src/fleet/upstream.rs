@@ -228,6 +228,13 @@ impl Upstream {
         }
     }
 
+    /// Whether its process may write a file.
+    pub(crate) fn may_write(settings: &ServerSettings, file: &Path) -> bool {
+        let TransportSettings::Stdio { command, args, env, cwd } = &settings.transport else { return false };
+        let program = Program { command, arguments: args, environment: env, folder: cwd.as_deref() };
+        launch::may_write(&program, settings, file)
+    }
+
     /// Ends the connection and the process.
     pub(crate) async fn stop(&self) {
         self.client.close().await;
