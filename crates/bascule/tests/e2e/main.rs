@@ -14,6 +14,7 @@ mod bad_http;
 mod bad_stdio;
 mod commands;
 mod confinement;
+mod conformance;
 mod fleet;
 mod isolation;
 mod neighbours;

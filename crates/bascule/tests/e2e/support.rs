@@ -144,6 +144,11 @@ pub fn test_env(path: &str) -> PathBuf {
     file.canonicalize().unwrap()
 }
 
+/// A file of this project.
+pub fn project_file(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).canonicalize().unwrap()
+}
+
 /// The text of a result's content blocks.
 pub fn text(result: &Value) -> String {
     let blocks = result["content"].as_array().cloned().unwrap_or_default();

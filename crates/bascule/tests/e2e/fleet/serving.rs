@@ -67,6 +67,14 @@ impl Serving {
         eventually(&format!("`{part}` is said"), || self.said().contains(part));
     }
 
+    /// Where clients find this over HTTP.
+    pub fn url(&self, path: &str) -> String {
+        let said = self.said();
+        let (_, rest) = said.split_once(" at http://").expect("it has said where it listens");
+        let (address, _) = rest.split_once("/mcp").unwrap();
+        format!("http://{address}{path}")
+    }
+
     /// The configuration file.
     pub fn file(&self) -> PathBuf {
         self.bascule.folder().join("mcp.json")
