@@ -125,6 +125,7 @@ fn measure_calls(when: &str, runtime: &tokio::runtime::Runtime, calls: usize) {
     target("library call over stdio, processor time", stdio.processor, 20.0, "µs");
     target("  of which beyond the bare pipe's", stdio.processor - pipe.processor, f64::NAN, "µs");
     let above = bridge.processor - stdio.processor;
+    // req: BR-15
     target("bridge call over stdio, processor time above the library's", above, 8.0, "µs");
     target(
         "library call over HTTP, beyond the bare socket's",
