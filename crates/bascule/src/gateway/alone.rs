@@ -124,6 +124,8 @@ impl Gateway {
             let settings = &desk.server.settings;
             let deadline =
                 Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
+            // Many clients set it as the first thing they do.
+            desk.server.first_start(deadline.next()).await;
             match desk.server.run(&errand, true, &deadline).await {
                 // A server without a log has nothing to be set.
                 Err(error) if desks.len() == 1 => return Err(error.into()),

@@ -20,4 +20,5 @@ mod isolation;
 mod neighbours;
 mod peers;
 mod promises;
+mod real_clients;
 mod real_servers;
