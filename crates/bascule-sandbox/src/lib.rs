@@ -24,7 +24,7 @@ mod tree;
 mod watchdog;
 
 pub use launch::{Jail, Lifeline, Warden, launch};
-pub use peers::is_confined_peer;
+pub use peers::{Peer, peer};
 pub use policy::{Files, Policy};
 pub use probe::Confinement;
 pub use watchdog::{Hit, TreeLimits, Watch};
