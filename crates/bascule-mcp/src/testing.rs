@@ -37,7 +37,7 @@ impl Played {
                 other => format!("{other:?}"),
             });
         };
-        Self { connection: Connection::open(transport, LIMIT, Box::new(listener)), heard }
+        Self { connection: Connection::open(transport, LIMIT, Box::new(listener), None), heard }
     }
 
     /// Does the handshake.
