@@ -15,7 +15,7 @@ mod reload;
 mod remote;
 mod retry;
 mod serve;
-mod serving;
+pub mod serving;
 mod starting;
 mod tools;
 mod watched;

@@ -15,6 +15,7 @@ mod bad_stdio;
 mod commands;
 mod confinement;
 mod fleet;
+mod gateway;
 mod isolation;
 mod neighbours;
 mod peers;
