@@ -82,7 +82,9 @@ mod tests {
     // req: CL-05
     #[test]
     fn only_three_codes_are_retryable() {
-        let with = |code| Cause::Failed(Failure::Answered(RpcError { code, message: "".into(), data: None }));
+        let with = |code| {
+            Cause::Failed(Failure::Answered(RpcError { code, message: "".into(), data: None, raw: None }))
+        };
         for code in [-32603, -32001, -32000] {
             assert!(with(code).is_retryable(), "{code}");
         }

@@ -141,6 +141,8 @@ pub struct RpcError {
     pub message: String,
     /// Whatever else it says.
     pub data: Option<Box<RawValue>>,
+    /// The object as it was spelled, if it came over a wire.
+    pub raw: Option<Box<RawValue>>,
 }
 
 impl RpcError {
@@ -174,12 +176,14 @@ impl RpcError {
                 code: Self::INTERNAL_ERROR,
                 message: raw.get().chars().take(200).collect(),
                 data: None,
+                raw: None,
             };
         };
         let code =
             object.code.and_then(|c| c.get().parse::<f64>().ok()).map_or(Self::INTERNAL_ERROR, |c| c as i64);
         let text = |m: &RawValue| serde_json::from_str(m.get()).unwrap_or_else(|_| m.get().to_owned());
-        Self { code, message: object.message.map(text).unwrap_or_default(), data: object.data }
+        let message = object.message.map(text).unwrap_or_default();
+        Self { code, message, data: object.data, raw: Some(raw.to_owned()) }
     }
 }
 

@@ -66,6 +66,9 @@ pub struct ProviderFault {
     /// Whatever else it sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<RawValue>>,
+    /// All of it, for those who hand it on as it was spelled.
+    #[serde(skip)]
+    pub raw: Option<Box<RawValue>>,
 }
 
 /// A normalised error.

@@ -24,7 +24,7 @@ mod tree;
 mod watchdog;
 
 pub use launch::{Jail, Lifeline, Warden, launch};
-pub use peers::{is_confined_peer, is_confined_process};
+pub use peers::{Peer, is_confined_process, peer};
 pub use policy::{Files, Policy};
 pub use probe::Confinement;
 pub use watchdog::{Hit, TreeLimits, Watch};

@@ -5,28 +5,68 @@
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
 
-use crate::tree::below;
+use crate::tree::{numbers, parent_of};
 use crate::watchdog;
 
-/// Whether the socket at the other end of this connection belongs to a process below one of our jails.
-pub fn is_confined_peer(peer: SocketAddr, local: SocketAddr) -> bool {
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Peer {
+    /// A process in none of our jails, or another machine.
+    Free,
+    /// A process in one of our jails.
+    Confined,
+    /// Nobody that can be seen: it has hung up, or it is in a container of its own, or it hides. A socket that is on its
+    /// way from one process to another, for one, is held by neither of them.
+    Unseen,
+}
+
+/// Looks who it is that connects from `peer` to us at `local`.
+pub fn peer(peer: SocketAddr, local: SocketAddr) -> Peer {
     let roots = watchdog::roots();
     if roots.is_empty() {
-        return false;
+        return Peer::Free;
     }
-    let Some(inode) = inode_between(peer, local) else { return false };
+    let is_near = peer.ip().is_loopback() || peer.ip() == local.ip();
+    let Some(End { inode, user }) = end_between(peer, local) else {
+        return if is_near { Peer::Unseen } else { Peer::Free };
+    };
+    // Jails have our own user, which only root can exchange for another, and root sees everybody.
+    let ours = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    if ours != 0 && user != ours {
+        return Peer::Free;
+    }
     let socket = format!("socket:[{inode}]");
-    roots.into_iter().flat_map(below).any(|pid| holds(pid, &socket))
+    let mut all: Vec<u32> = numbers().collect();
+    // Who connects was often started of late.
+    all.sort_unstable_by(|one, other| other.cmp(one));
+    match all.into_iter().find(|pid| holds(*pid, &socket)) {
+        Some(pid) if is_below(pid, &roots) => Peer::Confined,
+        Some(_) => Peer::Free,
+        None => Peer::Unseen,
+    }
+}
+
+/// Asked of the process itself: a list of all that is below would lack what was started meanwhile.
+fn is_below(pid: u32, roots: &[u32]) -> bool {
+    let mut line = std::iter::successors(Some(pid), |pid| parent_of(*pid));
+    line.any(|pid| roots.contains(&pid))
+}
+
+/// A socket as the kernel's tables have it.
+struct End {
+    inode: String,
+    user: u32,
 }
 
 /// Whether a process is below one of our jails.
 pub fn is_confined_process(pid: u32) -> bool {
-    watchdog::roots().into_iter().any(|root| below(root).contains(&pid))
+    is_below(pid, &watchdog::roots())
 }
 
 /// The socket that is bound to `from` and connected to `to`.
-fn inode_between(from: SocketAddr, to: SocketAddr) -> Option<String> {
+fn end_between(from: SocketAddr, to: SocketAddr) -> Option<End> {
     let (from, to) = (spelled(from), spelled(to));
     ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|table| {
         let table = fs::read_to_string(table).ok()?;
@@ -34,7 +74,8 @@ fn inode_between(from: SocketAddr, to: SocketAddr) -> Option<String> {
             let fields: Vec<&str> = line.split_whitespace().collect();
             let is_it = from.iter().any(|from| fields.get(1) == Some(&from.as_str()))
                 && to.iter().any(|to| fields.get(2) == Some(&to.as_str()));
-            is_it.then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
+            is_it.then_some(())?;
+            Some(End { inode: (*fields.get(9)?).to_owned(), user: fields.get(7)?.parse().ok()? })
         })
     })
 }
@@ -74,10 +115,11 @@ mod tests {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let Ok(listener) = TcpListener::bind(address) else { continue };
             let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-            let (server, peer) = listener.accept().unwrap();
-            let inode = inode_between(peer, server.local_addr().unwrap()).expect("it is in the table");
-            assert!(holds(std::process::id(), &format!("socket:[{inode}]")));
-            assert!(!is_confined_peer(peer, server.local_addr().unwrap()), "we are in no jail");
+            let (server, from) = listener.accept().unwrap();
+            let local = server.local_addr().unwrap();
+            let end = end_between(from, local).expect("it is in the table");
+            assert!(holds(std::process::id(), &format!("socket:[{}]", end.inode)));
+            assert_eq!(peer(from, local), Peer::Free, "we are in no jail");
             drop(client);
         }
     }

@@ -81,12 +81,12 @@ fn children_of(pid: u32) -> Option<Vec<u32>> {
     (!told.is_empty()).then(|| children().collect())
 }
 
-fn numbers() -> impl Iterator<Item = u32> {
+pub(crate) fn numbers() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-fn parent_of(pid: u32) -> Option<u32> {
+pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     // Read at once: the kernel works it out anew for every read, and reading to the end of a file whose size nobody
     // knows takes several.
     let mut start = [0; 512];

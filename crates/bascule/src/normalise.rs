@@ -47,6 +47,7 @@ pub(crate) fn failed_call(failure: &Failure, stderr: String) -> Box<BridgeError>
             code: fault.code,
             message: fault.message.clone(),
             data: fault.data.clone(),
+            raw: fault.raw.clone(),
         });
     }
     error.exit = exit_of(failure).map(|exit| exit.to_string());
@@ -164,7 +165,7 @@ mod tests {
         check(Failure::Garbled, "PROVIDER_ERROR answered false -");
         check(Failure::TooLong { limit: 5, certain: true }, "PROVIDER_ERROR answered false -");
         check(Failure::TooLong { limit: 5, certain: false }, "OUTCOME_UNKNOWN unknown false -");
-        let fault = RpcError { code: -31999, message: "no".into(), data: None };
+        let fault = RpcError { code: -31999, message: "no".into(), data: None, raw: None };
         check(Failure::Answered(fault.clone()), "PROVIDER_ERROR answered false -");
         assert_eq!(
             failed_call(&Failure::Answered(fault), String::new()).provider_error.unwrap().code,

@@ -74,7 +74,10 @@ fn discreet(mut error: Box<BridgeError>, settings: &ServerSettings) -> Box<Bridg
         let hide = |text: &mut String| *text = text.replace(word, "***");
         hide(&mut error.message);
         error.stderr.iter_mut().for_each(hide);
-        error.provider_error.iter_mut().for_each(|fault| hide(&mut fault.message));
+        if let Some(fault) = &mut error.provider_error {
+            hide(&mut fault.message);
+            fault.raw.take_if(|raw| raw.get().contains(word));
+        }
     }
     error
 }

@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime};
 use bascule_bus::{BusEvents, EmbeddedBus, MessageIds, Recall};
 use bascule_mcp::{HttpFace, Place as At, serve_stdio};
 use bascule_model::ProviderAdapter;
+use bascule_sandbox::Peer;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
@@ -21,6 +23,9 @@ use crate::config::{self, BridgeSettings, ConfigError, FileWatch, Show};
 use crate::control::{Door, Place};
 use crate::gateway::Gateway;
 use crate::{BridgeConfig, McpBridgeAdapter};
+
+/// How long clients may take, at the end, to be told that there will be no answer.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 /// Keep the servers running, and serve them to MCP clients and to other commands
 ///
@@ -84,7 +89,7 @@ impl Serve {
         let bus = Arc::new(EmbeddedBus::new(Recall::default()));
         let ids = MessageIds::new(crate::call::chance());
         let events = Arc::new(BusEvents::new(bus.clone(), "bascule", ids, SystemTime::now));
-        let (path, face) = (session.path.clone(), face_of(&session.settings.bridge));
+        let (path, face) = (session.path.clone(), face_of(&session.settings.bridge, grace));
         let message_limit = session.settings.bridge.max_message_bytes;
         let bridge = BridgeConfig {
             jailer: Some(jailer()),
@@ -136,9 +141,12 @@ impl Serve {
             door.iter().for_each(Door::shut);
             stop.cancel();
             faces.close();
-            faces.wait().await;
+            let begin = Instant::now();
+            // What is not done by then is given up, and whoever waits for it is told.
+            let _ = timeout(grace, faces.wait()).await;
             gateway.close().await;
-            bridge.shut_down(grace).await;
+            faces.wait().await;
+            bridge.shut_down(grace.saturating_sub(begin.elapsed())).await;
             if let Some(door) = &door {
                 door.close().await;
             }
@@ -178,15 +186,20 @@ fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
     Failure::Usage(format!("could not {what}: {error}"))
 }
 
-/// How clients are received. Our own servers are not: a confined one could reach all others so.
-fn face_of(settings: &BridgeSettings) -> HttpFace {
+/// How clients are received. Our own servers are not: a confined one could reach all others so. Where a token must be
+/// shown, who cannot be seen may try.
+fn face_of(settings: &BridgeSettings, grace: Duration) -> HttpFace {
     HttpFace {
+        stop_grace: grace + LAST_WORDS,
         hosts: settings.hosts.clone(),
         origins: settings.origins.clone(),
         tokens: settings.tokens.clone(),
         body_limit: settings.max_message_bytes,
         lane_limit: settings.max_message_bytes.saturating_mul(2),
-        admit: Some(|peer, local| !bascule_sandbox::is_confined_peer(peer, local)),
+        admit: Some(match settings.tokens.is_empty() {
+            true => |peer, local| bascule_sandbox::peer(peer, local) == Peer::Free,
+            false => |peer, local| bascule_sandbox::peer(peer, local) != Peer::Confined,
+        }),
         ..HttpFace::default()
     }
 }

@@ -124,6 +124,7 @@ impl Actor {
         if returns {
             let attempts = attempts.max(1);
             self.tell(Event::Reconnected { server: self.settings.name.clone(), attempts });
+            self.audience.returned();
         }
         Ok(line)
     }

@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex, Weak};
 use bascule_client::Id;
 use serde_json::value::RawValue;
 
-/// Hears a server. Both must return at once: the read loop waits for them.
+/// Hears a server. All must return at once: the read loop waits for them.
 pub(crate) trait Ear: Send + Sync {
     /// A notification that is no report of progress.
     fn heard(&self, method: &str, params: Option<&RawValue>);
 
     /// A request of the server's. Taken, it will be answered; else it is refused at once.
     fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> bool;
+
+    /// The server was lost and is there again; it knows nothing of what it was told before.
+    fn returned(&self);
 }
 
 /// A server's audience. Clones share the ear.
@@ -38,6 +41,10 @@ impl Audience {
 
     pub(crate) fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> bool {
         self.ear().is_some_and(|ear| ear.asked(id, method, params))
+    }
+
+    pub(crate) fn returned(&self) {
+        self.ear().into_iter().for_each(|ear| ear.returned());
     }
 
     fn ear(&self) -> Option<Arc<dyn Ear>> {

@@ -42,14 +42,8 @@ impl Line {
         }
     }
 
-    /// Sends a notification; where each call has its own process there is nobody to send it to.
-    pub(crate) async fn notify(&self, method: &str, params: Option<&str>) {
-        if let Self::Shared(upstream) = self {
-            upstream.notify(method, params).await;
-        }
-    }
-
-    /// Answers a request of the server's.
+    /// Answers a request of the server's, or tells it something; where each call has its own process there is nobody
+    /// to tell it to.
     pub(crate) fn answer(&self, frame: Vec<u8>) {
         if let Self::Shared(upstream) = self {
             upstream.answer(frame);

@@ -202,13 +202,8 @@ impl Upstream {
         }
     }
 
-    /// Sends a notification.
-    pub(crate) async fn notify(&self, method: &str, params: Option<&str>) {
-        // It was lost with the connection, whose end is noticed elsewhere.
-        let _ = self.client.notify(method, params).await;
-    }
-
-    /// Answers a request of the server's.
+    /// Answers a request of the server's, or tells it something. Where it is lost, the connection was, whose end is
+    /// noticed elsewhere.
     pub(crate) fn answer(&self, frame: Vec<u8>) {
         self.client.answer(frame);
     }

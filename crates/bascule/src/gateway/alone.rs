@@ -39,7 +39,8 @@ impl Gateway {
             "logging/setLevel" => self.set_level(session, &[desk], params.as_deref()).await,
             "resources/subscribe" | "resources/unsubscribe" => {
                 let uri = params.as_deref().and_then(|params| patch::text(params.get(), &["uri"]));
-                self.subscribe(session, &desk, method, &uri.unwrap_or_default(), params, lane).await
+                let uri = uri.unwrap_or_default();
+                self.subscribe(session, &desk, method, (&uri, &uri), params, lane).await
             }
             "initialize" => Err(Refusal::new(-32600, "this session has begun already")),
             _ => self.forward(session, &desk, method, params, lane).await,
@@ -135,26 +136,32 @@ impl Gateway {
         Ok("{}".into())
     }
 
-    /// The server is asked when the first client subscribes, and when the last one no longer does.
+    /// The server is asked when the first client subscribes, and when the last one no longer does. A resource has the
+    /// server's URI, and one by which the client calls it.
     pub(super) async fn subscribe(
         &self,
         session: &Arc<Session>,
         desk: &Arc<Desk>,
         method: &str,
-        uri: &str,
+        (uri, shown): (&str, &str),
         params: Option<Box<RawValue>>,
         lane: &Lane,
     ) -> Outcome {
         let name = desk.server.settings.name.as_str();
         let before = desk.has_subscriber(uri);
+        let is_new = session.subscribed(name, uri).is_none();
         match method == "resources/subscribe" {
-            true => session.subscribe(name, uri),
+            true => session.subscribe(name, uri, shown),
             false => session.unsubscribe(name, uri),
         }
         if before == desk.has_subscriber(uri) && before {
             return Ok("{}".into());
         }
-        self.forward(session, desk, method, params, lane).await
+        let done = self.forward(session, desk, method, params, lane).await;
+        if done.is_err() && is_new {
+            session.unsubscribe(name, uri);
+        }
+        done
     }
 }
 

@@ -3,18 +3,23 @@
 //! MCP does not say for whose call a server asks something of a client, or logs something. Where only one client
 //! has calls under way it is that one's; where several have, it is nobody's: it is never guessed.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use bascule_client::{Id, error_answer, notification, patch, request_as};
 use bascule_mcp::Lane;
 use serde_json::value::RawValue;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use super::session::{Key, Session};
 use super::wire::Level;
+use crate::deadline::Deadline;
 use crate::fleet::Common;
 use crate::fleet::audience::{Audience, Ear};
+use crate::fleet::errand::Errand;
 use crate::fleet::server::Server;
 
 pub(super) struct Desk {
@@ -23,6 +28,8 @@ pub(super) struct Desk {
     own: bool,
     state: Mutex<State>,
     next_call: AtomicU64,
+    /// The gateway's.
+    tasks: TaskTracker,
     /// Ourselves, for those who ask through us.
     this: Weak<Self>,
 }
@@ -48,7 +55,13 @@ impl Drop for Flight<'_> {
 
 impl Desk {
     /// Opens one. Clients that can do nothing for a server share the one that the bridge itself uses.
-    pub(super) fn open(base: &Arc<Server>, key: &Key, capabilities: &str, common: &Arc<Common>) -> Arc<Self> {
+    pub(super) fn open(
+        base: &Arc<Server>,
+        key: &Key,
+        capabilities: &str,
+        common: &Arc<Common>,
+        tasks: &TaskTracker,
+    ) -> Arc<Self> {
         let own = *key != Key::Capabilities("{}".into());
         let server = match own {
             true => Server::spawn(base.settings.clone(), Audience::new(capabilities), common),
@@ -59,6 +72,7 @@ impl Desk {
             own,
             state: Mutex::default(),
             next_call: AtomicU64::new(0),
+            tasks: tasks.clone(),
             this: this.clone(),
         });
         desk.server.audience.attach(Arc::downgrade(&desk) as Weak<dyn Ear>);
@@ -76,13 +90,16 @@ impl Desk {
     /// This client belongs to it from now on.
     pub(super) fn seat(&self, session: &Arc<Session>) {
         session.meet(self.server.settings.name.as_str());
-        let mut state = self.state();
-        let is_there =
-            state.sessions.iter().any(|seated| std::ptr::eq(seated.as_ptr(), Arc::as_ptr(session)));
-        if !is_there {
+        if !self.seats(session) {
+            let mut state = self.state();
             state.sessions.retain(|seated| seated.strong_count() > 0);
             state.sessions.push(Arc::downgrade(session));
         }
+    }
+
+    /// Whether this client belongs to it.
+    pub(super) fn seats(&self, session: &Arc<Session>) -> bool {
+        self.state().sessions.iter().any(|seated| std::ptr::eq(seated.as_ptr(), Arc::as_ptr(session)))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -103,10 +120,10 @@ impl Desk {
         Flight { desk: self, number }
     }
 
-    /// Hands on what a client has answered.
-    pub(super) fn answer(&self, frame: String) {
+    /// Hands on what a client has said, whole. What is said first arrives first.
+    pub(super) fn say(&self, frame: Vec<u8>) {
         if let Ok(line) = self.server.line() {
-            line.answer(frame.into_bytes());
+            line.answer(frame);
         }
     }
 
@@ -125,7 +142,35 @@ impl Desk {
     /// Whether one of its clients still wants to hear of a resource.
     pub(super) fn has_subscriber(&self, uri: &str) -> bool {
         let name = self.server.settings.name.as_str();
-        self.sessions().iter().any(|session| session.is_subscribed(name, uri))
+        self.sessions().iter().any(|session| session.subscribed(name, uri).is_some())
+    }
+
+    /// A client has left: what only it wanted to hear of, the server need not tell any more.
+    pub(super) fn release(self: &Arc<Self>, left: &Session) {
+        if self.own && self.is_empty() {
+            return;
+        }
+        let uris = left.subscriptions(self.server.settings.name.as_str());
+        let unwanted: Vec<String> = uris.into_iter().filter(|uri| !self.has_subscriber(uri)).collect();
+        let desk = self.clone();
+        self.tasks.spawn(async move {
+            for uri in unwanted {
+                let params = serde_json::json!({ "uri": uri }).to_string();
+                desk.settle("resources/unsubscribe", &params).await;
+            }
+        });
+    }
+
+    /// Says something to the server on behalf of no client in particular.
+    pub(super) async fn settle(&self, method: &str, params: &str) {
+        let settings = &self.server.settings;
+        let deadline =
+            Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
+        let spelled = |_| Some(params.to_owned());
+        let errand = Errand { method, tool: None, params: &spelled, hear: None };
+        if let Err(error) = self.server.run(&errand, true, &deadline).await {
+            debug!(server = %settings.name, method, %error, "could not be settled");
+        }
     }
 
     fn sessions(&self) -> Vec<Arc<Session>> {
@@ -135,14 +180,16 @@ impl Desk {
 
     /// The one client that the server can mean, and where to reach it: by its only call, else on its own stream.
     fn the_one(&self) -> Result<(Arc<Session>, Option<Lane>), Nobody> {
-        let flying = std::mem::take(&mut self.state().flying.clone());
+        let flying = self.state().flying.clone();
         let mut callers = flying.iter().map(|(_, session, _)| session);
         if let Some(first) = callers.next() {
             if callers.any(|other| !Arc::ptr_eq(other, first)) {
                 return Err(Nobody::Several);
             }
-            let lane = if let [(_, _, lane)] = &flying[..] { Some(lane.clone()) } else { None };
-            return Ok((first.clone(), lane.filter(|lane| !lane.is_closed())));
+            let mut lanes = flying.iter().map(|(_, _, lane)| lane).filter(|lane| !lane.is_closed());
+            // Which of several calls it belongs to is not known, but whose they are: any way to that client will do.
+            let lane = lanes.next_back().filter(|_| flying.len() == 1 || !first.listens());
+            return Ok((first.clone(), lane.cloned()));
         }
         match &self.sessions()[..] {
             [only] => Ok((only.clone(), None)),
@@ -169,12 +216,20 @@ impl Ear for Desk {
         let text = |field: &str| params.and_then(|params| patch::text(params.get(), &[field]));
         match method {
             // Told by the bridge, once it has listed them itself.
-            "notifications/tools/list_changed" => {}
+            "notifications/tools/list_changed" if !self.own => {}
             "notifications/message" => self.logged(text("level").as_deref().and_then(Level::parse), frame()),
             "notifications/resources/updated" => {
                 let (name, uri) = (self.server.settings.name.as_str(), text("uri").unwrap_or_default());
-                let hear = self.sessions().into_iter().filter(|session| session.is_subscribed(name, &uri));
-                hear.for_each(|session| session.tell_unasked(frame()));
+                for session in self.sessions() {
+                    let Some(shown) = session.subscribed(name, &uri) else { continue };
+                    session.tell_unasked(match (params, shown == uri) {
+                        (Some(params), false) => {
+                            let shown = serde_json::Value::from(shown).to_string();
+                            notification(method, Some(&patch::insert(params.get(), &["uri"], &shown)))
+                        }
+                        _ => frame(),
+                    });
+                }
             }
             "notifications/cancelled" => self.withdrawn(params),
             method if method.ends_with("/list_changed") => {
@@ -194,8 +249,12 @@ impl Ear for Desk {
         let Some(this) = self.this.upgrade() else { return false };
         match self.the_one() {
             Ok((session, lane)) => {
-                let ours = session.ask(&this, id.as_json());
-                let frame = request_as(&ours, method, params.map(RawValue::get));
+                let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
+                let ours = session.ask(&this, id.as_json(), token);
+                let params = params.map(RawValue::get);
+                let own = params.filter(|_| token.is_some());
+                let own = own.map(|params| patch::insert(params, &["_meta", "progressToken"], &ours));
+                let frame = request_as(&ours, method, own.as_deref().or(params));
                 match lane {
                     Some(lane) => _ = lane.push(frame),
                     None => session.tell_unasked(frame),
@@ -211,6 +270,24 @@ impl Ear for Desk {
                 true
             }
         }
+    }
+
+    /// What its clients have told it, it has forgotten with its last connection.
+    fn returned(&self) {
+        let Some(desk) = self.this.upgrade() else { return };
+        let name = self.server.settings.name.as_str();
+        let uris: BTreeSet<String> =
+            self.sessions().iter().flat_map(|session| session.subscriptions(name)).collect();
+        let level = self.level();
+        self.tasks.spawn(async move {
+            if let Some(level) = level {
+                desk.settle("logging/setLevel", &format!(r#"{{"level":"{}"}}"#, level.name())).await;
+            }
+            for uri in uris {
+                let params = serde_json::json!({ "uri": uri }).to_string();
+                desk.settle("resources/subscribe", &params).await;
+            }
+        });
     }
 }
 

@@ -19,6 +19,7 @@ use bascule_client::{Message, ProtocolVersion, patch};
 use bascule_mcp::{Host, Lane, Place};
 use bascule_model::{BridgeResult, ServerName};
 use serde_json::value::RawValue;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
@@ -98,7 +99,7 @@ impl Gateway {
         let desk = match desks.get(&place) {
             Some(desk) if desk.serves(base) => desk.clone(),
             _ => {
-                let desk = Desk::open(base, &key, &session.capabilities, &self.bridge.common);
+                let desk = Desk::open(base, &key, &session.capabilities, &self.bridge.common, &self.tasks);
                 if let Some(old) = desks.insert(place, desk.clone()) {
                     self.tasks.spawn(async move { old.close().await });
                 }
@@ -112,6 +113,8 @@ impl Gateway {
     fn dismiss(&self, id: &str) -> Option<Arc<Session>> {
         let session = self.sessions().remove(id)?;
         session.end();
+        let left: Vec<_> = self.desks().values().filter(|desk| desk.seats(&session)).cloned().collect();
+        left.iter().for_each(|desk| desk.release(&session));
         self.clear_desks();
         debug!(session = %session.id, "a client has left");
         Some(session)
@@ -144,7 +147,23 @@ impl Gateway {
 
     /// A server's tools are not what they were: those hear it who see them.
     async fn tell_changes(self: Arc<Self>, mut changes: bascule_bus::Subscription) {
-        while let Some(Some(told)) = self.stop.run_until_cancelled(changes.next()).await {
+        // Whose changes are still to be told, and when.
+        let (mut due, mut at) = (Vec::new(), None);
+        loop {
+            let settled = tokio::time::sleep_until(at.unwrap_or_else(Instant::now));
+            let told = tokio::select! {
+                biased;
+                () = self.stop.cancelled() => return,
+                () = settled, if at.is_some() => {
+                    at = None;
+                    for server in std::mem::take(&mut due) {
+                        self.tell_all(Option::<String>::as_deref(&server), "notifications/tools/list_changed");
+                    }
+                    continue;
+                }
+                told = changes.next() => told,
+            };
+            let Some(told) = told else { return };
             let Told::Message(message) = told else { continue };
             let body = message.envelope.body.get();
             let server = patch::text(body, &["server"]);
@@ -154,9 +173,9 @@ impl Gateway {
                 "provider.mcp.tools.refreshed" => !(nothing("added") && nothing("removed")),
                 topic => topic == "provider.mcp.tools.available",
             };
-            if is_change {
-                tokio::time::sleep(SETTLING).await;
-                self.tell_all(server.as_deref(), "notifications/tools/list_changed");
+            if is_change && !due.contains(&server) {
+                due.push(server);
+                at.get_or_insert_with(|| Instant::now() + SETTLING);
             }
         }
     }
@@ -267,24 +286,26 @@ impl Gateway {
                 id.into_iter().for_each(|id| session.cancel(id));
             }
             "notifications/initialized" => {}
-            _ => {
-                let (gateway, session) = (self.clone(), session.clone());
-                let (method, params) = (method.to_owned(), params.map(|params| params.get().to_owned()));
-                self.tasks.spawn(async move { gateway.pass_on(&session, &method, params.as_deref()).await });
+            "notifications/progress" => {
+                let token = params.and_then(|params| patch::find(params.get(), &["progressToken"]));
+                let asker = token.and_then(|token| session.asker(token));
+                if let (Some(params), Some((desk, token))) = (params, asker) {
+                    let params = patch::insert(params.get(), &["progressToken"], &token);
+                    desk.say(bascule_client::notification(method, Some(&params)));
+                }
             }
+            _ => self.pass_on(session, method, params),
         }
     }
 
     /// Servers hear what clients say of themselves: that their roots have changed, or what nobody here knows.
-    async fn pass_on(&self, session: &Arc<Session>, method: &str, params: Option<&str>) {
+    fn pass_on(&self, session: &Arc<Session>, method: &str, params: Option<&RawValue>) {
         let names: Vec<String> = match &session.place {
             Place::Alone(name) => vec![name.clone()],
             Place::Together => session.servers(),
         };
         for desk in names.iter().filter_map(|name| self.desk(session, name).ok()) {
-            if let Ok(line) = desk.server.line() {
-                line.notify(method, params).await;
-            }
+            desk.say(bascule_client::notification(method, params.map(RawValue::get)));
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One client: what it can do, what it waits for, and what waits for it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -24,8 +24,9 @@ pub(super) enum Key {
 
 /// What a server may ask of a client, and has to know of from the beginning.
 const ASKABLE: [&str; 3] = ["roots", "sampling", "elicitation"];
-/// How much is kept for a client that does not listen yet.
+/// How much is kept for a client that does not listen yet: so many messages, of so many bytes together.
 const KEPT: usize = 64;
+const KEPT_BYTES: usize = 1 << 20;
 
 pub(super) struct Session {
     pub(super) id: String,
@@ -42,16 +43,26 @@ struct State {
     /// The stream for what is said unasked, while the client listens.
     lane: Option<Lane>,
     /// What was said unasked before it listened.
-    kept: Vec<Vec<u8>>,
+    kept: VecDeque<Vec<u8>>,
     /// Its requests, by their id as it is spelled.
     requests: HashMap<String, CancellationToken>,
-    /// What servers have asked of it, by our id: whose question it is, and by what id.
-    asked: HashMap<String, (Arc<Desk>, String)>,
+    /// What servers have asked of it, by our id.
+    asked: HashMap<String, Question>,
     level: Option<Level>,
-    subscriptions: HashSet<(String, String)>,
+    /// The resources it wants to hear of, by server and URI, and how it calls them.
+    subscriptions: HashMap<(String, String), String>,
     /// The servers it has had to do with.
     servers: HashSet<String>,
     ended: bool,
+}
+
+/// What a server has asked of a client.
+struct Question {
+    desk: Arc<Desk>,
+    /// Its id at the server.
+    id: String,
+    /// Under which the server hears how the answer comes along, if it wants to. The client has our id instead.
+    token: Option<String>,
 }
 
 impl Session {
@@ -65,11 +76,11 @@ impl Session {
         let state = State {
             seen: Instant::now(),
             lane: None,
-            kept: Vec::new(),
+            kept: VecDeque::new(),
             requests: HashMap::new(),
             asked: HashMap::new(),
             level: None,
-            subscriptions: HashSet::new(),
+            subscriptions: HashMap::new(),
             servers: HashSet::new(),
             ended: false,
         };
@@ -123,34 +134,48 @@ impl Session {
             Some(lane) if !lane.is_closed() => _ = lane.push(frame),
             // The oldest are the least worth keeping.
             _ => {
-                if state.kept.len() == KEPT {
-                    state.kept.remove(0);
+                state.kept.push_back(frame);
+                let mut bytes: usize = state.kept.iter().map(Vec::len).sum();
+                while state.kept.len() > KEPT || bytes > KEPT_BYTES {
+                    bytes -= state.kept.pop_front().map_or(bytes, |oldest| oldest.len());
                 }
-                state.kept.push(frame);
             }
         }
     }
 
-    /// A server asks something of it. Gives the id under which it is asked.
-    pub(super) fn ask(&self, desk: &Arc<Desk>, id: &str) -> String {
+    /// A server asks something of it. Gives the id under which it is asked, which is its progress token too.
+    pub(super) fn ask(&self, desk: &Arc<Desk>, id: &str, token: Option<&str>) -> String {
         let ours = format!("\"bascule-{}\"", self.next_ask.fetch_add(1, Ordering::Relaxed));
-        self.state().asked.insert(ours.clone(), (desk.clone(), id.to_owned()));
+        let (desk, id, token) = (desk.clone(), id.to_owned(), token.map(str::to_owned));
+        self.state().asked.insert(ours.clone(), Question { desk, id, token });
         ours
+    }
+
+    /// Who is to hear of the progress that goes by this token of ours, and by what token.
+    pub(super) fn asker(&self, token: &str) -> Option<(Arc<Desk>, String)> {
+        let state = self.state();
+        let question = state.asked.get(token)?;
+        Some((question.desk.clone(), question.token.clone()?))
+    }
+
+    /// Whether it has a stream open for what is said unasked.
+    pub(super) fn listens(&self) -> bool {
+        self.state().lane.as_ref().is_some_and(|lane| !lane.is_closed())
     }
 
     /// It has answered something that a server had asked.
     pub(super) fn answered(&self, id: &str, frame: &[u8]) {
         let asked = self.state().asked.remove(id);
-        if let (Some((desk, theirs)), Ok(text)) = (asked, std::str::from_utf8(frame)) {
-            desk.answer(patch::insert(text, &["id"], &theirs));
+        if let (Some(question), Ok(text)) = (asked, std::str::from_utf8(frame)) {
+            question.desk.say(patch::insert(text, &["id"], &question.id).into_bytes());
         }
     }
 
     /// A server no longer wants to know. Gives our id of the question.
     pub(super) fn withdraw(&self, desk: &Desk, id: &str) -> Option<String> {
         let mut state = self.state();
-        let ours =
-            state.asked.iter().find(|(_, (asker, theirs))| std::ptr::eq(&**asker, desk) && theirs == id);
+        let is_it = |question: &Question| std::ptr::eq(&*question.desk, desk) && question.id == id;
+        let ours = state.asked.iter().find(|(_, question)| is_it(question));
         let ours = ours.map(|(ours, _)| ours.clone())?;
         state.asked.remove(&ours);
         Some(ours)
@@ -165,7 +190,9 @@ impl Session {
         };
         requests.values().for_each(CancellationToken::cancel);
         lane.into_iter().for_each(|lane| lane.close());
-        asked.into_values().for_each(|(desk, id)| desk.refuse(&id, -32000, "the client has left"));
+        asked.into_values().for_each(|question| {
+            question.desk.refuse(&question.id, -32000, "the client has left");
+        });
     }
 
     pub(super) fn has_ended(&self) -> bool {
@@ -180,16 +207,24 @@ impl Session {
         self.state().level
     }
 
-    pub(super) fn subscribe(&self, server: &str, uri: &str) {
-        self.state().subscriptions.insert((server.to_owned(), uri.to_owned()));
+    /// It wants to hear of a server's resource, which it calls by what is `shown`.
+    pub(super) fn subscribe(&self, server: &str, uri: &str, shown: &str) {
+        self.state().subscriptions.insert((server.to_owned(), uri.to_owned()), shown.to_owned());
     }
 
     pub(super) fn unsubscribe(&self, server: &str, uri: &str) {
         self.state().subscriptions.remove(&(server.to_owned(), uri.to_owned()));
     }
 
-    pub(super) fn is_subscribed(&self, server: &str, uri: &str) -> bool {
-        self.state().subscriptions.contains(&(server.to_owned(), uri.to_owned()))
+    /// What it calls a resource that it wants to hear of.
+    pub(super) fn subscribed(&self, server: &str, uri: &str) -> Option<String> {
+        self.state().subscriptions.get(&(server.to_owned(), uri.to_owned())).cloned()
+    }
+
+    /// The URIs of a server's resources that it wants to hear of.
+    pub(super) fn subscriptions(&self, server: &str) -> Vec<String> {
+        let state = self.state();
+        state.subscriptions.keys().filter(|(own, _)| own == server).map(|(_, uri)| uri.clone()).collect()
     }
 
     /// It has to do with this server from now on.

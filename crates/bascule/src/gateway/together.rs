@@ -288,7 +288,7 @@ impl Gateway {
         };
         let desk = self.desk(session, server)?;
         let params = RawValue::from_string(patch::insert(params, &["uri"], &quoted(uri))).ok();
-        self.subscribe(session, &desk, method, uri, params, lane).await
+        self.subscribe(session, &desk, method, (uri, shown), params, lane).await
     }
 
     async fn template_of(&self, session: &Arc<Session>, shown: &str) -> Result<(String, String), Refusal> {

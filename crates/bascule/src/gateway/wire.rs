@@ -15,6 +15,8 @@ pub(super) struct Refusal {
     message: String,
     /// JSON text.
     data: Option<String>,
+    /// A server's own error object, as it was spelled.
+    raw: Option<String>,
 }
 
 impl Refusal {
@@ -23,7 +25,7 @@ impl Refusal {
     const INTERNAL: i64 = -32603;
 
     pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None }
+        Self { code, message: message.into(), data: None, raw: None }
     }
 }
 
@@ -35,6 +37,7 @@ impl From<Box<BridgeError>> for Refusal {
                 code: fault.code,
                 message: fault.message,
                 data: fault.data.map(|data| data.get().to_owned()),
+                raw: fault.raw.map(|raw| raw.get().to_owned()),
             },
             (_, provider_error) => {
                 let error = BridgeError { provider_error, ..*error };
@@ -43,7 +46,7 @@ impl From<Box<BridgeError>> for Refusal {
                     _ => Self::INTERNAL,
                 };
                 let data = serde_json::to_string(&json!({ "bascule/error": &error })).ok();
-                Self { code, message: error.message, data }
+                Self { code, message: error.message, data, raw: None }
             }
         }
     }
@@ -75,8 +78,11 @@ pub(super) fn failed_call(error: Box<BridgeError>) -> Outcome {
 pub(super) fn spell(id: Id<'_>, outcome: Outcome) -> Vec<u8> {
     match outcome {
         Ok(result) => success_answer(id, &result),
-        Err(Refusal { code, message, data: None }) => error_answer(id, code, &message),
-        Err(Refusal { code, message, data: Some(data) }) => {
+        Err(Refusal { raw: Some(error), .. }) => {
+            format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()
+        }
+        Err(Refusal { code, message, data: None, .. }) => error_answer(id, code, &message),
+        Err(Refusal { code, message, data: Some(data), .. }) => {
             let message = serde_json::Value::from(message);
             let error = format!(r#"{{"code":{code},"message":{message},"data":{data}}}"#);
             format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()

@@ -16,6 +16,7 @@ mod commands;
 mod confinement;
 mod conformance;
 mod fleet;
+mod gateway;
 mod isolation;
 mod neighbours;
 mod peers;

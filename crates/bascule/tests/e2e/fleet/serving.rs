@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -40,9 +41,13 @@ impl Serving {
 
     /// With these servers and options.
     pub fn start_with(servers: Value, options: &[&str]) -> Self {
+        Self::start_configured(&configuration(&servers), options)
+    }
+
+    /// With this configuration.
+    pub fn start_configured(text: &str, options: &[&str]) -> Self {
         let runtime = tempfile::tempdir().unwrap();
-        let bascule =
-            Bascule::with_servers(servers).variable("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
+        let bascule = Bascule::with_text(text).variable("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
         let mut child = bascule
             .command(&[&["serve", "--listen", "127.0.0.1:0"], options].concat())
             .stdout(Stdio::null())
@@ -52,6 +57,14 @@ impl Serving {
         let serving = Self { bascule, child, said, runtime };
         serving.wait_said("serving ");
         serving
+    }
+
+    /// Where it serves clients over HTTP.
+    pub fn address(&self) -> SocketAddr {
+        self.wait_said("/mcp\n");
+        let said = self.said();
+        let (_, after) = said.split_once(" at http://").unwrap();
+        after.split_once("/mcp").unwrap().0.parse().unwrap()
     }
 
     pub fn pid(&self) -> u32 {

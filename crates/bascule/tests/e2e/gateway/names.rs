@@ -1,0 +1,186 @@
+//! Many servers behind one name (GW-02): what is shown leads back to whose it is.
+
+use bascule_testkit::{Behaviour, Script, ScriptedStdio};
+use serde_json::{Value, json};
+
+use super::client::Client;
+use super::{TOGETHER, parsed};
+use crate::fleet::serving::Serving;
+use crate::support::test_env;
+
+/// A server that has one of everything, and says whose it is.
+fn stocked(own: &str) -> ScriptedStdio {
+    let page = |n: u32, last: bool| {
+        let listed = json!([{ "uri": format!("x://{own}/{n}"), "name": "r", "x": 1 }, { "uri": "x://both", "name": "b" }]);
+        let mut page = json!({ "resources": listed });
+        if !last {
+            page["nextCursor"] = json!(format!("{own} {n}"));
+        }
+        Behaviour::result(page)
+    };
+    let templates = json!({ "resourceTemplates": [{ "uriTemplate": "x://both/{id}", "name": "t" }] });
+    let prompts = json!({ "prompts": [{ "name": "greet", "arguments": [{ "name": "who" }] }] });
+    ScriptedStdio::new(
+        Script::new()
+            .capabilities(json!({ "tools": {}, "resources": {}, "prompts": {}, "completions": {} }))
+            .tools(["same", own, "with.dot"])
+            .calls("same", [Behaviour::text(own)])
+            .calls("with.dot", [Behaviour::text(own)])
+            .on("resources/list", [page(1, false), page(2, true)])
+            .on("resources/templates/list", [Behaviour::result(templates)])
+            .on("prompts/list", [Behaviour::result(prompts)])
+            .on("prompts/get", [Behaviour::result(json!({ "messages": [], "own": own }))])
+            .on("resources/read", [Behaviour::result(json!({ "contents": [], "own": own }))])
+            .on("completion/complete", [Behaviour::result(json!({ "completion": { "values": [own] } }))]),
+    )
+}
+
+fn shown(client: &Client, method: &str, field: &str, key: &str) -> Vec<String> {
+    let listed = client.ask(method, &json!({}));
+    let items = listed["result"][field].as_array().unwrap_or_else(|| panic!("{listed}"));
+    items.iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
+}
+
+// req: GW-02
+#[test]
+fn what_is_shown_leads_back_to_its_server() {
+    let (a, b) = (stocked("a"), stocked("b"));
+    // `a` and `a__b` may both have what is shown as `a__b__c`.
+    let c = ScriptedStdio::new(Script::new().tools(["c"]).calls("c", [Behaviour::text("a__b")]));
+    let d = ScriptedStdio::new(Script::new().tools(["b__c"]).calls("b__c", [Behaviour::text("d")]));
+    let servers = json!({ "a": a.entry(), "b": b.entry(), "q__b": c.entry(), "q": d.entry() });
+    let serving = Serving::start(servers);
+    let client = Client::begin(serving.address(), TOGETHER);
+    let tools = shown(&client, "tools/list", "tools", "name");
+    assert_eq!(tools[..2], ["a__same", "a__a"]);
+    assert!(tools.iter().all(
+        |name| name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
+    ));
+    assert_eq!(tools.iter().collect::<std::collections::HashSet<_>>().len(), 8, "{tools:?}");
+    let owners: Vec<_> = tools
+        .iter()
+        .map(|tool| client.call(tool, &json!({}))["result"]["content"][0]["text"].clone())
+        .collect();
+    assert_eq!(owners[0], "a");
+    let clashing = tools.iter().zip(&owners).filter(|(tool, _)| tool.starts_with("q__b__c"));
+    let mut clashing: Vec<_> = clashing.map(|(_, owner)| owner.as_str().unwrap()).collect();
+    clashing.sort_unstable();
+    assert_eq!(clashing, ["a__b", "d"]);
+
+    assert_eq!(shown(&client, "prompts/list", "prompts", "name"), ["a__greet", "b__greet"]);
+    for own in ["a", "b"] {
+        let name = format!("{own}__greet");
+        assert_eq!(
+            client.ask("prompts/get", &json!({ "name": name, "arguments": {} }))["result"]["own"],
+            own
+        );
+        let reference = json!({ "ref": { "type": "ref/prompt", "name": name }, "argument": { "name": "who", "value": "" } });
+        assert_eq!(client.ask("completion/complete", &reference)["result"]["completion"]["values"][0], own);
+    }
+    assert!(a.wait_for("prompts/get").contains(r#""name":"greet""#));
+    assert!(client.ask("prompts/get", &json!({ "name": "a__nothing" }))["error"].is_object());
+
+    for template in shown(&client, "resources/templates/list", "resourceTemplates", "uriTemplate") {
+        let own = template.strip_prefix("bascule://").unwrap().split('/').next().unwrap().to_owned();
+        let uri = template.replace("{id}", "7");
+        assert_eq!(client.ask("resources/read", &json!({ "uri": uri }))["result"]["own"], own.as_str());
+        let reference = json!({ "ref": { "type": "ref/resource", "uri": template }, "argument": { "name": "id", "value": "" } });
+        assert_eq!(
+            client.ask("completion/complete", &reference)["result"]["completion"]["values"][0],
+            own.as_str()
+        );
+    }
+    assert!(a.wait_for("x://both/7").contains(r#""uri":"x://both/7""#));
+}
+
+// req: GW-02
+#[test]
+fn resources_of_all_pages_lead_back_and_their_order_is_stable() {
+    let (a, b) = (stocked("a"), stocked("b"));
+    let text = format!(r#"{{"mcpServers":{{"b":{},"a":{}}}}}"#, b.entry(), a.entry());
+    let serving = Serving::start_configured(&text, &[]);
+    let client = Client::begin(serving.address(), TOGETHER);
+    let uris = shown(&client, "resources/list", "resources", "uri");
+    let expected = ["x://b/1", "bascule://b/x://both", "x://b/2", "bascule://b/x://both"];
+    assert_eq!(uris[..4], expected, "the order is that of the configuration");
+    assert!(a.received().iter().any(|line| line.contains(r#""cursor":"a 1""#)), "under its own cursor");
+    for (uri, own) in
+        [("x://b/1", "b"), ("x://a/2", "a"), ("bascule://a/x://both", "a"), ("bascule://b/x://both", "b")]
+    {
+        // The pages begin anew.
+        a.change(script_again("a"));
+        b.change(script_again("b"));
+        assert_eq!(client.ask("resources/read", &json!({ "uri": uri }))["result"]["own"], own, "{uri}");
+    }
+    // What nobody listed is asked of all.
+    assert_eq!(client.ask("resources/read", &json!({ "uri": "x://hidden" }))["result"]["own"], "b");
+}
+
+/// As [`stocked`], on one page.
+fn script_again(own: &str) -> Script {
+    let listed = json!([{ "uri": format!("x://{own}/1"), "name": "r" }, { "uri": format!("x://{own}/2"), "name": "r" }]);
+    Script::new()
+        .capabilities(json!({ "tools": {}, "resources": {}, "prompts": {}, "completions": {} }))
+        .on("resources/list", [Behaviour::result(json!({ "resources": listed }))])
+        .on("resources/read", [Behaviour::result(json!({ "contents": [], "own": own }))])
+}
+
+// req: GW-02, GW-04
+#[test]
+fn an_update_names_the_resource_as_it_is_shown() {
+    let server = || {
+        let updated = json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": "x://both", "x": 1 } });
+        ScriptedStdio::new(
+            Script::new()
+                .capabilities(json!({ "tools": {}, "resources": { "subscribe": true } }))
+                .tools(["touch"])
+                .calls("touch", [Behaviour::text("").after_line(updated)])
+                .on(
+                    "resources/list",
+                    [Behaviour::result(json!({ "resources": [{ "uri": "x://both", "name": "b" }] }))],
+                )
+                .on("resources/subscribe", [Behaviour::result(json!({}))]),
+        )
+    };
+    let (a, b) = (server(), server());
+    let serving = Serving::start(json!({ "a": a.entry(), "b": b.entry() }));
+    let client = Client::begin(serving.address(), TOGETHER);
+    let mut hears = client.listen();
+    let subscribed = client.ask("resources/subscribe", &json!({ "uri": "bascule://b/x://both" }));
+    assert_eq!(subscribed["result"], json!({}));
+    client.call("a__touch", &json!({}));
+    client.call("b__touch", &json!({}));
+    let updated = parsed(&hears.some());
+    assert_eq!(updated["params"], json!({ "uri": "bascule://b/x://both", "x": 1 }));
+}
+
+fn everything() -> Value {
+    let script = test_env("node/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
+    json!({ "command": "node", "args": [script], "startTimeoutMs": 60_000 })
+}
+
+// req: GW-01, GW-02
+#[test]
+fn a_real_server_twice_is_told_apart() {
+    let serving = Serving::start(json!({ "one": everything(), "two": everything() }));
+    serving.bascule.run(&["refresh"]);
+    let client = Client::begin(serving.address(), TOGETHER);
+    let tools = shown(&client, "tools/list", "tools", "name");
+    let of = |own: &str| tools.iter().filter(|tool| tool.starts_with(own)).count();
+    assert!(of("one__") > 5 && of("one__") == of("two__"), "{tools:?}");
+    assert_eq!(tools, shown(&client, "tools/list", "tools", "name"), "the order is stable");
+    let said = client.call("two__echo", &json!({ "message": "hi" }));
+    assert_eq!(said["result"]["content"][0]["text"], "Echo: hi");
+    for prompt in shown(&client, "prompts/list", "prompts", "name")
+        .iter()
+        .filter(|name| name.ends_with("__simple-prompt"))
+    {
+        assert!(client.ask("prompts/get", &json!({ "name": prompt }))["result"]["messages"].is_array());
+    }
+    let uris = shown(&client, "resources/list", "resources", "uri");
+    assert!(uris.iter().all(|uri| uri.starts_with("bascule://")), "{uris:?}");
+    let read = client.ask("resources/read", &json!({ "uri": uris[0] }));
+    assert!(read["result"]["contents"].is_array(), "{read}");
+    let templates = shown(&client, "resources/templates/list", "resourceTemplates", "uriTemplate");
+    assert!(!templates.is_empty() && templates.iter().all(|uri| uri.starts_with("bascule://")));
+}

@@ -1,0 +1,207 @@
+//! What a server asks of a client reaches the one it can mean, and its answer the server; it is never guessed (GW-04).
+
+use bascule_testkit::{Behaviour, Script, ScriptedStdio};
+use serde_json::{Value, json};
+
+use super::client::{Client, Exchange};
+use super::{Bridge, TOGETHER, alone, call, parsed};
+use crate::fleet::serving::Serving;
+
+/// What a client can do for servers.
+fn able() -> Value {
+    json!({ "sampling": {}, "elicitation": {}, "roots": { "listChanged": true } })
+}
+
+fn sampling() -> Value {
+    json!({ "method": "sampling/createMessage", "params": { "messages": [], "maxTokens": 1 } })
+}
+
+fn asking() -> Script {
+    let elicitation = json!({ "method": "elicitation/create", "params": { "message": "who?" } });
+    Script::new()
+        .tools(["ask", "hold"])
+        .calls("ask", [Behaviour::asking([sampling(), elicitation, json!({ "method": "roots/list" })])])
+        .calls("hold", [Behaviour::silence()])
+}
+
+/// Answers all three questions on the stream of the call.
+fn converse(client: &Client, exchange: &mut Exchange, name: &str) -> Value {
+    for method in ["sampling/createMessage", "elicitation/create", "roots/list"] {
+        let question = exchange.until(method);
+        client.reply(&question, &format!(r#"{{"by":"{name}","n":1.0}}"#));
+    }
+    exchange.result()["structuredContent"]["answers"].clone()
+}
+
+// req: GW-04
+#[test]
+fn a_server_is_answered_by_the_client_whose_call_it_works_at() {
+    let bridge = Bridge::of(asking());
+    let clients = [("/servers/s/mcp", "ask"), (TOGETHER, "s__ask")];
+    let clients = clients.map(|(path, tool)| (Client::able(bridge.address, path, &able()), tool));
+    for (number, (client, tool)) in clients.iter().enumerate() {
+        let name = format!("client {number}");
+        let mut exchange = client.request("1", "tools/call", &call(tool, &json!({})).to_string());
+        let answers = converse(client, &mut exchange, &name);
+        for (number, answer) in answers.as_array().unwrap().iter().enumerate() {
+            assert_eq!(answer["result"]["by"], name.as_str(), "{answer}");
+            assert!(answer["id"].as_str().unwrap().starts_with("asked-"), "{number}: under its own id");
+        }
+    }
+    let lines = bridge.server.received();
+    assert!(
+        lines.iter().any(|line| line.ends_with(r#""result":{"by":"client 0","n":1.0}}"#)),
+        "as it was spelled"
+    );
+    // Both can do the same for it, so they share a process; the bridge has its own.
+    assert_eq!(bridge.server.started().len(), 2);
+    let begun: Vec<_> =
+        lines.iter().filter(|line| line.contains(r#""initialize""#)).map(|line| parsed(line)).collect();
+    for told in [json!({}), able()] {
+        assert!(begun.iter().any(|begun| begun["params"]["capabilities"] == told), "{begun:?}");
+    }
+}
+
+// req: GW-04
+#[test]
+fn where_two_clients_have_calls_under_way_a_question_is_refused() {
+    let bridge = Bridge::of(asking());
+    let [one, two] = [(); 2].map(|()| Client::able(bridge.address, &alone("s"), &able()));
+    std::thread::scope(|scope| {
+        scope.spawn(|| one.request("1", "tools/call", &call("hold", &json!({ "mark": "held" })).to_string()));
+        bridge.server.wait_for("\"held\"");
+        let answers = two.call("ask", &json!({}))["result"]["structuredContent"]["answers"].clone();
+        for answer in answers.as_array().unwrap() {
+            let said = answer["error"]["message"].as_str().unwrap();
+            assert!(said.contains(r#"session: "per-client""#), "{answer}");
+        }
+        one.notify("notifications/cancelled", &json!({ "requestId": 1 }));
+        bridge.server.wait_for("notifications/cancelled");
+    });
+    // As soon as only one is left, it is asked again.
+    let mut exchange = two.request("2", "tools/call", &call("ask", &json!({})).to_string());
+    converse(&two, &mut exchange, "two");
+}
+
+// req: GW-04
+#[test]
+fn with_a_process_of_its_own_each_client_is_asked() {
+    let bridge = Bridge::with(asking(), json!({ "session": "per-client" }));
+    let clients: Vec<_> = (0..4).map(|_| Client::able(bridge.address, &alone("s"), &able())).collect();
+    let mut exchanges: Vec<_> = std::thread::scope(|scope| {
+        let asking = clients.iter().map(|client| {
+            scope.spawn(|| client.request("1", "tools/call", &call("ask", &json!({})).to_string()))
+        });
+        asking.collect::<Vec<_>>().into_iter().map(|asking| asking.join().unwrap()).collect()
+    });
+    for (number, (client, exchange)) in clients.iter().zip(&mut exchanges).enumerate() {
+        let answers = converse(client, exchange, &format!("{number}"));
+        assert!(
+            answers.as_array().unwrap().iter().all(|answer| answer["result"]["by"] == format!("{number}"))
+        );
+    }
+}
+
+// req: GW-04
+#[test]
+fn a_client_with_several_calls_of_its_own_is_asked_whether_or_not_it_listens() {
+    let bridge = Bridge::of(asking());
+    let client = Client::able(bridge.address, &alone("s"), &able());
+    std::thread::scope(|scope| {
+        let holding =
+            scope.spawn(|| client.request("1", "tools/call", &call("hold", &json!({})).to_string()));
+        bridge.server.wait_for("\"hold\"");
+        let mut exchange = client.request("2", "tools/call", &call("ask", &json!({})).to_string());
+        converse(&client, &mut exchange, "me");
+        client.notify("notifications/cancelled", &json!({ "requestId": 1 }));
+        holding.join().unwrap();
+    });
+    // With a stream of its own it may be asked there.
+    let mut hears = client.listen();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            client.request("3", "tools/call", &call("hold", &json!({ "mark": "again" })).to_string())
+        });
+        bridge.server.wait_for("\"again\"");
+        let asking =
+            scope.spawn(|| client.request("4", "tools/call", &call("ask", &json!({})).to_string()).result());
+        for method in ["sampling/createMessage", "elicitation/create", "roots/list"] {
+            let question = hears.until(method);
+            client.reply(&question, "{}");
+        }
+        asking.join().unwrap();
+        client.notify("notifications/cancelled", &json!({ "requestId": 3 }));
+    });
+}
+
+// req: GW-04
+#[test]
+fn who_leaves_owes_no_answer() {
+    let bridge = Bridge::of(asking());
+    let client = Client::able(bridge.address, &alone("s"), &able());
+    let mut exchange = client.request("1", "tools/call", &call("ask", &json!({})).to_string());
+    exchange.until("sampling/createMessage");
+    client.leave();
+    let refused = parsed(&bridge.server.wait_until(|line| line.contains("asked-0")));
+    assert!(refused["error"].is_object(), "{refused}");
+    // A stranger cannot answer in its place.
+    let other = Client::able(bridge.address, &alone("s"), &able());
+    other.tell(r#"{"jsonrpc":"2.0","id":"bascule-1","result":{}}"#);
+    assert!(!bridge.server.received().iter().any(|line| line.contains("asked-0") && line.contains("result")));
+}
+
+/// A server whose question carries a token of its own, the same as every other's.
+fn asking_with_token() -> ScriptedStdio {
+    let params = json!({ "messages": [], "_meta": { "progressToken": 1 } });
+    let question = json!({ "method": "sampling/createMessage", "params": params });
+    ScriptedStdio::new(Script::new().tools(["ask"]).calls("ask", [Behaviour::asking([question])]))
+}
+
+// req: GW-04
+#[test]
+fn progress_of_an_answer_reaches_the_server_that_asked() {
+    let (a, b) = (asking_with_token(), asking_with_token());
+    let serving = Serving::start(json!({ "a": a.entry(), "b": b.entry() }));
+    let client = Client::able(serving.address(), TOGETHER, &able());
+    let mut at_a = client.request("1", "tools/call", &call("a__ask", &json!({})).to_string());
+    let asked_a = at_a.until("sampling/createMessage");
+    let mut at_b = client.request("2", "tools/call", &call("b__ask", &json!({})).to_string());
+    let asked_b = at_b.until("sampling/createMessage");
+    let token = |question: &Value| question["params"]["_meta"]["progressToken"].clone();
+    assert_ne!(token(&asked_a), token(&asked_b), "two tokens that are alike are told apart");
+    let report = json!({ "progressToken": token(&asked_b), "progress": 5 });
+    client.notify("notifications/progress", &report);
+    let reported = parsed(&b.wait_for("notifications/progress"));
+    assert_eq!(reported["params"], json!({ "progressToken": 1, "progress": 5 }));
+    client.reply(&asked_b, "{}");
+    client.reply(&asked_a, "{}");
+    at_a.result();
+    at_b.result();
+    assert!(!a.methods().iter().any(|method| method == "notifications/progress"));
+}
+
+// req: GW-04
+#[test]
+fn changed_roots_are_told_to_the_servers_of_that_client() {
+    let bridge = Bridge::of(asking());
+    let client = Client::able(bridge.address, &alone("s"), &able());
+    client.notify("notifications/roots/list_changed", &json!({}));
+    bridge.server.wait_for("notifications/roots/list_changed");
+}
+
+// req: GW-04
+#[test]
+fn a_question_that_is_withdrawn_is_withdrawn_from_the_client() {
+    let withdrawn = json!({
+        "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "q", "reason": "late" }
+    });
+    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "roots/list" });
+    let asks = Behaviour::text("done").after_line(question).after_line(withdrawn);
+    let bridge = Bridge::of(Script::new().tools(["t"]).calls("t", [asks]));
+    let client = Client::able(bridge.address, &alone("s"), &able());
+    let mut hears = client.listen();
+    let mut exchange = client.request("1", "tools/call", r#"{"name":"t"}"#);
+    let asked = exchange.until("roots/list");
+    let withdrawn = hears.until("notifications/cancelled");
+    assert_eq!(withdrawn["params"], json!({ "requestId": asked["id"], "reason": "late" }));
+}

@@ -1,0 +1,150 @@
+//! Safe by default (GW-07): who may come, from where, and what must be shown.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::process::Command;
+
+use bascule_testkit::{Script, ScriptedStdio};
+use serde_json::{Value, json};
+
+use super::client::{Client, hello, post};
+use super::{TOGETHER, alone, parsed};
+use crate::fleet::serving::Serving;
+use crate::support::{Bascule, program};
+
+fn demo(name: &str) -> Value {
+    json!({ "command": program(), "args": ["__demo", name] })
+}
+
+// req: GW-07
+#[test]
+fn an_address_that_others_can_reach_needs_a_token() {
+    let bascule = Bascule::with_server("clock", demo("clock"));
+    for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
+        let ran = bascule.run(&["serve", "--listen", address]);
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.stderr.contains("token") && ran.stderr.contains(address), "{ran:?}");
+    }
+    let written =
+        Bascule::with_text(&json!({ "mcpServers": {}, "bascule": { "listen": "0.0.0.0:0" } }).to_string());
+    assert_eq!(written.run(&["serve"]).code, Some(2));
+    let short =
+        Bascule::with_text(&json!({ "mcpServers": {}, "bascule": { "tokens": ["short"] } }).to_string());
+    assert_eq!(short.run(&["serve"]).code, Some(2));
+}
+
+// req: GW-07
+#[test]
+fn a_token_is_asked_of_everybody() {
+    let bascule = Bascule::with_servers(json!({}));
+    let token = bascule.run(&["token"]).stdout.trim().to_owned();
+    let (code, other) = bascule.json(&["token"]);
+    assert_eq!((code, token.len()), (0, 64));
+    assert_ne!(other["token"], token.as_str());
+    let text = json!({ "mcpServers": { "clock": demo("clock") }, "bascule": { "tokens": [token] } });
+    let serving = Serving::start_configured(&text.to_string(), &[]);
+    let address = serving.address();
+    let begin = |headers: &[&str]| post(address, TOGETHER, headers, &hello(&json!({}))).status;
+    let with = |token: &str| begin(&[&format!("authorization: Bearer {token}")]);
+    assert_eq!(with(&token), 200);
+    assert_eq!(begin(&[]), 401);
+    for wrong in
+        ["", "x", &token[1..], &format!("{token}0"), &token.to_uppercase(), other["token"].as_str().unwrap()]
+    {
+        assert_eq!(with(wrong), 401, "{wrong}");
+    }
+    assert_eq!(begin(&[&format!("authorization: Basic {token}")]), 401);
+    // A session is no substitute.
+    let mut begun = post(address, TOGETHER, &[&format!("authorization: Bearer {token}")], &hello(&json!({})));
+    let session = begun.header("mcp-session-id").unwrap();
+    begun.last();
+    let client = Client { address, path: TOGETHER.into(), session, welcome: String::new() };
+    assert_eq!(client.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).status, 401);
+    assert_eq!(client.bare("GET").status, 401);
+    assert_eq!(client.bare("DELETE").status, 401);
+    assert!(!serving.said().contains(&token), "it is nowhere said");
+}
+
+// req: GW-07
+#[test]
+fn pages_of_others_and_names_of_others_are_refused() {
+    let text = json!({ "mcpServers": { "clock": demo("clock") }, "bascule": { "allowedHosts": ["bridge.example"], "allowedOrigins": ["https://app.example"] } });
+    let serving = Serving::start_configured(&text.to_string(), &[]);
+    let address = serving.address();
+    for path in [TOGETHER.to_owned(), alone("clock")] {
+        let begin = |headers: &[&str]| post(address, &path, headers, &hello(&json!({}))).status;
+        for good in ["host: localhost:99", "host: 127.0.0.1", "host: [::1]:1", "host: bridge.example"] {
+            assert_eq!(begin(&[good]), 200, "{good}");
+        }
+        for bad in ["host: evil.example", "host: localhost.evil.example", "host: ", "host: 0.0.0.0"] {
+            assert_eq!(begin(&[bad]), 403, "{bad}");
+        }
+        for good in ["origin: http://localhost:3000", "origin: https://app.example"] {
+            assert_eq!(begin(&[good]), 200, "{good}");
+        }
+        for bad in
+            ["origin: https://evil.example", "origin: null", "origin: http://app.example", "origin: file://"]
+        {
+            assert_eq!(begin(&[bad]), 403, "{bad}");
+        }
+    }
+}
+
+/// Begins a session at the bridge and prints the status of the answer.
+fn knock(address: SocketAddr) -> String {
+    let body = hello(&json!({}));
+    format!(
+        "import http.client\n\
+         c = http.client.HTTPConnection('127.0.0.1', {}, timeout=20)\n\
+         c.request('POST', '/mcp', body=r'''{body}''', headers={{'content-type': 'application/json', \
+         'accept': 'application/json, text/event-stream'}})\n\
+         print('status', c.getresponse().status)",
+        address.port()
+    )
+}
+
+/// The same by a process that hides its socket, on its way to itself, while it is looked for.
+fn sneak(address: SocketAddr) -> String {
+    let request = super::client::posted(TOGETHER, &[], &hello(&json!({})));
+    format!(
+        "import socket, time\n\
+         left, right = socket.socketpair()\n\
+         s = socket.socket()\n\
+         s.connect(('127.0.0.1', {}))\n\
+         s.sendall({request:?}.encode())\n\
+         socket.send_fds(left, [b'x'], [s.fileno()])\n\
+         s.close()\n\
+         time.sleep(1)\n\
+         _, fds, _, _ = socket.recv_fds(right, 1, 1)\n\
+         s = socket.socket(fileno=fds[0])\n\
+         s.settimeout(20)\n\
+         print('status', s.recv(100).split()[1])",
+        address.port()
+    )
+}
+
+// req: GW-07
+#[test]
+fn a_confined_server_does_not_reach_the_others_through_the_bridge() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("server.py");
+    fs::write(&file, include_str!("../hostile.py")).unwrap();
+    let entry =
+        json!({ "command": "python3", "args": [file], "sandbox": "standard", "startTimeoutMs": 60_000 });
+    let quiet = ScriptedStdio::new(Script::new().tools(["t"]));
+    let serving = Serving::start(json!({ "h": entry, "s": quiet.entry() }));
+    let address = serving.address();
+    let client = Client::begin(address, &alone("h"));
+    for attempt in [knock(address), sneak(address)] {
+        let tried = client.call("try", &json!({ "code": attempt }));
+        let said = tried["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{tried}"));
+        assert!(!said.contains("status"), "it was served: {said}");
+        // The same by a process of nobody's.
+        let ran = Command::new("python3").args(["-c", &knock(address)]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&ran.stdout).trim(), "status 200", "{ran:?}");
+    }
+    assert_eq!(
+        parsed(&client.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).last())["result"],
+        json!({})
+    );
+}
