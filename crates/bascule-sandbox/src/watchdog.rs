@@ -93,11 +93,13 @@ impl Watch {
     pub fn bind(&self, limits: TreeLimits) {
         *self.limits.lock().expect("nothing panics while holding it") = limits;
         self.hold();
-        // What is reserved but not used, of which Node has plenty, is nobody's concern where the kernel counts what is.
-        // Much too much at once is refused all the same: that is something a server can survive.
+        // Much too much at once is refused: that is something a server can survive. What is reserved but not used, of which
+        // Node has plenty, is nobody's concern: each may add to what it has reserved by now what it may still use.
         let slack = if self.held.load(Ordering::Relaxed) { 1 } else { DATA_SLACK };
+        let Some(most) = limits.memory_bytes else { return };
         for pid in below(self.root) {
-            limits.memory_bytes.into_iter().for_each(|most| limits::bind_data(pid, most + most / slack));
+            let Pages { resident, data } = pages(pid);
+            limits::bind_data(pid, data + most.saturating_sub(resident) + most / slack);
         }
     }
 
@@ -222,12 +224,24 @@ fn look() {
     }
 }
 
-fn resident_bytes(pid: u32) -> u64 {
+/// What a process has, in bytes.
+struct Pages {
+    resident: u64,
+    /// What it could write to, whether it uses it or not.
+    data: u64,
+}
+
+fn pages(pid: u32) -> Pages {
     let mut start = [0; 128];
     let read = File::open(format!("/proc/{pid}/statm")).and_then(|mut file| file.read(&mut start));
     let statm = String::from_utf8_lossy(&start[..read.unwrap_or(0)]);
-    let resident = statm.split(' ').nth(1).and_then(|field| field.parse::<u64>().ok());
-    resident.unwrap_or(0) * limits::page_size()
+    let field = |place: usize| statm.split(' ').nth(place).and_then(|field| field.trim().parse::<u64>().ok());
+    let bytes = |place| field(place).unwrap_or(0) * limits::page_size();
+    Pages { resident: bytes(1), data: bytes(5) }
+}
+
+fn resident_bytes(pid: u32) -> u64 {
+    pages(pid).resident
 }
 
 /// A process's share of its memory that is no file's: what several use counts for each in part.
