@@ -48,6 +48,7 @@ fn main() {
     measure(&mut ways, span);
     drop((bridge, echo));
     print(&ways);
+    assert!(ways[..4].iter().all(|way| way.failure.is_none()), "a call of our own failed");
     println!();
     match compared {
         true => judge_beside_peers(&ways),
@@ -113,11 +114,11 @@ impl Way {
 /// Each figure of all ways before the next figure, so that they are compared at nearly the same time.
 fn measure(ways: &mut [Way], span: Duration) {
     for way in ways.iter_mut() {
-        way.attempt(|way| Ok(way.idle = median(&way.door, span)?));
+        way.attempt(|way| median(&way.door, span).map(|p50| way.idle = p50));
     }
     let others = Others::start();
     for way in ways.iter_mut() {
-        way.attempt(|way| Ok(way.busy = median(&way.door, span)?));
+        way.attempt(|way| median(&way.door, span).map(|p50| way.busy = p50));
     }
     drop(others);
     // Over stdio every client has a server of its own: nothing to compare with.
@@ -204,7 +205,6 @@ fn print(ways: &[Way]) {
 }
 
 fn judge_alone(bridge: &Way) {
-    assert!(bridge.failure.is_none(), "a call through the bridge failed");
     target(&format!("processor time of a call with {CLIENTS} clients"), bridge.processor, 45.0, "µs");
 }
 
