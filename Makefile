@@ -3,7 +3,7 @@ SHELL := bash
 TESTENV ?= $(CURDIR)/.testenv
 export BASCULE_TESTENV := $(TESTENV)
 
-.PHONY: help build demo test test-full soak bench coverage lint test-env
+.PHONY: help build demo test test-full soak bench bench-peers coverage lint test-env
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -32,6 +32,9 @@ soak: ## ten minutes of servers that are killed, stopped and changed while they 
 
 bench: ## measure, side by side in one run
 	cargo bench -p bascule
+
+bench-peers: ## the same calls through other bridges, beside ours: installs them, needs Node and Python too
+	@scripts/bench-peers
 
 coverage: test-env ## line coverage of our own crates (at least 85 %)
 	@scripts/coverage

@@ -13,6 +13,7 @@
 
 #[path = "bridge/fleet.rs"]
 mod fleet;
+mod machine;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
@@ -26,6 +27,7 @@ use bascule_catalog::{Catalog, ServerTools, ToolFilter};
 use bascule_client::{Client, ClientOptions, Grace, HttpEndpoint, StdioChild, Transport};
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolDefinition, ToolId};
 use bascule_testkit::binary;
+use machine::{Others, target};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::value::RawValue;
 
@@ -135,27 +137,6 @@ fn measure_calls(when: &str, runtime: &tokio::runtime::Runtime, calls: usize) {
     );
 }
 
-/// Processes that keep every core from sleeping, and give way to everybody else.
-struct Others(Vec<Child>);
-
-impl Others {
-    fn start() -> Self {
-        let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let spin =
-            || Command::new("nice").args(["-n", "19", "sh", "-c", "while :; do :; done"]).spawn().unwrap();
-        Self((0..cores).map(|_| spin()).collect())
-    }
-}
-
-impl Drop for Others {
-    fn drop(&mut self) {
-        for other in &mut self.0 {
-            other.kill().unwrap();
-            other.wait().unwrap();
-        }
-    }
-}
-
 /// What one way of calling costs.
 struct Cost {
     p50: f64,
@@ -167,15 +148,6 @@ impl Cost {
     fn print(&self, name: &str) {
         println!("{name:34}{:10.1}{:10.1}{:14.1}", self.p50, self.p99, self.processor);
     }
-}
-
-fn target(what: &str, measured: f64, at_most: f64, unit: &str) {
-    let verdict = match measured <= at_most {
-        _ if at_most.is_nan() => String::new(),
-        true => format!("target {at_most} {unit}: met"),
-        false => format!("target {at_most} {unit}: MISSED"),
-    };
-    println!("{what:62}{measured:8.2} {unit:3} {verdict}");
 }
 
 /// Collects the time of each call and the processor time of all.

@@ -1,9 +1,10 @@
 //! The fastest MCP server we know to write, and the bare echoes it is compared with: for benchmarks only.
 //!
-//! - `echo-server [--tools N]` speaks MCP over stdin and stdout;
-//! - `echo-server http ADDRESS [--tools N]` speaks Streamable HTTP with JSON answers;
+//! - `echo-server` speaks MCP over stdin and stdout;
+//! - `echo-server http ADDRESS` speaks Streamable HTTP with JSON answers;
 //! - `echo-server raw` returns what stdin brings, `echo-server raw-tcp ADDRESS` what a socket brings.
 //!
+//! Those that speak MCP list `--tools N` tools, and answer with `--size BYTES` of text instead of the message.
 //! A listening one prints its address as the first line of stderr. Messages are scanned, not decoded: what
 //! is to be repeated is copied as bytes.
 
@@ -19,12 +20,16 @@ fn main() -> ExitCode {
         let at = arguments.iter().position(|argument| argument == word)?;
         arguments.get(at + 1).map(String::as_str)
     };
-    let tools = after("--tools").and_then(|count| count.parse().ok()).unwrap_or(1);
+    let number = |word: &str| after(word).and_then(|count| count.parse().ok());
+    let says = Says {
+        tools: tool_list(number("--tools").unwrap_or(1)),
+        text: number("--size").map(|size| format!("\"{}\"", "x".repeat(size))),
+    };
     let done = match arguments.first().map(String::as_str) {
         Some("raw") => copy(&mut io::stdin().lock(), &mut io::stdout().lock()),
         Some("raw-tcp") => listen(after("raw-tcp"), |stream| copy(&mut &stream, &mut &stream)),
-        Some("http") => listen(after("http"), over_http(tool_list(tools))),
-        _ => over_stdio(&tool_list(tools)),
+        Some("http") => listen(after("http"), over_http(says)),
+        _ => over_stdio(&says),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -63,12 +68,12 @@ fn listen(
     Ok(())
 }
 
-fn over_stdio(tools: &str) -> io::Result<()> {
+fn over_stdio(says: &Says) -> io::Result<()> {
     let mut input = BufReader::with_capacity(1 << 16, io::stdin().lock());
     let mut output = io::stdout().lock();
     let (mut line, mut answers) = (Vec::new(), Vec::new());
     while input.read_until(b'\n', &mut line)? > 0 {
-        if answer(&line, tools, &mut answers) {
+        if answer(&line, says, &mut answers) {
             answers.push(b'\n');
         }
         line.clear();
@@ -82,13 +87,13 @@ fn over_stdio(tools: &str) -> io::Result<()> {
     Ok(())
 }
 
-fn over_http(tools: String) -> impl Fn(TcpStream) -> io::Result<()> {
+fn over_http(says: Says) -> impl Fn(TcpStream) -> io::Result<()> {
     move |mut stream| {
         let (mut received, mut body) = (Vec::new(), Vec::new());
         while let Some((head, end)) = receive(&mut stream, &mut received)? {
             body.clear();
             let is_post = received.starts_with(b"POST ");
-            let status = match is_post && answer(&received[head..end], &tools, &mut body) {
+            let status = match is_post && answer(&received[head..end], &says, &mut body) {
                 true => "200 OK\r\nContent-Type: application/json",
                 false if is_post => "202 Accepted",
                 false => "405 Method Not Allowed",
@@ -141,8 +146,15 @@ fn tool_list(count: usize) -> String {
     (0..count).map(tool).collect::<Vec<_>>().join(",")
 }
 
+/// What does not depend on the request.
+struct Says {
+    tools: String,
+    /// The text of every result, where it is not the message: a JSON string.
+    text: Option<String>,
+}
+
 /// Appends the answer to a request; a notification has none.
-fn answer(message: &[u8], tools: &str, out: &mut Vec<u8>) -> bool {
+fn answer(message: &[u8], says: &Says, out: &mut Vec<u8>) -> bool {
     let (Some(id), Some(method)) = (member(message, b"id"), member(message, b"method")) else { return false };
     let params = member(message, b"params").unwrap_or(b"{}");
     let mut say = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
@@ -150,10 +162,11 @@ fn answer(message: &[u8], tools: &str, out: &mut Vec<u8>) -> bool {
     match method {
         br#""tools/call""# => {
             let message = member(params, b"arguments").and_then(|arguments| member(arguments, b"message"));
-            let text = message.filter(|text| text.starts_with(b"\"")).unwrap_or(b"\"\"");
+            let message = message.filter(|text| text.starts_with(b"\"")).unwrap_or(b"\"\"");
+            let text = says.text.as_ref().map_or(message, String::as_bytes);
             say(&[br#","result":{"content":[{"type":"text","text":"#, text, br#"}],"isError":false}}"#]);
         }
-        br#""tools/list""# => say(&[br#","result":{"tools":["#, tools.as_bytes(), b"]}}"]),
+        br#""tools/list""# => say(&[br#","result":{"tools":["#, says.tools.as_bytes(), b"]}}"]),
         br#""ping""# => say(&[br#","result":{}}"#]),
         br#""initialize""# => {
             let version = member(params, b"protocolVersion").unwrap_or(br#""2025-11-25""#);
@@ -217,7 +230,7 @@ mod tests {
 
     fn check(message: &str, expected: &str) {
         let mut out = Vec::new();
-        answer(message.as_bytes(), &tool_list(1), &mut out);
+        answer(message.as_bytes(), &Says { tools: tool_list(1), text: None }, &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
