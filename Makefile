@@ -3,7 +3,7 @@ SHELL := bash
 TESTENV ?= $(CURDIR)/.testenv
 export BASCULE_TESTENV := $(TESTENV)
 
-.PHONY: help build demo test test-full soak bench bench-peers coverage lint test-env
+.PHONY: help build demo test test-full soak bench bench-peers coverage lint test-env fuzz
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -29,6 +29,11 @@ test-full: test-env ## the same with far more random cases, and the benchmarks a
 soak: ## ten minutes of servers that are killed, stopped and changed while they are called (SOAK_SECONDS, SOAK_SEED)
 	cargo build --workspace --bins
 	SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test -p bascule --test soak -- --nocapture
+
+fuzz: ## each parser of untrusted bytes, a minute long (FUZZ_SECONDS, FUZZ_SEED)
+	cargo build --workspace --bins
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} cargo test -p bascule-mcp --all-features --lib fuzz:: -- --nocapture
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} cargo test -p bascule --test e2e fuzz:: -- --nocapture
 
 bench: ## measure, side by side in one run
 	cargo bench -p bascule

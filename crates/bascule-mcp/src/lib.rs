@@ -51,6 +51,9 @@ mod transport;
 
 #[cfg(feature = "client")]
 #[cfg(test)]
+mod fuzz;
+#[cfg(feature = "client")]
+#[cfg(test)]
 mod testing;
 
 pub use cursor::{unwrap_cursor, wrap_cursor};

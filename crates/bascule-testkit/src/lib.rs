@@ -23,6 +23,7 @@ mod asked;
 mod behaviour;
 mod binary;
 mod folder;
+mod fuzz;
 mod http;
 mod line;
 mod message;
@@ -35,6 +36,7 @@ mod watch;
 
 pub use behaviour::{Behaviour, IdPlace};
 pub use binary::binary;
+pub use fuzz::fuzz;
 pub use http::{Request, ScriptedHttp, Trouble};
 pub use script::{Script, SseHabit};
 pub use serve::serve;

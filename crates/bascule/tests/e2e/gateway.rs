@@ -5,6 +5,7 @@
 mod client;
 mod crowd;
 mod errors;
+mod fuzz;
 mod loss;
 mod names;
 mod pipe;
