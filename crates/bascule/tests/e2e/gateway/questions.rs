@@ -205,3 +205,17 @@ fn a_question_that_is_withdrawn_is_withdrawn_from_the_client() {
     let withdrawn = hears.until("notifications/cancelled");
     assert_eq!(withdrawn["params"], json!({ "requestId": asked["id"], "reason": "late" }));
 }
+
+// req: GW-04
+#[test]
+fn a_process_of_ones_own_tells_of_its_changed_tools() {
+    let change = [Behaviour::text("changed").after_list_changed()];
+    let script = Script::new().tools(["change"]).calls("change", change);
+    let bridge = Bridge::of(script.clone());
+    let client = Client::able(bridge.address, &alone("s"), &able());
+    let mut hears = client.listen();
+    bridge.server.change(script.tools(["new"]));
+    assert_eq!(client.call("change", &json!({}))["result"]["isError"], false);
+    hears.until("notifications/tools/list_changed");
+    assert_eq!(client.ask("tools/list", &json!({}))["result"]["tools"].as_array().unwrap().len(), 2);
+}
