@@ -1,7 +1,8 @@
 //! Bascule, the drawbridge between agents and MCP tools, as a library.
 //!
 //! Reading order: [`config`] is what the user wrote, [`McpBridgeAdapter`] holds the servers, `call` is the
-//! one road to a tool, `fleet` the servers at the end of it. The command line ([`cli`]) and the servers of
+//! one road to a tool, `fleet` the servers at the end of it, `gateway` the way in for MCP clients, `control` the one
+//! for commands. The command line ([`cli`]) and the servers of
 //! the demonstration ([`demo`]) stand on these.
 
 pub mod cli;
