@@ -30,15 +30,23 @@ client.setRequestHandler(types.CreateMessageRequestSchema, () => ({
 client.setRequestHandler(types.ElicitRequestSchema, () => ({ action: 'accept', content: { name: 'elicited' } }));
 await client.connect(transport);
 
+// Progress is noted as it comes in: the client hands it on a moment later, and by then it has forgotten a call whose
+// answer came in the same piece.
+const progress = [];
+const hear = transport.onmessage;
+transport.onmessage = (message, ...rest) => {
+  if (message.method === 'notifications/progress') progress.push(message.params.progress);
+  return hear(message, ...rest);
+};
+
 const said = ({ content }) => content.map(({ text }) => text ?? '').join('\n');
 const call = async (name, args = {}, options = {}) =>
   said(await client.callTool({ name, arguments: args }, undefined, options));
-const progress = [];
 const seen = {
   tools: (await client.listTools()).tools.map(({ name }) => name),
   echo: await call(`${prefix}echo`, { message: 'hello' }),
   long: await call(`${prefix}trigger-long-running-operation`, { duration: 0.3, steps: 3 }, {
-    onprogress: (report) => progress.push(report.progress),
+    onprogress: () => {},
   }),
   progress,
 };
