@@ -1,0 +1,167 @@
+//! Spells the keys of arguments as a tool's schema does, where the script spelled them the other way.
+
+use std::collections::HashMap;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::names;
+
+/// How deep keys are looked at. Deeper ones go as they are.
+const DEPTH: usize = 8;
+
+/// The keys that a schema knows, and those of the objects inside.
+#[derive(Debug, Default)]
+pub(crate) struct Keys {
+    properties: HashMap<String, Keys>,
+    /// Those of an array's items.
+    items: Option<Box<Keys>>,
+}
+
+/// The part of a schema that is looked at.
+#[derive(Default, Deserialize)]
+struct Shape<'a> {
+    #[serde(borrow, default)]
+    properties: Option<HashMap<String, &'a RawValue>>,
+    #[serde(borrow, default)]
+    items: Option<&'a RawValue>,
+}
+
+impl Keys {
+    /// A schema that cannot be read knows no keys, so nothing is respelled for it.
+    pub(crate) fn of(schema: Option<&RawValue>) -> Self {
+        schema.map(|schema| Self::read(schema, DEPTH)).unwrap_or_default()
+    }
+
+    fn read(schema: &RawValue, depth: usize) -> Self {
+        let shape: Shape = serde_json::from_str(schema.get()).unwrap_or_default();
+        if depth == 0 {
+            return Self::default();
+        }
+        let properties = shape.properties.unwrap_or_default().into_iter();
+        Self {
+            properties: properties.map(|(name, schema)| (name, Self::read(schema, depth - 1))).collect(),
+            items: shape.items.map(|items| Box::new(Self::read(items, depth - 1))),
+        }
+    }
+
+    fn knows_nothing(&self) -> bool {
+        self.properties.is_empty() && self.items.as_ref().is_none_or(|items| items.knows_nothing())
+    }
+
+    /// The arguments with their keys as the schema has them. Nothing but keys is changed, and no key that the schema
+    /// knows, or whose other spelling is given too.
+    pub(crate) fn fit(&self, arguments: &str) -> Option<String> {
+        if self.knows_nothing() {
+            return None;
+        }
+        match arguments.as_bytes().first() {
+            Some(b'{') => self.fit_object(arguments),
+            Some(b'[') => self.fit_array(arguments),
+            _ => None,
+        }
+    }
+
+    fn fit_object(&self, object: &str) -> Option<String> {
+        let Entries(entries) = serde_json::from_str(object).ok()?;
+        let given = |name: &str| entries.iter().any(|(key, _)| key == name);
+        let mut changed = false;
+        let mut fitted = String::with_capacity(object.len() + 8);
+        for (key, value) in &entries {
+            let known = self.respell(key).filter(|known| !given(known));
+            let name = known.unwrap_or(key);
+            let inner = self.properties.get(name).and_then(|keys| keys.fit(value.get()));
+            changed |= known.is_some() || inner.is_some();
+            fitted.push(if fitted.is_empty() { '{' } else { ',' });
+            fitted.push_str(&serde_json::Value::from(name).to_string());
+            fitted.push(':');
+            fitted.push_str(inner.as_deref().unwrap_or(value.get()));
+        }
+        fitted.push('}');
+        changed.then_some(fitted)
+    }
+
+    fn fit_array(&self, array: &str) -> Option<String> {
+        let keys = self.items.as_ref()?;
+        let items: Vec<&RawValue> = serde_json::from_str(array).ok()?;
+        let fitted: Vec<_> = items.iter().map(|item| keys.fit(item.get())).collect();
+        if fitted.iter().all(Option::is_none) {
+            return None;
+        }
+        let parts = items.iter().zip(&fitted).map(|(item, fitted)| fitted.as_deref().unwrap_or(item.get()));
+        Some(format!("[{}]", parts.collect::<Vec<_>>().join(",")))
+    }
+
+    /// The one key of the schema that is this one, spelled otherwise.
+    fn respell(&self, key: &str) -> Option<&str> {
+        if self.properties.contains_key(key) {
+            return None;
+        }
+        let snake = names::snake(key);
+        let mut alike = self.properties.keys().filter(|known| names::snake(known) == snake);
+        let (one, other) = (alike.next(), alike.next());
+        one.filter(|_| other.is_none()).map(String::as_str)
+    }
+}
+
+/// The entries of an object in their order.
+struct Entries<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Entries<'de> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Read;
+        impl<'de> Visitor<'de> for Read {
+            type Value = Entries<'de>;
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<'de>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        from.deserialize_map(Read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(schema: &str, arguments: &str, expected: &str) {
+        let schema = RawValue::from_string(schema.into()).unwrap();
+        let fitted = Keys::of(Some(&schema)).fit(arguments);
+        assert_eq!(fitted.as_deref().unwrap_or(arguments), expected);
+    }
+
+    // req: CM-02
+    #[test]
+    fn keys_are_spelled_as_the_schema_has_them() {
+        let snake = r#"{"properties":{"per_page":{},"page":{}}}"#;
+        check(snake, r#"{"perPage":1.0,"page":2}"#, r#"{"per_page":1.0,"page":2}"#);
+        check(snake, r#"{"per-page":1}"#, r#"{"per_page":1}"#);
+        check(r#"{"properties":{"perPage":{}}}"#, r#"{"per_page":1}"#, r#"{"perPage":1}"#);
+        check(r#"{"properties":{"per-page":{}}}"#, r#"{"perPage":1}"#, r#"{"per-page":1}"#);
+    }
+
+    // req: CM-02
+    #[test]
+    fn keys_inside_objects_and_lists_are_too() {
+        let schema = r#"{"properties":{"all_of":{"items":{"properties":{"entity_type":{}}}}}}"#;
+        check(schema, r#"{"allOf":[{"entityType":"x"},{}]}"#, r#"{"all_of":[{"entity_type":"x"},{}]}"#);
+    }
+
+    // req: CM-02
+    #[test]
+    fn what_the_schema_knows_or_cannot_tell_apart_stays() {
+        check(r#"{"properties":{"a_b":{},"aB":{}}}"#, r#"{"aB":1}"#, r#"{"aB":1}"#);
+        check(r#"{"properties":{"a_b":{},"a-b":{}}}"#, r#"{"aB":1}"#, r#"{"aB":1}"#);
+        check(r#"{"properties":{"a_b":{}}}"#, r#"{"aB":1,"a_b":2}"#, r#"{"aB":1,"a_b":2}"#);
+        check(r#"{"properties":{"a_b":{}}}"#, r#"{"unknown":1}"#, r#"{"unknown":1}"#);
+        check("true", r#"{"aB":1}"#, r#"{"aB":1}"#);
+    }
+}
