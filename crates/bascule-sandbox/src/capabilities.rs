@@ -19,9 +19,19 @@ struct Sets {
     inheritable: u32,
 }
 
-/// Drops capabilities for good. For anybody but root there is nothing to drop.
+/// Drops for good what no tool server needs.
 pub(crate) fn drop_most() -> io::Result<()> {
-    for capability in (0..64).filter(|capability| !KEPT.contains(capability)) {
+    keep(&KEPT)
+}
+
+/// Drops all of them for good.
+pub(crate) fn drop_all() -> io::Result<()> {
+    keep(&[])
+}
+
+/// For anybody but root there is usually nothing to drop.
+fn keep(kept: &[u32]) -> io::Result<()> {
+    for capability in (0..64).filter(|capability| !kept.contains(capability)) {
         // SAFETY: takes numbers only. Fails where the capability is unknown or we have no right to drop, and then
         // there is nothing to drop.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0) };
@@ -33,7 +43,7 @@ pub(crate) fn drop_most() -> io::Result<()> {
     if read != 0 {
         return Err(io::Error::last_os_error());
     }
-    let kept = KEPT.iter().fold(0, |set, capability| set | 1 << capability);
+    let kept = kept.iter().fold(0, |set, capability| set | 1 << capability);
     for (set, mask) in sets.iter_mut().zip([kept, 0]) {
         set.effective &= mask;
         set.permitted &= mask;
