@@ -103,8 +103,6 @@ pub enum CellError {
 pub fn lock(limits: &CellLimits) -> Result<CellReport, CellError> {
     let mut report = CellReport::default();
     must_have_one_thread()?;
-    // SAFETY: takes nothing. Fails for who leads a group already, which is as good.
-    unsafe { libc::setsid() };
     // SAFETY: takes numbers only. This process has no use for any of them.
     let closed = unsafe { libc::close_range(libc::STDERR_FILENO as u32 + 1, u32::MAX, 0) } == 0;
     report.lacks(Missing::ClosedDescriptors, !closed);

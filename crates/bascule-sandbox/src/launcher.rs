@@ -2,8 +2,8 @@
 //!
 //! A worker asks the kernel to be killed when its parent ends, and by that the kernel means the thread that started it. A
 //! thread of a pool may end at any time, and its workers would be killed with it. This one ends with the process only.
-//! Being one for all, it can also leave the network once and for all: a new one for each worker would cost more than
-//! everything else about its start.
+//! Being one for all, it can also leave the network once and for all: a new one for each worker would take longer than
+//! all the other walls together.
 
 use std::io;
 use std::process::{Child, Command};

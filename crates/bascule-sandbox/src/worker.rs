@@ -9,7 +9,7 @@ use std::fmt;
 use std::io::{self, PipeReader};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
@@ -48,6 +48,9 @@ pub fn spawn_worker(
     ours.set_nonblocking(true)?;
     let mut command = Command::new(program);
     command.args(arguments).env_clear().current_dir("/").stdin(OwnedFd::from(theirs));
+    // What is typed at the bridge's terminal is not for it. A session of its own would do as well, but makes it a newcomer
+    // to the scheduler, who waits until everybody else had a turn: milliseconds on a busy machine.
+    command.process_group(0);
     let output = match output {
         Output::Dropped => {
             command.stdout(Stdio::null()).stderr(Stdio::null());

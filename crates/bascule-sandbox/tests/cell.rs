@@ -240,6 +240,9 @@ fn a_worker_that_is_dropped_or_killed_is_gone() {
     worker.socket.set_nonblocking(false).unwrap();
     worker.socket.read_exact(&mut byte).unwrap();
     assert_eq!(worker.try_wait().unwrap(), None);
+    // SAFETY: takes a number only.
+    let group = unsafe { libc::getpgid(worker.pid() as i32) };
+    assert_eq!(group, worker.pid() as i32, "what is typed at our terminal does not reach it");
     worker.kill().unwrap();
     assert_eq!(worker.wait().unwrap(), End::Killed);
     assert_eq!(worker.finish(Duration::ZERO).unwrap(), End::Killed, "asked again, it says the same");
