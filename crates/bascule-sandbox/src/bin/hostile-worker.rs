@@ -91,8 +91,13 @@ fn worker(name: &str) {
         "folder": std::env::current_dir().unwrap(),
     });
     let host = std::os::unix::process::parent_id();
-    let limits = CellLimits { cpu_seconds: 1, ..CellLimits::default() };
-    let limits = if name == "burn" { limits } else { CellLimits::default() };
+    let seconds = match name {
+        "burn" => 1,
+        // Longer than a test waits for it to be killed.
+        "spin" => 100,
+        _ => CellLimits::default().cpu_seconds,
+    };
+    let limits = CellLimits { cpu_seconds: seconds, ..CellLimits::default() };
     let report = cell::lock(&limits).unwrap();
     // SAFETY: the host put it there, and nobody else uses it.
     let mut socket = unsafe { UnixStream::from_raw_fd(0) };
