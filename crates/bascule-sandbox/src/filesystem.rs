@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    ABI, Access, AccessFs, AccessNet, BitFlags, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, Scope, path_beneath_rules,
 };
 
@@ -48,6 +48,16 @@ pub(crate) fn confine(files: &Files) -> Result<Option<RestrictionStatus>, Rulese
         .add_rules(path_beneath_rules(shared, all))?
         .restrict_self()?;
     Ok(Some(status))
+}
+
+/// Closes everything: no path can be opened, no TCP port reached, nobody outside signalled. Says what came of it.
+pub(crate) fn close() -> Result<RestrictionStatus, RulesetError> {
+    Ruleset::default()
+        .handle_access(AccessFs::from_all(WANTED))?
+        .handle_access(AccessNet::from_all(WANTED))?
+        .scope(Scope::from_all(WANTED))?
+        .create()?
+        .restrict_self()
 }
 
 /// What stays closed. A link to a secret place protects the place; of the devices only `DEVICES` are opened.

@@ -240,7 +240,8 @@ fn pages(pid: u32) -> Pages {
     Pages { resident: bytes(1), data: bytes(5) }
 }
 
-fn resident_bytes(pid: u32) -> u64 {
+/// How much memory a process has resident, in bytes, files that it maps included. 0 if there is no such process.
+pub fn resident_bytes(pid: u32) -> u64 {
     pages(pid).resident
 }
 
