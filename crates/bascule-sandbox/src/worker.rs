@@ -39,15 +39,17 @@ pub struct Worker {
 }
 
 /// Starts a worker from a thread of ours that lives as long as we do, and waits the fraction of a millisecond that takes.
+/// Its environment is empty but for the time zone.
 pub fn spawn_worker(
     program: &Path,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    zone: &str,
     output: Output,
 ) -> io::Result<Worker> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().current_dir("/").stdin(OwnedFd::from(theirs));
+    command.args(arguments).env_clear().env("TZ", zone).current_dir("/").stdin(OwnedFd::from(theirs));
     // What is typed at the bridge's terminal is not for it. A session of its own would do as well, but makes it a newcomer
     // to the scheduler, who waits until everybody else had a turn: milliseconds on a busy machine.
     command.process_group(0);

@@ -234,7 +234,7 @@ fn ended(process: &OwnedFd, milliseconds: i32) -> bool {
 // req: CM-01
 #[test]
 fn a_worker_that_is_dropped_or_killed_is_gone() {
-    let mut worker = spawn_worker(Path::new(PROGRAM), ["worker", "spin"], Output::Dropped).unwrap();
+    let mut worker = spawn_worker(Path::new(PROGRAM), ["worker", "spin"], "UTC", Output::Dropped).unwrap();
     let mut byte = [0];
     assert_eq!(worker.socket.read(&mut byte).unwrap_err().kind(), std::io::ErrorKind::WouldBlock);
     assert!(worker.output.is_none());
@@ -249,7 +249,7 @@ fn a_worker_that_is_dropped_or_killed_is_gone() {
     assert_eq!(worker.finish(Duration::ZERO).unwrap(), End::Killed, "asked again, it says the same");
     assert_eq!(worker.resident_bytes(), 0);
 
-    let worker = spawn_worker(Path::new(PROGRAM), ["worker", "spin"], Output::Dropped).unwrap();
+    let worker = spawn_worker(Path::new(PROGRAM), ["worker", "spin"], "UTC", Output::Dropped).unwrap();
     (&worker.socket).write_all(b"go\n").unwrap();
     let (pid, process) = (worker.pid(), watch(worker.pid() as i32));
     drop(worker);
@@ -260,6 +260,6 @@ fn a_worker_that_is_dropped_or_killed_is_gone() {
 // req: CM-01
 #[test]
 fn a_program_that_is_not_there_is_an_error() {
-    let error = spawn_worker(Path::new("/nowhere"), ["worker"], Output::Captured).unwrap_err();
+    let error = spawn_worker(Path::new("/nowhere"), ["worker"], "UTC", Output::Captured).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
 }

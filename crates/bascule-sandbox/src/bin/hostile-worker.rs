@@ -32,7 +32,8 @@ fn start(name: &str) -> Worker {
     // A descriptor that somebody left to the bridge.
     // SAFETY: takes a number only.
     unsafe { libc::dup(1) };
-    let worker = spawn_worker(Path::new("/proc/self/exe"), ["worker", name], Output::Captured).unwrap();
+    let worker =
+        spawn_worker(Path::new("/proc/self/exe"), ["worker", name], "UTC", Output::Captured).unwrap();
     worker.socket.set_nonblocking(false).unwrap();
     worker
 }

@@ -70,8 +70,9 @@
   }
 
   function bridgeError({ names, trail }, said) {
-    const { code, message, retryable, data, ...rest } = said;
-    return new MCPToolError(message, { ...names, code, retryable, data: data ?? rest, cause: said, trail });
+    const { code, message, retryable, ...rest } = said;
+    const data = said.providerError?.data ?? rest;
+    return new MCPToolError(message, { ...names, code, retryable, data, cause: said, trail });
   }
 
   function toolError({ names, trail }, complaint, result) {

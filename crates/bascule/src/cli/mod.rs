@@ -8,12 +8,14 @@ mod failure;
 mod logging;
 mod output;
 mod pretty;
+mod run;
 mod serve;
 mod session;
 mod status;
 mod terminal;
 mod token;
 mod tools;
+mod waterfall;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -65,6 +67,7 @@ enum Command {
     Describe(describe::Describe),
     /// Call one tool
     Call(call::Call),
+    Run(run::Run),
     Serve(serve::Serve),
     Status(status::ShowStatus),
     Events(status::Events),
@@ -92,6 +95,11 @@ pub fn main() -> ExitCode {
         && relay == "__relay"
     {
         return crate::relay::main();
+    }
+    if let [_, worker, arguments @ ..] = &*typed
+        && worker == crate::script::worker::NAME
+    {
+        return crate::script::worker::main(arguments);
     }
     match Arguments::try_parse_from(&typed) {
         Ok(arguments) => run(arguments),
@@ -124,6 +132,7 @@ async fn perform(common: &Common, command: Command, output: &Output) -> Result<E
         Command::Tools(tools) => tools.run(session, output).await,
         Command::Describe(describe) => describe.run(session, output).await,
         Command::Call(call) => call.run(session, output).await,
+        Command::Run(run) => run.run(session, output).await,
         Command::Serve(serve) => serve.run(session, output).await,
         Command::Status(status) => status.run(session, output).await,
         Command::Events(events) => events.run(session, output).await,

@@ -49,6 +49,8 @@ pub struct BridgeSettings {
     pub origins: Vec<String>,
     /// Any one of these must be shown by clients over HTTP; none need be where there are none.
     pub tokens: Vec<Secret<String>>,
+    /// What scripts may use up.
+    pub scripts: ScriptSettings,
 }
 
 impl Default for BridgeSettings {
@@ -60,6 +62,49 @@ impl Default for BridgeSettings {
             hosts: Vec::new(),
             origins: Vec::new(),
             tokens: Vec::new(),
+            scripts: ScriptSettings::default(),
+        }
+    }
+}
+
+/// `bascule.scripts`: what a script may use up (CM-01), and how many are kept ready.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScriptSettings {
+    /// How long one may run.
+    pub timeout: Duration,
+    /// What its objects may occupy.
+    pub memory_mb: u32,
+    /// How long each of its calls may take (CM-11).
+    pub call_timeout: Duration,
+    /// How many calls it may make.
+    pub max_calls: u32,
+    /// How many of them run at once; the others wait.
+    pub max_concurrent_calls: u32,
+    /// How long the JSON text of its value may be.
+    pub max_output_bytes: u32,
+    /// How much of its console is kept.
+    pub max_log_bytes: u32,
+    /// How many scripts run at once; the others wait.
+    pub max_scripts: u32,
+    /// How many workers are kept ready.
+    pub pool_size: u32,
+    /// The zone of its local dates.
+    pub time_zone: String,
+}
+
+impl Default for ScriptSettings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(30),
+            memory_mb: 512,
+            call_timeout: Duration::from_secs(30),
+            max_calls: 10_000,
+            max_concurrent_calls: 64,
+            max_output_bytes: 8 << 20,
+            max_log_bytes: 256 << 10,
+            max_scripts: 16,
+            pool_size: 2,
+            time_zone: "UTC".into(),
         }
     }
 }
