@@ -104,6 +104,8 @@ pub struct ServerSettings {
     pub pool_size: usize,
     /// Whether clients share a connection.
     pub session: Session,
+    /// `maxSessions`: how many connections it may have for clients, besides the bridge's own.
+    pub max_sessions: usize,
     /// What confines its process.
     pub sandbox: Sandbox,
     /// What it may use up.
@@ -124,6 +126,8 @@ impl ServerSettings {
 
     /// The default of `keepAliveMs`.
     pub const KEEP_ALIVE: Duration = Duration::from_secs(30);
+    /// The default of `maxSessions`.
+    pub const MAX_SESSIONS: usize = 100;
     /// The default of `cancelGraceMs`.
     pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
@@ -144,6 +148,7 @@ impl ServerSettings {
             isolation: Isolation::default(),
             pool_size: 1,
             session: Session::default(),
+            max_sessions: Self::MAX_SESSIONS,
             sandbox: Sandbox::default(),
             limits: Limits::default(),
             tools: BTreeMap::new(),

@@ -13,6 +13,12 @@ pub(crate) trait Ear: Send + Sync {
     /// A request of the server's. Taken, it will be answered; else it is refused at once.
     fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> bool;
 
+    /// Its tools were listed: for the first time, or because they are others than before.
+    fn listed(&self, is_first: bool);
+
+    /// The server was lost, and whatever it had asked with it.
+    fn lost(&self);
+
     /// The server was lost and is there again; it knows nothing of what it was told before.
     fn returned(&self);
 }
@@ -41,6 +47,14 @@ impl Audience {
 
     pub(crate) fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> bool {
         self.ear().is_some_and(|ear| ear.asked(id, method, params))
+    }
+
+    pub(crate) fn listed(&self, is_first: bool) {
+        self.ear().into_iter().for_each(|ear| ear.listed(is_first));
+    }
+
+    pub(crate) fn lost(&self) {
+        self.ear().into_iter().for_each(|ear| ear.lost());
     }
 
     pub(crate) fn returned(&self) {

@@ -120,7 +120,7 @@ impl Gateway {
         session.set_level(level);
         for desk in desks {
             let lowest = desk.level().unwrap_or(level);
-            let spelled = |_| Some(format!(r#"{{"level":"{}"}}"#, lowest.name()));
+            let spelled = |_| Some(lowest.spelled());
             let errand = Errand { method: "logging/setLevel", tool: None, params: &spelled, hear: None };
             let settings = &desk.server.settings;
             let deadline =

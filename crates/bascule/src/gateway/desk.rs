@@ -4,9 +4,10 @@
 //! has calls under way it is that one's; where several have, it is nobody's: it is never guessed.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
+use bascule_catalog::ServerTools;
 use bascule_client::{Id, error_answer, notification, patch, request_as};
 use bascule_mcp::Lane;
 use serde_json::value::RawValue;
@@ -16,6 +17,7 @@ use tracing::debug;
 
 use super::session::{Key, Session};
 use super::wire::Level;
+use crate::config::Isolation;
 use crate::deadline::Deadline;
 use crate::fleet::Common;
 use crate::fleet::audience::{Audience, Ear};
@@ -28,6 +30,10 @@ pub(super) struct Desk {
     own: bool,
     state: Mutex<State>,
     next_call: AtomicU64,
+    /// Whether others' tools were shown in place of its own, before it had listed them.
+    anticipated: AtomicBool,
+    /// Counted up whenever some desk has other tools.
+    changes: Arc<AtomicU64>,
     /// The gateway's.
     tasks: TaskTracker,
     /// Ourselves, for those who ask through us.
@@ -60,9 +66,9 @@ impl Desk {
         key: &Key,
         capabilities: &str,
         common: &Arc<Common>,
-        tasks: &TaskTracker,
+        (tasks, changes): (&TaskTracker, &Arc<AtomicU64>),
     ) -> Arc<Self> {
-        let own = *key != Key::Capabilities("{}".into());
+        let own = !key.is_unable();
         let server = match own {
             true => Server::spawn(base.settings.clone(), Audience::new(capabilities), common),
             false => base.clone(),
@@ -72,11 +78,22 @@ impl Desk {
             own,
             state: Mutex::default(),
             next_call: AtomicU64::new(0),
+            anticipated: AtomicBool::new(false),
+            changes: changes.clone(),
             tasks: tasks.clone(),
             this: this.clone(),
         });
         desk.server.audience.attach(Arc::downgrade(&desk) as Weak<dyn Ear>);
+        changes.fetch_add(1, Ordering::AcqRel);
         desk
+    }
+
+    /// The tools of its server; until they are listed, those that it shows to others.
+    pub(super) fn tools(&self, base: &Server) -> Option<Arc<ServerTools>> {
+        self.server.tools().or_else(|| {
+            self.anticipated.store(true, Ordering::Release);
+            self.server.tools().or_else(|| base.tools())
+        })
     }
 
     /// Whether it is still the right one: the server may have been configured anew.
@@ -152,8 +169,13 @@ impl Desk {
         }
         let uris = left.subscriptions(self.server.settings.name.as_str());
         let unwanted: Vec<String> = uris.into_iter().filter(|uri| !self.has_subscriber(uri)).collect();
-        let desk = self.clone();
+        let (desk, level) = (self.clone(), left.level());
         self.tasks.spawn(async move {
+            // Asked here, not before: of two who leave at once, the later one must have the last word.
+            let others = desk.level().unwrap_or(Level::USUAL);
+            if level.is_some_and(|level| level < others) {
+                desk.settle("logging/setLevel", &others.spelled()).await;
+            }
             for uri in unwanted {
                 let params = serde_json::json!({ "uri": uri }).to_string();
                 desk.settle("resources/unsubscribe", &params).await;
@@ -215,8 +237,8 @@ impl Ear for Desk {
         let frame = || notification(method, params.map(RawValue::get));
         let text = |field: &str| params.and_then(|params| patch::text(params.get(), &[field]));
         match method {
-            // Told by the bridge, once it has listed them itself.
-            "notifications/tools/list_changed" if !self.own => {}
+            // Told once they are listed: who asks for them must not get the old ones.
+            "notifications/tools/list_changed" => {}
             "notifications/message" => self.logged(text("level").as_deref().and_then(Level::parse), frame()),
             "notifications/resources/updated" => {
                 let (name, uri) = (self.server.settings.name.as_str(), text("uri").unwrap_or_default());
@@ -247,18 +269,19 @@ impl Ear for Desk {
 
     fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> bool {
         let Some(this) = self.this.upgrade() else { return false };
+        // A process that is there for one call would never hear the answer.
+        if self.server.settings.isolation == Isolation::PerCall {
+            return false;
+        }
         match self.the_one() {
             Ok((session, lane)) => {
                 let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
-                let ours = session.ask(&this, id.as_json(), token);
+                let ours = session.ask(&this, id.as_json(), token, lane.as_ref());
                 let params = params.map(RawValue::get);
                 let own = params.filter(|_| token.is_some());
                 let own = own.map(|params| patch::insert(params, &["_meta", "progressToken"], &ours));
                 let frame = request_as(&ours, method, own.as_deref().or(params));
-                match lane {
-                    Some(lane) => _ = lane.push(frame),
-                    None => session.tell_unasked(frame),
-                }
+                session.tell(lane.as_ref(), frame);
                 true
             }
             Err(Nobody::None) => false,
@@ -272,6 +295,21 @@ impl Ear for Desk {
         }
     }
 
+    /// The bridge itself tells of the tools of the one that it uses.
+    fn listed(&self, is_first: bool) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        let was_anticipated = self.anticipated.swap(false, Ordering::AcqRel);
+        if self.own && (was_anticipated || !is_first) {
+            let frame = || notification("notifications/tools/list_changed", None);
+            self.sessions().iter().for_each(|session| session.tell_unasked(frame()));
+        }
+    }
+
+    fn lost(&self) {
+        let params = r#"{"requestId":0,"reason":"the server that asked is gone"}"#;
+        self.withdraw(None, params);
+    }
+
     /// What its clients have told it, it has forgotten with its last connection.
     fn returned(&self) {
         let Some(desk) = self.this.upgrade() else { return };
@@ -281,7 +319,7 @@ impl Ear for Desk {
         let level = self.level();
         self.tasks.spawn(async move {
             if let Some(level) = level {
-                desk.settle("logging/setLevel", &format!(r#"{{"level":"{}"}}"#, level.name())).await;
+                desk.settle("logging/setLevel", &level.spelled()).await;
             }
             for uri in uris {
                 let params = serde_json::json!({ "uri": uri }).to_string();
@@ -308,10 +346,14 @@ impl Desk {
     fn withdrawn(&self, params: Option<&RawValue>) {
         let Some(params) = params else { return };
         let Some(id) = patch::find(params.get(), &["requestId"]) else { return };
+        self.withdraw(Some(id), params.get());
+    }
+
+    fn withdraw(&self, id: Option<&str>, params: &str) {
         for session in self.sessions() {
-            if let Some(ours) = session.withdraw(self, id) {
-                let params = patch::insert(params.get(), &["requestId"], &ours);
-                session.tell_unasked(notification("notifications/cancelled", Some(&params)));
+            for (ours, lane) in session.withdraw(self, id) {
+                let params = patch::insert(params, &["requestId"], &ours);
+                session.tell(lane.as_ref(), notification("notifications/cancelled", Some(&params)));
             }
         }
     }

@@ -11,6 +11,7 @@ mod together;
 mod wire;
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -25,7 +26,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
 use crate::McpBridgeAdapter;
-use crate::config::Session as Sharing;
+use crate::config::{Isolation, ServerSettings, Session as Sharing};
+use crate::fleet::server::Server;
 use desk::Desk;
 use session::{Key, Session};
 use together::ToolNames;
@@ -47,7 +49,9 @@ pub(crate) struct Gateway {
     sessions: Mutex<HashMap<String, Arc<Session>>>,
     desks: Mutex<HashMap<(ServerName, Key), Arc<Desk>>>,
     /// The names under which all tools are shown together.
-    names: Mutex<Option<Arc<ToolNames>>>,
+    names: Mutex<HashMap<Key, Arc<ToolNames>>>,
+    /// Counted up whenever some desk has other tools.
+    changes: Arc<AtomicU64>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
@@ -60,6 +64,7 @@ impl Gateway {
             sessions: Mutex::default(),
             desks: Mutex::default(),
             names: Mutex::default(),
+            changes: Arc::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         });
@@ -90,16 +95,24 @@ impl Gateway {
             let server = crate::normalise::no_server(&world.settings, name);
             crate::normalise::missing(server)
         })?;
-        let key = match base.settings.session {
-            Sharing::PerClient => Key::Client(session.id.clone()),
-            Sharing::Shared => session.key.clone(),
-        };
+        let key = key_for(&base.settings, session);
         let mut desks = self.desks();
         let place = (base.settings.name.clone(), key.clone());
         let desk = match desks.get(&place) {
             Some(desk) if desk.serves(base) => desk.clone(),
             _ => {
-                let desk = Desk::open(base, &key, &session.capabilities, &self.bridge.common, &self.tasks);
+                let own = |(name, key): &&(ServerName, Key)| *name == place.0 && !key.is_unable();
+                let most = base.settings.max_sessions;
+                if !key.is_unable()
+                    && desks.keys().filter(|other| **other != place).filter(own).count() >= most
+                {
+                    let why = format!(
+                        "{most} sessions of it are open for clients, and no more may be (`maxSessions`)"
+                    );
+                    return Err(crate::normalise::down(&base.settings.name, why));
+                }
+                let shared = (&self.tasks, &self.changes);
+                let desk = Desk::open(base, &key, &session.capabilities, &self.bridge.common, shared);
                 if let Some(old) = desks.insert(place, desk.clone()) {
                     self.tasks.spawn(async move { old.close().await });
                 }
@@ -110,9 +123,18 @@ impl Gateway {
         Ok(desk)
     }
 
+    /// The server that works for this client: the bridge's own, or one that belongs to the client's like.
+    fn server_for(&self, session: &Arc<Session>, base: &Arc<Server>) -> BridgeResult<Arc<Server>> {
+        match key_for(&base.settings, session).is_unable() {
+            true => Ok(base.clone()),
+            false => Ok(self.desk(session, base.settings.name.as_str())?.server.clone()),
+        }
+    }
+
     fn dismiss(&self, id: &str) -> Option<Arc<Session>> {
         let session = self.sessions().remove(id)?;
         session.end();
+        self.names().remove(&Key::Client(id.to_owned()));
         let left: Vec<_> = self.desks().values().filter(|desk| desk.seats(&session)).cloned().collect();
         left.iter().for_each(|desk| desk.release(&session));
         self.clear_desks();
@@ -142,6 +164,8 @@ impl Gateway {
                     .collect()
             };
             idle.iter().for_each(|id| drop(self.dismiss(id)));
+            // One may have left before it had begun.
+            self.clear_desks();
         }
     }
 
@@ -182,9 +206,24 @@ impl Gateway {
 
     fn tell_all(&self, server: Option<&str>, method: &str) {
         let sessions: Vec<_> = self.sessions().values().cloned().collect();
-        for session in sessions.iter().filter(|session| session.sees(server)) {
+        let concerns = |session: &&Arc<Session>| session.sees(server) && !self.has_own(session, server);
+        for session in sessions.iter().filter(concerns) {
             session.tell_unasked(bascule_client::notification(method, None));
         }
+    }
+
+    /// Whether this client sees another server of that name than the bridge itself: then that one tells of itself.
+    fn has_own(&self, session: &Session, server: Option<&str>) -> bool {
+        let world = self.bridge.common.world.load();
+        let base = server.and_then(|server| world.servers.get(server));
+        base.is_some_and(|base| {
+            let key = key_for(&base.settings, session);
+            !key.is_unable() && self.desks().contains_key(&(base.settings.name.clone(), key))
+        })
+    }
+
+    fn names(&self) -> MutexGuard<'_, HashMap<Key, Arc<ToolNames>>> {
+        self.names.lock().expect("nothing panics while holding it")
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, Arc<Session>>> {
@@ -208,6 +247,16 @@ impl Gateway {
             Place::Alone(name) => self.answer_alone(session, name, method, params, lane).await,
             Place::Together => self.answer_together(session, method, params, lane).await,
         }
+    }
+}
+
+/// With whom a client shares a server. A process that is there for one call cannot ask anything, so it need not know
+/// whom it works for.
+fn key_for(settings: &ServerSettings, session: &Session) -> Key {
+    match (settings.isolation, settings.session) {
+        (Isolation::PerCall, _) => Key::unable(),
+        (_, Sharing::PerClient) => Key::Client(session.id.clone()),
+        (_, Sharing::Shared) => session.key.clone(),
     }
 }
 

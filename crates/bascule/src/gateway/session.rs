@@ -22,8 +22,9 @@ pub(super) enum Key {
     Client(String),
 }
 
-/// What a server may ask of a client, and has to know of from the beginning.
-const ASKABLE: [&str; 3] = ["roots", "sampling", "elicitation"];
+/// What a server may ask of a client, and has to know of from the beginning; and what there is to know about it.
+const ASKABLE: [(&str, &[&str]); 3] =
+    [("roots", &["listChanged"]), ("sampling", &["context", "tools"]), ("elicitation", &["form", "url"])];
 /// How much is kept for a client that does not listen yet: so many messages, of so many bytes together.
 const KEPT: usize = 64;
 const KEPT_BYTES: usize = 1 << 20;
@@ -63,15 +64,41 @@ struct Question {
     id: String,
     /// Under which the server hears how the answer comes along, if it wants to. The client has our id instead.
     token: Option<String>,
+    /// Where it was put, if that was not the client's own stream.
+    lane: Option<Lane>,
+}
+
+impl Key {
+    /// Those who can do nothing for a server: they share the bridge's own.
+    pub(super) fn unable() -> Self {
+        Self::Capabilities("{}".into())
+    }
+
+    pub(super) fn is_unable(&self) -> bool {
+        matches!(self, Self::Capabilities(abilities) if abilities == "{}")
+    }
+}
+
+/// What servers are told of what a client offers: what they may ask, in one spelling. Whatever else stands there makes
+/// no difference to them, and must not make a difference between clients: each such set has a process of its own.
+fn abilities(offered: &str) -> String {
+    let is_there = |value: &&str| value.starts_with('{') || *value == "true";
+    let ability = |(name, parts): &(&str, &[&str])| {
+        let value = patch::find(offered, &[name]).filter(is_there)?;
+        let parts = parts.iter().filter_map(|part| {
+            let value = patch::find(value, &[part]).filter(is_there)?;
+            Some(format!("\"{part}\":{}", if value == "true" { value } else { "{}" }))
+        });
+        Some(format!("\"{name}\":{{{}}}", parts.collect::<Vec<_>>().join(",")))
+    };
+    format!("{{{}}}", ASKABLE.iter().filter_map(ability).collect::<Vec<_>>().join(","))
 }
 
 impl Session {
     /// A client that says this in its `initialize`.
     pub(super) fn new(id: String, place: Place, params: &str) -> Self {
         let offered = patch::find(params, &["capabilities"]).unwrap_or("{}");
-        let askable = ASKABLE.iter().filter_map(|name| Some((*name, patch::find(offered, &[name])?)));
-        let members: Vec<String> = askable.map(|(name, value)| format!("\"{name}\":{value}")).collect();
-        let capabilities = format!("{{{}}}", members.join(","));
+        let capabilities = abilities(offered);
         let key = Key::Capabilities(capabilities.clone());
         let state = State {
             seen: Instant::now(),
@@ -143,11 +170,20 @@ impl Session {
         }
     }
 
+    /// Says something that belongs to a request of its, if it can still be said there.
+    pub(super) fn tell(&self, lane: Option<&Lane>, frame: Vec<u8>) {
+        match lane.filter(|lane| !lane.is_closed()) {
+            Some(lane) => _ = lane.push(frame),
+            None => self.tell_unasked(frame),
+        }
+    }
+
     /// A server asks something of it. Gives the id under which it is asked, which is its progress token too.
-    pub(super) fn ask(&self, desk: &Arc<Desk>, id: &str, token: Option<&str>) -> String {
+    pub(super) fn ask(&self, desk: &Arc<Desk>, id: &str, token: Option<&str>, lane: Option<&Lane>) -> String {
         let ours = format!("\"bascule-{}\"", self.next_ask.fetch_add(1, Ordering::Relaxed));
         let (desk, id, token) = (desk.clone(), id.to_owned(), token.map(str::to_owned));
-        self.state().asked.insert(ours.clone(), Question { desk, id, token });
+        let question = Question { desk, id, token, lane: lane.cloned() };
+        self.state().asked.insert(ours.clone(), question);
         ours
     }
 
@@ -171,14 +207,13 @@ impl Session {
         }
     }
 
-    /// A server no longer wants to know. Gives our id of the question.
-    pub(super) fn withdraw(&self, desk: &Desk, id: &str) -> Option<String> {
-        let mut state = self.state();
-        let is_it = |question: &Question| std::ptr::eq(&*question.desk, desk) && question.id == id;
-        let ours = state.asked.iter().find(|(_, question)| is_it(question));
-        let ours = ours.map(|(ours, _)| ours.clone())?;
-        state.asked.remove(&ours);
-        Some(ours)
+    /// A server no longer wants to know the answer to one question, or to any. Gives our ids, and where they were put.
+    pub(super) fn withdraw(&self, desk: &Desk, id: Option<&str>) -> Vec<(String, Option<Lane>)> {
+        let is_it = |question: &Question| {
+            std::ptr::eq(&*question.desk, desk) && id.is_none_or(|id| question.id == id)
+        };
+        let withdrawn = self.state().asked.extract_if(|_, question| is_it(question)).collect::<Vec<_>>();
+        withdrawn.into_iter().map(|(ours, question)| (ours, question.lane)).collect()
     }
 
     /// Nothing is sent to it any more, nothing is done for it, and who asked it something learns that.

@@ -4,23 +4,25 @@
 //! have them; one that is down is left out, and said to be.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bascule_catalog::Catalog;
+use bascule_catalog::{Catalog, ServerTools};
 use bascule_client::patch;
 use bascule_mcp::Lane;
 use bascule_mcp::{Names, Uris, parse_prefixed};
-use bascule_model::{BridgeResult, ProviderAdapter};
+use bascule_model::BridgeResult;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Gateway;
 use super::desk::Desk;
-use super::session::Session;
+use super::session::{Key, Session};
 use super::wire::{Outcome, Refusal};
+use super::{Gateway, key_for};
 use crate::deadline::Deadline;
 use crate::fleet::errand::Errand;
+use crate::fleet::server::Server;
 
 /// A client that begins waits so long for servers that are starting; the others join as they come.
 const BEGINNING: Duration = Duration::from_secs(10);
@@ -29,10 +31,12 @@ const MOST_PAGES: usize = 100;
 /// So many tools are listed on a page: most clients never ask for a second one.
 const PAGE: usize = 1_000;
 
-/// The names under which the tools of a catalog are shown.
+/// The tools that a client sees, and the names under which they are shown.
 pub(super) struct ToolNames {
     catalog: Arc<Catalog>,
     names: Names,
+    /// The bridge's catalog and the desks' changes when this was made: as long as they are the same, so is this.
+    made_of: (Arc<Catalog>, u64),
 }
 
 /// A kind of thing that is listed.
@@ -65,15 +69,12 @@ struct Merged {
 }
 
 impl Gateway {
-    pub(super) async fn begin_together(&self, _: &Arc<Session>) -> Outcome {
-        self.bridge.first_starts(BEGINNING).await;
-        let world = self.bridge.common.world.load();
+    pub(super) async fn begin_together(&self, session: &Arc<Session>) -> Outcome {
+        self.first_starts(session).await;
+        let world = self.bridge.common.world.load_full();
         let infos: Vec<(String, String)> = world
             .in_order()
-            .filter_map(|server| {
-                let line = server.line().ok()?;
-                Some((server.settings.name.to_string(), line.info().raw.get().to_owned()))
-            })
+            .filter_map(|base| Some((base.settings.name.to_string(), self.info(session, base)?)))
             .collect();
         let has =
             |name: &str| infos.iter().any(|(_, raw)| patch::find(raw, &["capabilities", name]).is_some());
@@ -113,9 +114,9 @@ impl Gateway {
         let raw = params.as_deref().map_or("{}", RawValue::get);
         let text = |field: &str| patch::text(raw, &[field]).unwrap_or_default();
         match method {
-            "tools/list" => self.list_tools(&text("cursor")).await,
+            "tools/list" => self.list_tools(session, &text("cursor")).await,
             "tools/call" => {
-                let (server, tool) = self.tool_of(&text("name")).await?;
+                let (server, tool) = self.tool_of(session, &text("name")).await?;
                 let desk = self.desk(session, &server)?;
                 self.call(session, &desk, params, Some(tool), lane).await
             }
@@ -140,10 +141,25 @@ impl Gateway {
         }
     }
 
+    /// Waits for those servers that are starting, the bridge's and this client's own.
+    async fn first_starts(&self, session: &Arc<Session>) {
+        let by = Instant::now() + BEGINNING;
+        let world = self.bridge.common.world.load_full();
+        let own = world.in_order().filter_map(|base| self.server_for(session, base).ok());
+        let servers: Vec<_> = own.chain(world.in_order().cloned()).collect();
+        futures_util::future::join_all(servers.iter().map(|server| server.first_start(by))).await;
+    }
+
+    /// What a server says of itself to this client; before it has, what it says to others.
+    fn info(&self, session: &Arc<Session>, base: &Arc<Server>) -> Option<String> {
+        let line = self.server_for(session, base).ok()?.line().or_else(|_| base.line()).ok()?;
+        Some(line.info().raw.get().to_owned())
+    }
+
     /// The tools of all servers, page by page; the cursor is the name after which the page begins.
-    async fn list_tools(&self, cursor: &str) -> Outcome {
-        self.bridge.first_starts(BEGINNING).await;
-        let shown = self.tool_names();
+    async fn list_tools(&self, session: &Arc<Session>, cursor: &str) -> Outcome {
+        self.first_starts(session).await;
+        let shown = self.tool_names(session);
         let tools = shown.catalog.tools().filter_map(|tool| {
             let name = shown.names.shown(tool.id().server(), tool.id().tool())?;
             Some((name, tool))
@@ -162,33 +178,51 @@ impl Gateway {
             (Some(_), Some((name, _))) => format!(r#","nextCursor":{}"#, quoted(name)),
             _ => String::new(),
         };
-        Ok(format!(r#"{{"tools":[{}]{next}{}}}"#, tools.join(","), absent(&self.missing())))
+        Ok(format!(r#"{{"tools":[{}]{next}{}}}"#, tools.join(","), absent(&self.missing(session))))
     }
 
-    /// Made anew when the catalog is another.
-    fn tool_names(&self) -> Arc<ToolNames> {
-        let catalog = self.bridge.common.world.load().catalog.clone();
-        let mut known = self.names.lock().expect("nothing panics while holding it");
-        match &*known {
-            Some(names) if Arc::ptr_eq(&names.catalog, &catalog) => names.clone(),
-            _ => {
-                let names = Names::of(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
-                let names = Arc::new(ToolNames { catalog, names });
-                *known = Some(names.clone());
-                names
-            }
+    /// What a client sees, made anew when that is something else than before. All who can do the same see the same,
+    /// unless some server has a process for each.
+    fn tool_names(&self, session: &Arc<Session>) -> Arc<ToolNames> {
+        let world = self.bridge.common.world.load_full();
+        let mut keys = world.servers.values().map(|base| key_for(&base.settings, session));
+        let own = keys.by_ref().find(|key| matches!(key, Key::Client(_)));
+        let view = own.unwrap_or_else(|| session.key.clone());
+        // Read before the tools are: what changes meanwhile is seen the next time.
+        let changes = if view.is_unable() { 0 } else { self.changes.load(Ordering::Acquire) };
+        let is_same = |known: &&Arc<ToolNames>| {
+            known.made_of.1 == changes && Arc::ptr_eq(&known.made_of.0, &world.catalog)
+        };
+        if let Some(known) = self.names().get(&view).filter(is_same) {
+            return known.clone();
+        }
+        let catalog = match view.is_unable() {
+            true => world.catalog.clone(),
+            false => Arc::new(world.in_order().filter_map(|base| self.tools_for(session, base)).collect()),
+        };
+        let names = Names::of(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
+        let names = Arc::new(ToolNames { catalog, names, made_of: (world.catalog.clone(), changes) });
+        self.names().insert(view, names.clone());
+        names
+    }
+
+    fn tools_for(&self, session: &Arc<Session>, base: &Arc<Server>) -> Option<Arc<ServerTools>> {
+        match key_for(&base.settings, session).is_unable() {
+            true => base.tools(),
+            false => self.desk(session, base.settings.name.as_str()).ok()?.tools(base),
         }
     }
 
-    async fn tool_of(&self, shown: &str) -> Result<(String, String), Refusal> {
+    async fn tool_of(&self, session: &Arc<Session>, shown: &str) -> Result<(String, String), Refusal> {
         let find = || {
-            self.tool_names().names.original(shown).map(|(server, tool)| (server.to_owned(), tool.to_owned()))
+            let names = self.tool_names(session);
+            names.names.original(shown).map(|(server, tool)| (server.to_owned(), tool.to_owned()))
         };
         if let Some(found) = find() {
             return Ok(found);
         }
         // It may be a tool of a server that is starting.
-        self.bridge.first_starts(BEGINNING).await;
+        self.first_starts(session).await;
         find().ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, format!("there is no tool `{shown}`")))
     }
 
@@ -225,20 +259,24 @@ impl Gateway {
     fn desks_with(&self, session: &Arc<Session>, capability: &str) -> (Vec<Arc<Desk>>, Vec<Value>) {
         let world = self.bridge.common.world.load_full();
         let offers = world.in_order().filter(|server| {
-            let offer = |raw: &str| patch::find(raw, &["capabilities", capability]).is_some();
-            server.line().is_ok_and(|line| offer(line.info().raw.get()))
+            let offer = |raw: &String| patch::find(raw, &["capabilities", capability]).is_some();
+            self.info(session, server).as_ref().is_some_and(offer)
         });
         let desks =
             offers.filter_map(|server| self.desk(session, server.settings.name.as_str()).ok()).collect();
-        (desks, self.missing())
+        (desks, self.missing(session))
     }
 
-    fn missing(&self) -> Vec<Value> {
-        let down = |server: bascule_model::ServerHealth| {
-            let why = server.cause?;
-            Some(json!({ "server": server.name, "why": why }))
+    fn missing(&self, session: &Arc<Session>) -> Vec<Value> {
+        let world = self.bridge.common.world.load_full();
+        let down = |base: &Arc<Server>| {
+            let why = match self.server_for(session, base) {
+                Ok(server) => server.state().why()?.message.clone(),
+                Err(error) => error.message,
+            };
+            Some(json!({ "server": base.settings.name, "why": why }))
         };
-        self.bridge.health().into_iter().filter_map(down).collect()
+        world.in_order().filter_map(down).collect()
     }
 
     async fn prompt_of(&self, session: &Arc<Session>, shown: &str) -> Result<(String, String), Refusal> {

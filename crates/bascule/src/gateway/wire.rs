@@ -127,7 +127,15 @@ impl Level {
         Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, level)| *level)
     }
 
-    pub(super) fn name(self) -> &'static str {
+    /// What a server goes back to when nobody wants anything else.
+    pub(super) const USUAL: Self = Self::Info;
+
+    /// The parameters of `logging/setLevel`.
+    pub(super) fn spelled(self) -> String {
+        format!(r#"{{"level":"{}"}}"#, self.name())
+    }
+
+    fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, level)| *level == self).map_or("debug", |(name, _)| name)
     }
 }

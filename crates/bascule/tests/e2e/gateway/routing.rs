@@ -186,3 +186,24 @@ fn a_subscription_ends_with_the_last_of_its_clients() {
     two.leave();
     eventually("the server is told", || of_method(&bridge.server, "resources/unsubscribe").len() == 1);
 }
+
+// req: GW-04
+#[test]
+fn when_the_one_who_wants_to_hear_most_leaves_the_server_hears_of_it() {
+    let script = Script::new().capabilities(json!({ "tools": {}, "logging": {} })).tools(["t"]);
+    let bridge = Bridge::of(script);
+    let [one, two] = [(); 2].map(|()| bridge.alone());
+    let set = |client: &Client, level: &str| client.ask("logging/setLevel", &json!({ "level": level }));
+    let told = || {
+        let lines = bridge.server.received();
+        let levels = lines.iter().map(|line| parsed(line)).filter(|line| line["method"] == "logging/setLevel");
+        levels.map(|line| line["params"]["level"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    set(&one, "debug");
+    set(&two, "error");
+    one.leave();
+    eventually("it is told what the other wants", || told() == ["debug", "debug", "error"]);
+    set(&two, "debug");
+    two.leave();
+    eventually("it is told that nobody wants anything", || told()[3..] == ["debug", "info"]);
+}
