@@ -121,6 +121,7 @@ impl<'a> Wire<'a> {
         // Some servers send both fields and mean the one that is not null.
         let result = self.result.filter(|result| self.error.is_none() || result.get() != "null");
         match (self.method, id, result, self.error) {
+            (Some(_), Some(Id::NULL), ..) => Err(MessageError::Invalid("the `id` of a request is null")),
             (Some(method), Some(id), None, None) => Ok(Message::Request { id, method, params: self.params }),
             (Some(method), None, None, None) => Ok(Message::Notification { method, params: self.params }),
             (None, Some(id), Some(result), None) => Ok(Message::Answer { id, outcome: Ok(result) }),

@@ -368,7 +368,10 @@ fn listener(server: ServerName, changed: Arc<Notify>, audience: Audience) -> bas
             }
             _ => {}
         },
-        Heard::Unmatched { id } => debug!(%server, id, "an answer that nobody waits for"),
+        Heard::Unmatched { id } => {
+            debug!(%server, id, "an answer that nobody waits for");
+            audience.answered_late(id);
+        }
         Heard::TooLong { limit } => warn!(%server, limit, "a message was too long to be read"),
     })
 }

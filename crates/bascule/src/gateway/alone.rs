@@ -1,6 +1,7 @@
 //! One server behind the bridge, under its own names: all passes that need not be changed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bascule_client::{notification, patch};
 use bascule_mcp::Lane;
@@ -15,13 +16,15 @@ use super::wire::{Level, Outcome, Refusal, failed_call};
 use crate::call::Passage;
 use crate::deadline::Deadline;
 use crate::fleet::errand::{Errand, Hear};
+use crate::fleet::server::was_given_up;
 
 impl Gateway {
     /// The server's own answer to `initialize`, as soon as it has given one.
     pub(super) async fn begin_alone(&self, session: &Arc<Session>, name: &str) -> Outcome {
         let desk = self.desk(session, name)?;
         desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
-        Ok(desk.server.line()?.info().raw.get().to_owned())
+        let line = desk.server.line().map_err(|error| desk.discreet(error))?;
+        Ok(line.info().raw.get().to_owned())
     }
 
     pub(super) async fn answer_alone(
@@ -43,6 +46,10 @@ impl Gateway {
                 self.subscribe(session, &desk, method, (&uri, &uri), params, lane).await
             }
             "initialize" => Err(Refusal::new(-32600, "this session has begun already")),
+            // A server that is not particular about spelling would take it for a call that nobody has checked.
+            _ if method.trim().eq_ignore_ascii_case("tools/call") => {
+                Err(Refusal::new(Refusal::METHOD_NOT_FOUND, format!("nobody here knows `{method}`")))
+            }
             _ => self.forward(session, &desk, method, params, lane).await,
         }
     }
@@ -66,15 +73,18 @@ impl Gateway {
             RawValue::from_string(arguments).map_err(|error| Refusal::new(-32700, error.to_string()))?;
         let tool = ToolId::new(&desk.server.settings.name, &name);
         let request = CallRequest { tool, arguments, patience: None };
+        let mut flight = desk.fly(session, lane, &name);
         let passage = Passage {
             hear: hear(Some(&params), lane),
             params: Some(params),
             server: Some(desk.server.clone()),
+            sent: flight.sent.clone(),
         };
-        let _flight = desk.fly(session, lane);
-        match self.bridge.carry(request, passage, None).await {
+        let ended = self.bridge.carry(request, passage, None).await;
+        flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
+        match ended {
             Ok(outcome) => Ok(outcome.result.raw.get().to_owned()),
-            Err(error) => failed_call(error),
+            Err(error) => failed_call(desk.discreet(error)),
         }
     }
 
@@ -92,9 +102,11 @@ impl Gateway {
         let deadline =
             Deadline::new(begin, None, server.settings.call_timeout, server.settings.limits.max_execution);
         server.first_start(deadline.next()).await;
-        let _flight = desk.fly(session, lane);
+        let mut flight = desk.fly(session, lane, method);
+        let sent = flight.sent.clone();
         let hear = hear(params.as_deref(), lane);
         let spelled = |token: u64| {
+            sent.store(token, Ordering::Release);
             let params = params.as_deref()?.get();
             Some(match &hear {
                 Some(_) => patch::insert(params, &["_meta", "progressToken"], &token.to_string()),
@@ -104,7 +116,9 @@ impl Gateway {
         let errand = Errand { method, tool: None, params: &spelled, hear: hear.clone() };
         // What is neither a call nor a change may be asked twice.
         let harmless = method.ends_with("/list") || method.ends_with("/read") || method.ends_with("/get");
-        Ok(server.run(&errand, harmless, &deadline).await?.raw.get().to_owned())
+        let ended = server.run(&errand, harmless, &deadline).await;
+        flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
+        Ok(ended.map_err(|error| desk.discreet(error))?.raw.get().to_owned())
     }
 
     /// A level holds for one client; the server is told the lowest that anybody wants.

@@ -1,15 +1,18 @@
 //! One server as one audience sees it; routes what the server says of itself to the one it concerns (GW-04).
 //!
 //! MCP does not say for whose call a server asks something of a client, or logs something. Where only one client
-//! has calls under way it is that one's; where several have, it is nobody's: it is never guessed.
+//! has calls under way it is that one's; where several have, it is nobody's: it is never guessed. A call that was given
+//! up counts for as long as a call may take, or until the server answers it; so do calls that come by other faces.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
 use bascule_catalog::ServerTools;
 use bascule_client::{Id, error_answer, notification, patch, request_as};
 use bascule_mcp::Lane;
+use bascule_model::BridgeError;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -28,6 +31,8 @@ pub(super) struct Desk {
     pub(super) server: Arc<Server>,
     /// Whether the server is this audience's own, and ends with it.
     own: bool,
+    /// Whether that is one client and no other.
+    is_one_clients: bool,
     state: Mutex<State>,
     next_call: AtomicU64,
     /// Whether others' tools were shown in place of its own, before it had listed them.
@@ -43,19 +48,41 @@ pub(super) struct Desk {
 #[derive(Default)]
 struct State {
     sessions: Vec<Weak<Session>>,
-    /// Calls under way: whose, and where what belongs to them goes.
-    flying: Vec<(u64, Arc<Session>, Lane)>,
+    flying: Vec<Flying>,
 }
 
-/// A call that is under way.
+/// A request under way: whose, and where what belongs to it goes.
+#[derive(Clone)]
+struct Flying {
+    number: u64,
+    session: Arc<Session>,
+    lane: Lane,
+    /// Its id at the server, or 0 before it was sent.
+    sent: Arc<AtomicU64>,
+    /// Till when the server may be at work on it though it was given up.
+    until: Option<Instant>,
+}
+
+/// The handle of the one who made it. Dropped before it has landed, it is given up: then the server may not know that
+/// yet, or not care, and what it says may still belong to it, until it answers or as long as a call may take.
 pub(super) struct Flight<'a> {
     desk: &'a Desk,
     number: u64,
+    linger: Duration,
+    pub(super) sent: Arc<AtomicU64>,
+    pub(super) has_landed: bool,
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        self.desk.state().flying.retain(|(number, ..)| *number != self.number);
+        let mut state = self.desk.state();
+        match self.has_landed || self.sent.load(Ordering::Acquire) == 0 {
+            true => state.flying.retain(|flying| flying.number != self.number),
+            false => {
+                let own = state.flying.iter_mut().find(|flying| flying.number == self.number);
+                own.into_iter().for_each(|own| own.until = Some(Instant::now() + self.linger));
+            }
+        }
     }
 }
 
@@ -76,6 +103,7 @@ impl Desk {
         let desk = Arc::new_cyclic(|this| Self {
             server,
             own,
+            is_one_clients: matches!(key, Key::Client(_)),
             state: Mutex::default(),
             next_call: AtomicU64::new(0),
             anticipated: AtomicBool::new(false),
@@ -130,11 +158,23 @@ impl Desk {
         }
     }
 
-    /// A call begins; what the server says meanwhile may belong to it.
-    pub(super) fn fly(&self, session: &Arc<Session>, lane: &Lane) -> Flight<'_> {
+    /// A request for a tool, or of a method, begins; what the server says meanwhile may belong to it.
+    pub(super) fn fly(&self, session: &Arc<Session>, lane: &Lane, name: &str) -> Flight<'_> {
         let number = self.next_call.fetch_add(1, Ordering::Relaxed);
-        self.state().flying.push((number, session.clone(), lane.clone()));
-        Flight { desk: self, number }
+        let sent = Arc::<AtomicU64>::default();
+        let linger = self.server.settings.limits_for(name).max_execution;
+        let (session, lane) = (session.clone(), lane.clone());
+        self.state().flying.push(Flying { number, session, lane, sent: sent.clone(), until: None });
+        Flight { desk: self, number, linger, sent, has_landed: false }
+    }
+
+    /// What its process wrote to stderr may be about other clients' calls: it is for the operator, unless there are
+    /// no others.
+    pub(super) fn discreet(&self, mut error: Box<BridgeError>) -> Box<BridgeError> {
+        if !self.is_one_clients {
+            error.stderr = None;
+        }
+        error
     }
 
     /// Hands on what a client has said, whole. What is said first arrives first.
@@ -202,13 +242,16 @@ impl Desk {
 
     /// The one client that the server can mean, and where to reach it: by its only call, else on its own stream.
     fn the_one(&self) -> Result<(Arc<Session>, Option<Lane>), Nobody> {
-        let flying = self.state().flying.clone();
-        let mut callers = flying.iter().map(|(_, session, _)| session);
+        if self.server.audience.has_strangers() {
+            return Err(Nobody::Several);
+        }
+        let flying = self.flying();
+        let mut callers = flying.iter().map(|flying| &flying.session);
         if let Some(first) = callers.next() {
             if callers.any(|other| !Arc::ptr_eq(other, first)) {
                 return Err(Nobody::Several);
             }
-            let mut lanes = flying.iter().map(|(_, _, lane)| lane).filter(|lane| !lane.is_closed());
+            let mut lanes = flying.iter().map(|flying| &flying.lane).filter(|lane| !lane.is_closed());
             // Which of several calls it belongs to is not known, but whose they are: any way to that client will do.
             let lane = lanes.next_back().filter(|_| flying.len() == 1 || !first.listens());
             return Ok((first.clone(), lane.cloned()));
@@ -218,6 +261,13 @@ impl Desk {
             [] => Err(Nobody::None),
             _ => Err(Nobody::Several),
         }
+    }
+
+    /// What the server may be at work on.
+    fn flying(&self) -> Vec<Flying> {
+        let (mut state, now) = (self.state(), Instant::now());
+        state.flying.retain(|flying| flying.until.is_none_or(|until| now < until));
+        state.flying.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -274,6 +324,7 @@ impl Ear for Desk {
             return false;
         }
         match self.the_one() {
+            Ok((session, _)) if !session.can_be_asked(method) => false,
             Ok((session, lane)) => {
                 let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
                 let ours = session.ask(&this, id.as_json(), token, lane.as_ref());
@@ -305,7 +356,14 @@ impl Ear for Desk {
         }
     }
 
+    fn answered_late(&self, id: &str) {
+        let Ok(id) = id.parse::<u64>() else { return };
+        let is_it = |flying: &Flying| flying.until.is_some() && flying.sent.load(Ordering::Acquire) == id;
+        self.state().flying.retain(|flying| !is_it(flying));
+    }
+
     fn lost(&self) {
+        self.state().flying.retain(|flying| flying.until.is_none());
         let params = r#"{"requestId":0,"reason":"the server that asked is gone"}"#;
         self.withdraw(None, params);
     }

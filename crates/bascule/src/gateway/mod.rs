@@ -326,6 +326,15 @@ impl Host for Gateway {
     }
 }
 
+/// Whether MCP has requests of that family, which are never notifications.
+fn is_of_a_request(method: &str) -> bool {
+    const FAMILIES: [&str; 8] =
+        ["tools", "resources", "prompts", "completion", "logging", "sampling", "elicitation", "roots"];
+    let family = method.trim().split('/').next().unwrap_or_default();
+    let is_alike = |own: &&str| own.eq_ignore_ascii_case(family);
+    FAMILIES.iter().chain(&["tasks", "initialize", "ping"]).any(|own| is_alike(&own))
+}
+
 impl Gateway {
     /// A notification of a client's.
     fn noticed(self: &Arc<Self>, session: &Arc<Session>, method: &str, params: Option<&RawValue>) {
@@ -342,6 +351,10 @@ impl Gateway {
                     let params = patch::insert(params.get(), &["progressToken"], &token);
                     desk.say(bascule_client::notification(method, Some(&params)));
                 }
+            }
+            // A request without an id would be run by some servers, unchecked and unanswered.
+            _ if is_of_a_request(method) => {
+                debug!(session = %session.id, method, "a request that wants no answer")
             }
             _ => self.pass_on(session, method, params),
         }

@@ -194,6 +194,13 @@ impl Session {
         Some((question.desk.clone(), question.token.clone()?))
     }
 
+    /// Whether it said that it can be asked this, if it is one of those things that a client has to say.
+    pub(super) fn can_be_asked(&self, method: &str) -> bool {
+        let family = method.split('/').next().unwrap_or_default();
+        let is_askable = ASKABLE.iter().any(|(name, _)| *name == family);
+        method != "initialize" && (!is_askable || patch::find(&self.capabilities, &[family]).is_some())
+    }
+
     /// Whether it has a stream open for what is said unasked.
     pub(super) fn listens(&self) -> bool {
         self.state().lane.as_ref().is_some_and(|lane| !lane.is_closed())

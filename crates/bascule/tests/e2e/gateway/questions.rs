@@ -1,11 +1,14 @@
 //! What a server asks of a client reaches the one it can mean, and its answer the server; it is never guessed (GW-04).
 
+use std::time::Duration;
+
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::client::{Client, Exchange};
 use super::{Bridge, TOGETHER, alone, call, parsed};
 use crate::fleet::serving::Serving;
+use crate::support::eventually;
 
 /// What a client can do for servers.
 fn able() -> Value {
@@ -62,25 +65,106 @@ fn a_server_is_answered_by_the_client_whose_call_it_works_at() {
     }
 }
 
+fn check_refused(answered: &Value) {
+    let answers = answered["result"]["structuredContent"]["answers"].as_array().unwrap();
+    for answer in answers {
+        let said = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(said.contains(r#"session: "per-client""#), "{answer}");
+    }
+}
+
 // req: GW-04
 #[test]
 fn where_two_clients_have_calls_under_way_a_question_is_refused() {
-    let bridge = Bridge::of(asking());
+    let script = asking().calls("hold", [Behaviour::asking([json!({ "method": "x/go-on" })])]);
+    let bridge = Bridge::of(script);
     let [one, two] = [(); 2].map(|()| Client::able(bridge.address, &alone("s"), &able()));
-    std::thread::scope(|scope| {
-        scope.spawn(|| one.request("1", "tools/call", &call("hold", &json!({ "mark": "held" })).to_string()));
-        bridge.server.wait_for("\"held\"");
-        let answers = two.call("ask", &json!({}))["result"]["structuredContent"]["answers"].clone();
-        for answer in answers.as_array().unwrap() {
-            let said = answer["error"]["message"].as_str().unwrap();
-            assert!(said.contains(r#"session: "per-client""#), "{answer}");
-        }
-        one.notify("notifications/cancelled", &json!({ "requestId": 1 }));
-        bridge.server.wait_for("notifications/cancelled");
-    });
+    let mut held = one.request("1", "tools/call", &call("hold", &json!({})).to_string());
+    let go_on = held.until("x/go-on");
+    check_refused(&two.call("ask", &json!({})));
+    one.reply(&go_on, "{}");
+    held.result();
     // As soon as only one is left, it is asked again.
     let mut exchange = two.request("2", "tools/call", &call("ask", &json!({})).to_string());
     converse(&two, &mut exchange, "two");
+}
+
+// req: GW-04
+#[test]
+fn a_call_that_was_given_up_still_counts_until_the_server_answers_it() {
+    let late = Duration::from_millis(1500);
+    let script = asking().calls("hold", [Behaviour::text("late").after_delay(late), Behaviour::silence()]);
+    let bridge = Bridge::of(script);
+    let [one, two] = [(); 2].map(|()| Client::able(bridge.address, &alone("s"), &able()));
+    let give_up = |id: u32| {
+        let held = std::thread::scope(|scope| {
+            let params = call("hold", &json!({ "mark": format!("held {id}") })).to_string();
+            let (one, id) = (&one, id.to_string());
+            let holding = scope.spawn({
+                let id = id.clone();
+                move || one.request(&id, "tools/call", &params).last()
+            });
+            bridge.server.wait_for(&format!("held {id}"));
+            one.notify("notifications/cancelled", &json!({ "requestId": id.parse::<u32>().unwrap() }));
+            holding.join().unwrap()
+        });
+        assert!(parsed(&held)["error"].is_object(), "{held}");
+    };
+    give_up(1);
+    check_refused(&two.call("ask", &json!({})));
+    // It answers after all: from then on there is no doubt.
+    eventually("the other is asked", || {
+        let mut exchange = two.request("2", "tools/call", &call("ask", &json!({})).to_string());
+        let first = parsed(&exchange.some());
+        let is_asked = first["method"] == "sampling/createMessage";
+        if is_asked {
+            two.reply(&first, "{}");
+            for method in ["elicitation/create", "roots/list"] {
+                let question = exchange.until(method);
+                two.reply(&question, "{}");
+            }
+            exchange.result();
+        }
+        is_asked
+    });
+    // One that never answers it: who has left is no reason to ask another.
+    give_up(3);
+    one.leave();
+    check_refused(&two.call("ask", &json!({})));
+}
+
+// req: GW-04
+#[test]
+fn what_belongs_to_a_call_of_the_command_line_is_nobody_elses() {
+    let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "CLI" } });
+    let script = Script::new()
+        .tools(["t", "u"])
+        .calls("t", [Behaviour::asking([json!({ "method": "x/ask" })]).after_line(log)])
+        .calls("u", [Behaviour::text("u").after_log("mine")]);
+    let bridge = Bridge::of(script);
+    let client = bridge.alone();
+    let mut hears = client.listen();
+    assert_eq!(client.call("u", &json!({}))["result"]["isError"], false);
+    let called = bridge.serving.bascule.run(&["call", "s:t"]);
+    assert!(called.stdout.contains("per-client"), "its question is refused: {called:?}");
+    client.ask("x/unknown", &json!({}));
+    client.leave();
+    let heard: Vec<_> = std::iter::from_fn(|| hears.next()).collect();
+    assert!(heard.iter().all(|message| !message.contains("CLI")), "{heard:?}");
+}
+
+// req: GW-04
+#[test]
+fn a_client_is_asked_only_what_it_said_it_can_be_asked() {
+    let bridge = Bridge::of(asking());
+    let client = Client::able(bridge.address, &alone("s"), &json!({ "roots": {} }));
+    let mut exchange = client.request("1", "tools/call", &call("ask", &json!({})).to_string());
+    let question = parsed(&exchange.some());
+    assert_eq!(question["method"], "roots/list");
+    client.reply(&question, "{}");
+    let answers = exchange.result()["structuredContent"]["answers"].clone();
+    assert_eq!([&answers[0]["error"]["code"], &answers[1]["error"]["code"]], [-32601, -32601]);
+    assert_eq!(answers[2]["result"], json!({}));
 }
 
 // req: GW-04

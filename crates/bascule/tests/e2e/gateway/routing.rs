@@ -196,7 +196,8 @@ fn when_the_one_who_wants_to_hear_most_leaves_the_server_hears_of_it() {
     let set = |client: &Client, level: &str| client.ask("logging/setLevel", &json!({ "level": level }));
     let told = || {
         let lines = bridge.server.received();
-        let levels = lines.iter().map(|line| parsed(line)).filter(|line| line["method"] == "logging/setLevel");
+        let levels =
+            lines.iter().map(|line| parsed(line)).filter(|line| line["method"] == "logging/setLevel");
         levels.map(|line| line["params"]["level"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
     set(&one, "debug");
