@@ -42,6 +42,18 @@ pub fn each<'a>(json: &'a str, path: &[&str]) -> Option<Vec<&'a str>> {
     Some(elements)
 }
 
+/// The text with some elements of the array at a path replaced by others, themselves raw JSON; none if all stay.
+pub fn map_each(json: &str, path: &[&str], mut change: impl FnMut(&str) -> Option<String>) -> Option<String> {
+    let mut splice = Splice::new(json, 0);
+    for element in each(json, path)? {
+        let start = element.as_ptr() as usize - json.as_ptr() as usize;
+        if let Some(changed) = change(element) {
+            splice.put(start..start + element.len(), &[&changed]);
+        }
+    }
+    splice.finish()
+}
+
 /// The text with the value at a path replaced by another, itself raw JSON. None if no reader would find one there.
 ///
 /// Where keys are doubled, each of the values is replaced. Only if they are so many that the text would grow by

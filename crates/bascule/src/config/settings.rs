@@ -43,6 +43,8 @@ pub struct BridgeSettings {
     pub show: Show,
     /// The longest message that is carried.
     pub max_message_bytes: usize,
+    /// `sessionIdleMs`: how long a client may be silent before it is taken to be gone.
+    pub session_idle: Duration,
     /// `allowedHosts`: names that clients may call the bridge by, besides loopback names.
     pub hosts: Vec<String>,
     /// `allowedOrigins`: where web pages may come from, besides loopback names.
@@ -57,6 +59,7 @@ impl Default for BridgeSettings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7420)),
             show: Show::All,
             max_message_bytes: 64 << 20,
+            session_idle: Duration::from_secs(30 * 60),
             hosts: Vec::new(),
             origins: Vec::new(),
             tokens: Vec::new(),

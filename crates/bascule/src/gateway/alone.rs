@@ -38,8 +38,12 @@ impl Gateway {
         let desk = self.desk(session, name)?;
         match method {
             "tools/call" => self.call(session, &desk, params, None, lane).await,
-            "tools/list" if desk.hides_tools() => Ok(desk.permitted_tools()),
-            "logging/setLevel" => self.set_level(session, &[desk], params.as_deref()).await,
+            "tools/list" if desk.hides_tools() => {
+                desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
+                desk.server.line().map_err(|error| desk.discreet(error))?;
+                Ok(desk.permitted_tools())
+            }
+            "logging/setLevel" => self.set_level(session, &[desk], params.as_deref(), lane).await,
             "resources/subscribe" | "resources/unsubscribe" => {
                 let uri = params.as_deref().and_then(|params| patch::text(params.get(), &["uri"]));
                 let uri = uri.unwrap_or_default();
@@ -127,6 +131,7 @@ impl Gateway {
         session: &Arc<Session>,
         desks: &[Arc<Desk>],
         params: Option<&RawValue>,
+        lane: &Lane,
     ) -> Outcome {
         let level = params.and_then(|params| patch::text(params.get(), &["level"]));
         let level = level.as_deref().and_then(Level::parse);
@@ -134,16 +139,23 @@ impl Gateway {
         session.set_level(level);
         for desk in desks {
             let lowest = desk.level().unwrap_or(level);
-            let spelled = |_| Some(lowest.spelled());
+            let mut flight = desk.fly(session, lane, "logging/setLevel");
+            let sent = flight.sent.clone();
+            let spelled = |token| {
+                sent.store(token, Ordering::Release);
+                Some(lowest.spelled())
+            };
             let errand = Errand { method: "logging/setLevel", tool: None, params: &spelled, hear: None };
             let settings = &desk.server.settings;
             let deadline =
                 Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
             // Many clients set it as the first thing they do.
             desk.server.first_start(deadline.next()).await;
-            match desk.server.run(&errand, true, &deadline).await {
+            let ended = desk.server.run(&errand, true, &deadline).await;
+            flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
+            match ended {
                 // A server without a log has nothing to be set.
-                Err(error) if desks.len() == 1 => return Err(error.into()),
+                Err(error) if desks.len() == 1 => return Err(desk.discreet(error).into()),
                 _ => {}
             }
         }

@@ -4,7 +4,7 @@
 //! has calls under way it is that one's; where several have, it is nobody's: it is never guessed. A call that was given
 //! up counts for as long as a call may take, or until the server answers it; so do calls that come by other faces.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -14,7 +14,8 @@ use bascule_client::{Id, error_answer, notification, patch, request_as};
 use bascule_mcp::Lane;
 use bascule_model::BridgeError;
 use serde_json::value::RawValue;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
@@ -26,6 +27,10 @@ use crate::fleet::Common;
 use crate::fleet::audience::{Audience, Ear};
 use crate::fleet::errand::Errand;
 use crate::fleet::server::Server;
+use crate::fleet::status::State as Status;
+
+/// Changes that come close together are told once.
+const SETTLING: Duration = Duration::from_millis(50);
 
 pub(super) struct Desk {
     pub(super) server: Arc<Server>,
@@ -37,17 +42,33 @@ pub(super) struct Desk {
     next_call: AtomicU64,
     /// Whether others' tools were shown in place of its own, before it had listed them.
     anticipated: AtomicBool,
-    /// Counted up whenever some desk has other tools.
-    changes: Arc<AtomicU64>,
-    /// The gateway's.
-    tasks: TaskTracker,
+    around: Surroundings,
     /// Ourselves, for those who ask through us.
     this: Weak<Self>,
+}
+
+/// What all desks share.
+#[derive(Clone, Default)]
+pub(super) struct Surroundings {
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
+    /// Counted up whenever some desk has other tools.
+    pub(super) changes: Arc<AtomicU64>,
+}
+
+impl Surroundings {
+    /// Does something that is not worth finishing when all ends.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move { stop.run_until_cancelled(work).await });
+    }
 }
 
 #[derive(Default)]
 struct State {
     sessions: Vec<Weak<Session>>,
+    /// The listings that have changed, which will be told in a moment.
+    due: BTreeMap<String, Option<Vec<u8>>>,
     flying: Vec<Flying>,
 }
 
@@ -93,7 +114,7 @@ impl Desk {
         key: &Key,
         capabilities: &str,
         common: &Arc<Common>,
-        (tasks, changes): (&TaskTracker, &Arc<AtomicU64>),
+        around: &Surroundings,
     ) -> Arc<Self> {
         let own = !key.is_unable();
         let server = match own {
@@ -107,12 +128,11 @@ impl Desk {
             state: Mutex::default(),
             next_call: AtomicU64::new(0),
             anticipated: AtomicBool::new(false),
-            changes: changes.clone(),
-            tasks: tasks.clone(),
+            around: around.clone(),
             this: this.clone(),
         });
         desk.server.audience.attach(Arc::downgrade(&desk) as Weak<dyn Ear>);
-        changes.fetch_add(1, Ordering::AcqRel);
+        around.changes.fetch_add(1, Ordering::AcqRel);
         desk
     }
 
@@ -127,7 +147,13 @@ impl Desk {
     /// Whether it is still the right one: the server may have been configured anew.
     pub(super) fn serves(&self, base: &Arc<Server>) -> bool {
         match self.own {
-            true => self.server.settings == base.settings && !self.server.is_stopped(),
+            // One that was given up has another chance when its like is well.
+            true => {
+                let is_given_up = matches!(self.server.state(), Status::Unavailable { .. });
+                (Arc::ptr_eq(&self.server.settings, &base.settings) || self.server.settings == base.settings)
+                    && !self.server.is_stopped()
+                    && !(is_given_up && base.line().is_ok())
+            }
             false => Arc::ptr_eq(&self.server, base),
         }
     }
@@ -156,6 +182,25 @@ impl Desk {
         if self.own {
             self.server.stop().await;
         }
+    }
+
+    /// The same when another takes its place: calls under way may finish.
+    pub(super) async fn retire(&self, grace: Duration) {
+        if self.own {
+            let retired = self.around.stop.run_until_cancelled(self.server.retire(grace)).await;
+            if retired.is_none() {
+                self.server.stop().await;
+            }
+        }
+    }
+
+    /// Tells a server that is new here what its clients want, once it is there.
+    pub(super) fn remind(self: &Arc<Self>) {
+        let desk = self.clone();
+        self.around.spawn(async move {
+            desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
+            desk.tell_wishes().await;
+        });
     }
 
     /// A request for a tool, or of a method, begins; what the server says meanwhile may belong to it.
@@ -191,9 +236,11 @@ impl Desk {
         }
     }
 
-    /// The lowest level that one of its clients wants to hear of.
+    /// The lowest level that one of its clients wants to hear of, if one has said so. Who has not, wants the usual.
     pub(super) fn level(&self) -> Option<Level> {
-        self.sessions().iter().filter_map(|session| session.level()).min()
+        let levels: Vec<_> = self.sessions().iter().map(|session| session.level()).collect();
+        let is_said = levels.iter().any(Option::is_some);
+        levels.into_iter().map(|level| level.unwrap_or(Level::USUAL)).min().filter(|_| is_said)
     }
 
     /// Whether one of its clients still wants to hear of a resource.
@@ -210,7 +257,7 @@ impl Desk {
         let uris = left.subscriptions(self.server.settings.name.as_str());
         let unwanted: Vec<String> = uris.into_iter().filter(|uri| !self.has_subscriber(uri)).collect();
         let (desk, level) = (self.clone(), left.level());
-        self.tasks.spawn(async move {
+        self.around.spawn(async move {
             // Asked here, not before: of two who leave at once, the later one must have the last word.
             let others = desk.level().unwrap_or(Level::USUAL);
             if level.is_some_and(|level| level < others) {
@@ -235,7 +282,7 @@ impl Desk {
         }
     }
 
-    fn sessions(&self) -> Vec<Arc<Session>> {
+    pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
         let all = self.state().sessions.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
         all.into_iter().filter(|session| !session.has_ended()).collect()
     }
@@ -293,7 +340,10 @@ impl Ear for Desk {
             "notifications/resources/updated" => {
                 let (name, uri) = (self.server.settings.name.as_str(), text("uri").unwrap_or_default());
                 for session in self.sessions() {
-                    let Some(shown) = session.subscribed(name, &uri) else { continue };
+                    let shown = session.subscribed(name, &uri);
+                    let Some(shown) = shown.or_else(|| session.subscribed_above(name, &uri)) else {
+                        continue;
+                    };
                     session.tell_unasked(match (params, shown == uri) {
                         (Some(params), false) => {
                             let shown = serde_json::Value::from(shown).to_string();
@@ -304,9 +354,7 @@ impl Ear for Desk {
                 }
             }
             "notifications/cancelled" => self.withdrawn(params),
-            method if method.ends_with("/list_changed") => {
-                self.sessions().iter().for_each(|session| session.tell_unasked(frame()));
-            }
+            method if method.ends_with("/list_changed") => self.announce([(method, Some(frame()))]),
             _ => match self.the_one() {
                 Ok((_, Some(lane))) => _ = lane.push(frame()),
                 Ok((session, None)) => session.tell_unasked(frame()),
@@ -327,7 +375,10 @@ impl Ear for Desk {
             Ok((session, _)) if !session.can_be_asked(method) => false,
             Ok((session, lane)) => {
                 let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
-                let ours = session.ask(&this, id.as_json(), token, lane.as_ref());
+                let Some(ours) = session.ask(&this, id.as_json(), token, lane.as_ref()) else {
+                    self.refuse(id.as_json(), -32000, "too many questions are open to this client");
+                    return true;
+                };
                 let params = params.map(RawValue::get);
                 let own = params.filter(|_| token.is_some());
                 let own = own.map(|params| patch::insert(params, &["_meta", "progressToken"], &ours));
@@ -346,13 +397,13 @@ impl Ear for Desk {
         }
     }
 
-    /// The bridge itself tells of the tools of the one that it uses.
     fn listed(&self, is_first: bool) {
-        self.changes.fetch_add(1, Ordering::AcqRel);
+        self.around.changes.fetch_add(1, Ordering::AcqRel);
         let was_anticipated = self.anticipated.swap(false, Ordering::AcqRel);
-        if self.own && (was_anticipated || !is_first) {
-            let frame = || notification("notifications/tools/list_changed", None);
-            self.sessions().iter().for_each(|session| session.tell_unasked(frame()));
+        match is_first && !was_anticipated {
+            false => self.announce([("tools", None)]),
+            // It is late: those who have begun without it hear that it is there.
+            true => self.announce(["tools", "prompts", "resources"].map(|kind| (kind, None))),
         }
     }
 
@@ -371,28 +422,65 @@ impl Ear for Desk {
     /// What its clients have told it, it has forgotten with its last connection.
     fn returned(&self) {
         let Some(desk) = self.this.upgrade() else { return };
-        let name = self.server.settings.name.as_str();
-        let uris: BTreeSet<String> =
-            self.sessions().iter().flat_map(|session| session.subscriptions(name)).collect();
-        let level = self.level();
-        self.tasks.spawn(async move {
-            if let Some(level) = level {
-                desk.settle("logging/setLevel", &level.spelled()).await;
-            }
-            for uri in uris {
-                let params = serde_json::json!({ "uri": uri }).to_string();
-                desk.settle("resources/subscribe", &params).await;
-            }
-        });
+        self.around.spawn(async move { desk.tell_wishes().await });
     }
 }
 
 impl Desk {
+    /// Tells the server what its clients want to hear.
+    async fn tell_wishes(&self) {
+        let name = self.server.settings.name.as_str();
+        let uris: BTreeSet<String> =
+            self.sessions().iter().flat_map(|session| session.subscriptions(name)).collect();
+        if let Some(level) = self.level() {
+            self.settle("logging/setLevel", &level.spelled()).await;
+        }
+        for uri in uris {
+            let params = serde_json::json!({ "uri": uri }).to_string();
+            self.settle("resources/subscribe", &params).await;
+        }
+    }
+
+    /// Tells its clients that listings have changed, as the server has said it or, of what it has, in our own words. What
+    /// comes close together is told once.
+    fn announce<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<Vec<u8>>)>) {
+        let Some(desk) = self.this.upgrade() else { return };
+        // Who has not begun yet has seen nothing that could have changed.
+        if self.sessions().iter().all(|session| !session.has_begun()) {
+            return;
+        }
+        let is_due = {
+            let mut state = self.state();
+            let is_due = !state.due.is_empty();
+            state.due.extend(changes.into_iter().map(|(what, said)| (what.to_owned(), said)));
+            is_due
+        };
+        if !is_due {
+            self.around.spawn(async move {
+                sleep(SETTLING).await;
+                let due = std::mem::take(&mut desk.state().due);
+                let frames = due.into_iter().filter_map(|(what, said)| said.or_else(|| desk.changed(&what)));
+                let frames: Vec<Vec<u8>> = frames.collect();
+                for session in desk.sessions().iter().filter(|session| session.has_begun()) {
+                    frames.iter().for_each(|frame| session.tell_unasked(frame.clone()));
+                }
+            });
+        }
+    }
+
+    /// That the server's tools (or prompts, or resources) have changed, if it has any.
+    fn changed(&self, kind: &str) -> Option<Vec<u8>> {
+        let line = self.server.line().ok()?;
+        patch::find(line.info().raw.get(), &["capabilities", kind])?;
+        Some(notification(&format!("notifications/{kind}/list_changed"), None))
+    }
+
     /// Lines of a server's log go to the one whose call they come with, if it wants them.
     fn logged(&self, level: Option<Level>, frame: Vec<u8>) {
-        let wants = |session: &Session| match (session.level(), level) {
-            (Some(least), Some(level)) => level >= least,
-            _ => true,
+        let is_said = self.level().is_some();
+        let wants = |session: &Session| {
+            let least = session.level().or(is_said.then_some(Level::USUAL));
+            level.is_none() || level >= least
         };
         match self.the_one() {
             Ok((session, Some(lane))) if wants(&session) => _ = lane.push(frame),

@@ -11,33 +11,25 @@ mod together;
 mod wire;
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bascule_bus::{Delivery as Told, EmbeddedBus, SubscribeOptions, TopicPattern};
+use bascule_bus::{EmbeddedBus, SubscribeOptions, TopicPattern};
 use bascule_client::{Message, ProtocolVersion, patch};
 use bascule_mcp::{Host, Lane, Place};
 use bascule_model::{BridgeResult, ServerName};
 use serde_json::value::RawValue;
-use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use tracing::{debug, info};
 
 use crate::McpBridgeAdapter;
 use crate::config::{Isolation, ServerSettings, Session as Sharing};
 use crate::fleet::server::Server;
-use desk::Desk;
+use desk::{Desk, Surroundings};
 use session::{Key, Session};
 use together::ToolNames;
 
-/// A client that has said nothing for so long, and hears nothing, is taken to be gone.
-const IDLE: Duration = Duration::from_secs(30 * 60);
-/// How often that is looked after.
+/// How often at least it is looked whether clients are gone.
 const ROUND: Duration = Duration::from_secs(20);
-/// Changes that come close together are told once.
-const SETTLING: Duration = Duration::from_millis(50);
 /// How much may wait for a client on the stream for what is said unasked.
 const UNASKED: usize = 64 << 20;
 /// How many clients there may be.
@@ -50,38 +42,44 @@ pub(crate) struct Gateway {
     desks: Mutex<HashMap<(ServerName, Key), Arc<Desk>>>,
     /// The names under which all tools are shown together.
     names: Mutex<HashMap<Key, Arc<ToolNames>>>,
-    /// Counted up whenever some desk has other tools.
-    changes: Arc<AtomicU64>,
-    tasks: TaskTracker,
-    stop: CancellationToken,
+    around: Surroundings,
+    /// A client that has said nothing for so long is taken to be gone.
+    idle: Duration,
+    /// How long calls may take to finish where they began when their server is configured anew.
+    grace: Duration,
 }
 
 impl Gateway {
     /// Opens it; what the bridge tells on the bus reaches the clients it concerns.
-    pub(crate) fn open(bridge: Arc<McpBridgeAdapter>, bus: &EmbeddedBus) -> Arc<Self> {
+    pub(crate) fn open(
+        bridge: Arc<McpBridgeAdapter>,
+        bus: &EmbeddedBus,
+        idle: Duration,
+        grace: Duration,
+    ) -> Arc<Self> {
         let gateway = Arc::new(Self {
             bridge,
             sessions: Mutex::default(),
             desks: Mutex::default(),
             names: Mutex::default(),
-            changes: Arc::default(),
-            tasks: TaskTracker::new(),
-            stop: CancellationToken::new(),
+            around: Surroundings::default(),
+            idle,
+            grace,
         });
-        let pattern = TopicPattern::parse("provider.mcp.tools.#").expect("it is a pattern");
-        let changes = bus.subscribe(pattern, SubscribeOptions::default());
-        gateway.tasks.spawn(gateway.clone().tell_changes(changes));
-        gateway.tasks.spawn(gateway.clone().go_round());
+        let pattern = TopicPattern::parse("provider.mcp.tools.available").expect("it is a pattern");
+        let reloads = bus.subscribe(pattern, SubscribeOptions::default());
+        gateway.around.tasks.spawn(gateway.clone().follow_reloads(reloads));
+        gateway.around.tasks.spawn(gateway.clone().go_round());
         gateway
     }
 
     /// Ends all sessions, and returns when nothing of them is left.
     pub(crate) async fn close(&self) {
-        self.stop.cancel();
+        self.around.stop.cancel();
         let ended: Vec<String> = self.sessions().keys().cloned().collect();
         ended.iter().for_each(|id| drop(self.dismiss(id)));
-        self.tasks.close();
-        self.tasks.wait().await;
+        self.around.tasks.close();
+        self.around.tasks.wait().await;
     }
 
     fn session(&self, place: &Place, id: &str) -> Option<Arc<Session>> {
@@ -95,32 +93,58 @@ impl Gateway {
             let server = crate::normalise::no_server(&world.settings, name);
             crate::normalise::missing(server)
         })?;
+        let place = (base.settings.name.clone(), key_for(&base.settings, session));
+        if self.desks().get(&place).is_some_and(|desk| !desk.serves(base)) {
+            self.renew();
+        }
+        let (desk, is_new) = self.desk_at(&mut self.desks(), session, base)?;
+        if is_new {
+            desk.remind();
+        }
+        Ok(desk)
+    }
+
+    /// The same, and whether it was opened for that.
+    fn desk_at(
+        &self,
+        desks: &mut HashMap<(ServerName, Key), Arc<Desk>>,
+        session: &Arc<Session>,
+        base: &Arc<Server>,
+    ) -> BridgeResult<(Arc<Desk>, bool)> {
         let key = key_for(&base.settings, session);
-        let mut desks = self.desks();
         let place = (base.settings.name.clone(), key.clone());
-        let desk = match desks.get(&place) {
-            Some(desk) if desk.serves(base) => desk.clone(),
-            _ => {
-                let own = |(name, key): &&(ServerName, Key)| *name == place.0 && !key.is_unable();
-                let most = base.settings.max_sessions;
-                if !key.is_unable()
-                    && desks.keys().filter(|other| **other != place).filter(own).count() >= most
-                {
-                    let why = format!(
-                        "{most} sessions of it are open for clients, and no more may be (`maxSessions`)"
-                    );
-                    return Err(crate::normalise::down(&base.settings.name, why));
-                }
-                let shared = (&self.tasks, &self.changes);
-                let desk = Desk::open(base, &key, &session.capabilities, &self.bridge.common, shared);
-                if let Some(old) = desks.insert(place, desk.clone()) {
-                    self.tasks.spawn(async move { old.close().await });
-                }
+        let known = desks.get(&place).cloned();
+        let is_new = known.is_none();
+        let desk = match known {
+            Some(desk) => desk,
+            None => {
+                self.check_room(desks, base, &key)?;
+                let desk = Desk::open(base, &key, &session.capabilities, &self.bridge.common, &self.around);
+                desks.insert(place, desk.clone());
                 desk
             }
         };
         desk.seat(session);
-        Ok(desk)
+        Ok((desk, is_new))
+    }
+
+    /// A server has only so many sessions for clients.
+    fn check_room(
+        &self,
+        desks: &HashMap<(ServerName, Key), Arc<Desk>>,
+        base: &Server,
+        key: &Key,
+    ) -> BridgeResult<()> {
+        let (name, most) = (&base.settings.name, base.settings.max_sessions);
+        let own = desks.keys().filter(|(other, key)| other == name && !key.is_unable()).count();
+        match key.is_unable() || own < most {
+            true => Ok(()),
+            false => {
+                let why =
+                    format!("{most} sessions of it are open for clients, and no more may be (`maxSessions`)");
+                Err(crate::normalise::down(name, why))
+            }
+        }
     }
 
     /// The server that works for this client: the bridge's own, or one that belongs to the client's like.
@@ -148,78 +172,68 @@ impl Gateway {
         let empty: Vec<_> =
             desks.iter().filter(|(_, desk)| desk.is_empty()).map(|(place, _)| place.clone()).collect();
         for desk in empty.iter().filter_map(|place| desks.remove(place)) {
-            self.tasks.spawn(async move { desk.close().await });
+            self.around.tasks.spawn(async move { desk.close().await });
         }
     }
 
-    /// Sessions end by idleness too. An open stream does not keep one alive whose client does not take what it is sent.
+    /// Sessions end by idleness too.
     async fn go_round(self: Arc<Self>) {
-        while self.stop.run_until_cancelled(tokio::time::sleep(ROUND)).await.is_some() {
-            let idle: Vec<String> = {
-                let sessions = self.sessions();
-                sessions
-                    .values()
-                    .filter(|session| session.is_idle(IDLE))
-                    .map(|session| session.id.clone())
-                    .collect()
-            };
-            idle.iter().for_each(|id| drop(self.dismiss(id)));
+        let round = ROUND.min(self.idle / 4);
+        while self.around.stop.run_until_cancelled(tokio::time::sleep(round)).await.is_some() {
+            let sessions = self.all_sessions();
+            let gone = sessions.iter().filter(|session| session.is_gone(self.idle));
+            gone.for_each(|session| drop(self.dismiss(&session.id)));
             // One may have left before it had begun.
             self.clear_desks();
         }
     }
 
-    /// A server's tools are not what they were: those hear it who see them.
-    async fn tell_changes(self: Arc<Self>, mut changes: bascule_bus::Subscription) {
-        // Whose changes are still to be told, and when.
-        let (mut due, mut at) = (Vec::new(), None);
-        loop {
-            let settled = tokio::time::sleep_until(at.unwrap_or_else(Instant::now));
-            let told = tokio::select! {
-                biased;
-                () = self.stop.cancelled() => return,
-                () = settled, if at.is_some() => {
-                    at = None;
-                    for server in std::mem::take(&mut due) {
-                        self.tell_all(Option::<String>::as_deref(&server), "notifications/tools/list_changed");
-                    }
-                    continue;
-                }
-                told = changes.next() => told,
-            };
-            let Some(told) = told else { return };
-            let Told::Message(message) = told else { continue };
-            let body = message.envelope.body.get();
-            let server = patch::text(body, &["server"]);
-            let nothing = |field: &str| patch::find(body, &[field]).is_none_or(|list| list == "[]");
-            let topic = message.topic.as_str();
-            let is_change = match topic {
-                "provider.mcp.tools.refreshed" => !(nothing("added") && nothing("removed")),
-                topic => topic == "provider.mcp.tools.available",
-            };
-            if is_change && !due.contains(&server) {
-                due.push(server);
-                at.get_or_insert_with(|| Instant::now() + SETTLING);
+    /// The configuration was taken over anew: the servers may be others, and everybody hears that their tools are.
+    async fn follow_reloads(self: Arc<Self>, mut reloads: bascule_bus::Subscription) {
+        while let Some(Some(_)) = self.around.stop.run_until_cancelled(reloads.next()).await {
+            self.renew();
+            for session in self.all_sessions().iter().filter(|session| session.has_begun()) {
+                session.tell_unasked(bascule_client::notification("notifications/tools/list_changed", None));
             }
         }
     }
 
-    fn tell_all(&self, server: Option<&str>, method: &str) {
-        let sessions: Vec<_> = self.sessions().values().cloned().collect();
-        let concerns = |session: &&Arc<Session>| session.sees(server) && !self.has_own(session, server);
-        for session in sessions.iter().filter(concerns) {
-            session.tell_unasked(bascule_client::notification(method, None));
+    /// Clients whose servers are no longer what is configured move to those that are.
+    fn renew(&self) {
+        let (world, mut desks) = (self.bridge.common.world.load_full(), self.desks());
+        let is_stale = |(name, _): &(ServerName, Key), desk: &mut Arc<Desk>| {
+            world.servers.get(name).is_none_or(|base| !desk.serves(base))
+        };
+        let stale: Vec<Arc<Desk>> = desks.extract_if(is_stale).map(|(_, desk)| desk).collect();
+        let mut opened = Vec::new();
+        for (desk, session) in
+            stale.iter().flat_map(|desk| desk.sessions().into_iter().map(move |s| (desk, s)))
+        {
+            if let Some(base) = world.servers.get(&desk.server.settings.name) {
+                opened.extend(self.desk_at(&mut desks, &session, base).ok().filter(|(_, is_new)| *is_new));
+            }
         }
+        drop(desks);
+        opened.iter().for_each(|(desk, _)| desk.remind());
+        for desk in stale {
+            let grace = self.grace;
+            self.around.tasks.spawn(async move { desk.retire(grace).await });
+        }
+        let sessions = self.all_sessions();
+        sessions
+            .iter()
+            .filter(|session| session.place == Place::Together)
+            .for_each(|session| self.seat(session));
     }
 
-    /// Whether this client sees another server of that name than the bridge itself: then that one tells of itself.
-    fn has_own(&self, session: &Session, server: Option<&str>) -> bool {
-        let world = self.bridge.common.world.load();
-        let base = server.and_then(|server| world.servers.get(server));
-        base.is_some_and(|base| {
-            let key = key_for(&base.settings, session);
-            !key.is_unable() && self.desks().contains_key(&(base.settings.name.clone(), key))
-        })
+    /// A client of all servers has to do with each of them from the beginning: it is told when they change.
+    fn seat(&self, session: &Arc<Session>) {
+        let world = self.bridge.common.world.load_full();
+        world.in_order().for_each(|base| drop(self.desk(session, base.settings.name.as_str())));
+    }
+
+    fn all_sessions(&self) -> Vec<Arc<Session>> {
+        self.sessions().values().cloned().collect()
     }
 
     fn names(&self) -> MutexGuard<'_, HashMap<Key, Arc<ToolNames>>> {
@@ -284,6 +298,7 @@ impl Host for Gateway {
             return None;
         }
         info!(session = %session.id, place = ?session.place, %version, "a client has begun");
+        session.begin();
         self.sessions().insert(session.id.clone(), session.clone());
         Some(session.id.clone())
     }
@@ -296,8 +311,12 @@ impl Host for Gateway {
                 let (id, method, params) =
                     (id.as_json().to_owned(), method.into_owned(), params.map(ToOwned::to_owned));
                 let gateway = self.clone();
-                let cancelled = session.take_up(&id);
-                self.tasks.spawn(async move {
+                let Some(cancelled) = session.take_up(&id) else {
+                    let doubled = wire::Refusal::new(-32600, "a request with this `id` is under way");
+                    wire::finish(&lane, &id, Err(doubled));
+                    return true;
+                };
+                self.around.tasks.spawn(async move {
                     let work = gateway.answer(&session, &method, params, &lane);
                     let done = cancelled.run_until_cancelled(work).await;
                     session.put_down(&id);

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bascule_client::patch;
-use bascule_mcp::{Lane, Place};
+use bascule_client::{patch, request_as};
+use bascule_mcp::{Lane, Place, Uris};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -25,6 +25,11 @@ pub(super) enum Key {
 /// What a server may ask of a client, and has to know of from the beginning; and what there is to know about it.
 const ASKABLE: [(&str, &[&str]); 3] =
     [("roots", &["listChanged"]), ("sampling", &["context", "tools"]), ("elicitation", &["form", "url"])];
+/// How many questions may be open to a client.
+const MOST_QUESTIONS: usize = 256;
+/// The id of our own question to a client, whether it is there, and how long it has for the answer.
+const PING: &str = "\"bascule-ping\"";
+const PONG_WITHIN: Duration = Duration::from_secs(30);
 /// How much is kept for a client that does not listen yet: so many messages, of so many bytes together.
 const KEPT: usize = 64;
 const KEPT_BYTES: usize = 1 << 20;
@@ -54,7 +59,11 @@ struct State {
     subscriptions: HashMap<(String, String), String>,
     /// The servers it has had to do with.
     servers: HashSet<String>,
+    uris: Option<Arc<Uris>>,
+    begun: bool,
     ended: bool,
+    /// Since when it has owed an answer to our ping.
+    pinged: Option<Instant>,
 }
 
 /// What a server has asked of a client.
@@ -109,28 +118,59 @@ impl Session {
             level: None,
             subscriptions: HashMap::new(),
             servers: HashSet::new(),
+            uris: None,
+            begun: false,
             ended: false,
+            pinged: None,
         };
         Self { id, place, key, capabilities, state: Mutex::new(state), next_ask: AtomicU64::new(1) }
     }
 
     /// It has said something.
     pub(super) fn touch(&self) {
-        self.state().seen = Instant::now();
+        let mut state = self.state();
+        (state.seen, state.pinged) = (Instant::now(), None);
     }
 
-    /// Whether it has been silent for so long, and takes nothing either.
-    pub(super) fn is_idle(&self, limit: Duration) -> bool {
-        let state = self.state();
-        let listens = state.lane.as_ref().is_some_and(|lane| !lane.is_closed());
-        state.requests.is_empty() && !listens && state.seen.elapsed() >= limit
+    /// It knows that it has begun.
+    pub(super) fn begin(&self) {
+        self.state().begun = true;
     }
 
-    /// It has made a request. What is given back fires when it no longer wants the answer.
-    pub(super) fn take_up(&self, id: &str) -> CancellationToken {
-        let token = CancellationToken::new();
-        self.state().requests.insert(id.to_owned(), token.clone());
-        token
+    pub(super) fn has_begun(&self) -> bool {
+        self.state().begun
+    }
+
+    /// Whether it is gone: silent for so long and, if it listens, silent too when asked whether it is there. An open
+    /// stream proves nothing: what stands between may keep it open.
+    pub(super) fn is_gone(&self, idle: Duration) -> bool {
+        let mut state = self.state();
+        if !state.requests.is_empty() || state.seen.elapsed() < idle {
+            return false;
+        }
+        let Some(lane) = state.lane.as_ref().filter(|lane| !lane.is_closed()) else { return true };
+        match state.pinged {
+            Some(pinged) => pinged.elapsed() >= PONG_WITHIN.min(idle),
+            None => {
+                lane.push(request_as(PING, "ping", None));
+                state.pinged = Some(Instant::now());
+                false
+            }
+        }
+    }
+
+    /// It has made a request. What is given back fires when it no longer wants the answer. None if it waits for an
+    /// answer under that id already: nobody could tell the two apart.
+    pub(super) fn take_up(&self, id: &str) -> Option<CancellationToken> {
+        let (mut state, token) = (self.state(), CancellationToken::new());
+        if state.requests.contains_key(id) {
+            return None;
+        }
+        if state.ended {
+            token.cancel();
+        }
+        state.requests.insert(id.to_owned(), token.clone());
+        Some(token)
     }
 
     pub(super) fn put_down(&self, id: &str) {
@@ -178,13 +218,23 @@ impl Session {
         }
     }
 
-    /// A server asks something of it. Gives the id under which it is asked, which is its progress token too.
-    pub(super) fn ask(&self, desk: &Arc<Desk>, id: &str, token: Option<&str>, lane: Option<&Lane>) -> String {
+    /// A server asks something of it. Gives the id under which it is asked, which is its progress token too; none if
+    /// too much is asked of it already.
+    pub(super) fn ask(
+        &self,
+        desk: &Arc<Desk>,
+        id: &str,
+        token: Option<&str>,
+        lane: Option<&Lane>,
+    ) -> Option<String> {
+        if self.state().asked.len() >= MOST_QUESTIONS {
+            return None;
+        }
         let ours = format!("\"bascule-{}\"", self.next_ask.fetch_add(1, Ordering::Relaxed));
         let (desk, id, token) = (desk.clone(), id.to_owned(), token.map(str::to_owned));
         let question = Question { desk, id, token, lane: lane.cloned() };
         self.state().asked.insert(ours.clone(), question);
-        ours
+        Some(ours)
     }
 
     /// Who is to hear of the progress that goes by this token of ours, and by what token.
@@ -263,6 +313,17 @@ impl Session {
         self.state().subscriptions.get(&(server.to_owned(), uri.to_owned())).cloned()
     }
 
+    /// The same for a part of such a resource.
+    pub(super) fn subscribed_above(&self, server: &str, uri: &str) -> Option<String> {
+        let state = self.state();
+        let mut own = state.subscriptions.iter().filter(|((own, _), _)| own == server);
+        own.find_map(|((_, above), shown)| {
+            let rest = uri.strip_prefix(above.as_str())?;
+            let is_part = above.ends_with('/') || rest.starts_with(['/', '?', '#']);
+            is_part.then(|| format!("{shown}{rest}"))
+        })
+    }
+
     /// The URIs of a server's resources that it wants to hear of.
     pub(super) fn subscriptions(&self, server: &str) -> Vec<String> {
         let state = self.state();
@@ -281,12 +342,13 @@ impl Session {
         self.state().servers.iter().cloned().collect()
     }
 
-    /// Whether a change of this server's, or of all, concerns it.
-    pub(super) fn sees(&self, server: Option<&str>) -> bool {
-        match (&self.place, server) {
-            (Place::Together, _) | (_, None) => true,
-            (Place::Alone(own), Some(server)) => own == server,
-        }
+    /// How the resources were shown to it that it has last seen listed.
+    pub(super) fn uris(&self) -> Option<Arc<Uris>> {
+        self.state().uris.clone()
+    }
+
+    pub(super) fn has_seen(&self, uris: Arc<Uris>) {
+        self.state().uris = Some(uris);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -114,7 +114,8 @@ fn a_call_is_checked_however_it_is_disguised() {
     client.notify("Tools/Call ", &params);
     assert_eq!(client.ask("TOOLS/call", &params)["error"]["code"], -32601);
     assert_eq!(client.ask(" tools/call", &params)["error"]["code"], -32601);
-    let without_id = client.post(r#"{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"t"}}"#);
+    let without_id =
+        client.post(r#"{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"t"}}"#);
     assert_eq!(without_id.status, 400);
     assert_eq!(client.call("t", &json!({}))["result"]["isError"], false);
     assert!(!bridge.server.received().iter().any(|line| line.contains("denied")));

@@ -332,7 +332,11 @@ fn together_too_a_client_sees_the_tools_that_a_server_has_for_its_like() {
     client.reply(&question, r#"{"by":"me"}"#);
     assert_eq!(exchange.result()["structuredContent"]["answers"][0]["result"]["by"], "me");
     assert!(unable.call("s__ask", &json!({}))["error"].is_object(), "who does not see it cannot call it");
-    assert!(client.call("s__secret", &json!({}))["error"].is_object(), "what is denied is denied to all");
+    let denied = client.call("s__secret", &json!({}));
+    assert_eq!(
+        denied["result"]["_meta"]["bascule/error"]["code"], "POLICY_DENIED",
+        "denied to all: {denied}"
+    );
     let wrong = client.request("2", "tools/call", r#"{"name":"s__ask","arguments":[]}"#).result();
     assert_eq!(wrong["isError"], true, "arguments are checked: {wrong}");
 }
