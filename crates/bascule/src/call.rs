@@ -16,7 +16,7 @@ use tracing::warn;
 use crate::McpBridgeAdapter;
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
-use crate::fleet::errand::{Errand, Hear};
+use crate::fleet::errand::{Beside, Errand, Hear};
 use crate::fleet::server::{Answered, Server, was_given_up};
 use crate::normalise::addressed;
 use crate::report::Report;
@@ -32,6 +32,7 @@ pub(crate) struct Passage {
     pub(crate) server: Option<Arc<Server>>,
     /// Learns the id under which the call was last sent.
     pub(crate) sent: Arc<AtomicU64>,
+    pub(crate) beside: Arc<Beside>,
 }
 
 impl McpBridgeAdapter {
@@ -86,6 +87,7 @@ impl McpBridgeAdapter {
                 tool: Some(request.tool.tool()),
                 params: &params,
                 hear: passage.hear.clone(),
+                beside: Some(&passage.beside),
             };
             let linger = server.settings.limits_for(request.tool.tool()).max_execution;
             let mut stranger = passage.server.is_none().then(|| server.audience.stranger(linger));

@@ -9,11 +9,11 @@ use tokio::time::Instant;
 
 /// Hears a server. All must return at once: the read loop waits for them.
 pub(crate) trait Ear: Send + Sync {
-    /// A notification that is no report of progress.
-    fn heard(&self, method: &str, params: Option<&RawValue>);
+    /// A notification that is no report of progress, and what stands in it besides.
+    fn heard(&self, method: &str, params: Option<&RawValue>, more: Option<&str>);
 
     /// A request of the server's. Taken, it will be answered; else it is refused at once.
-    fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> bool;
+    fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>, more: Option<&str>) -> bool;
 
     /// It has answered a request that nobody waits for any more.
     fn answered_late(&self, id: &str);
@@ -89,12 +89,18 @@ impl Audience {
         *self.ear.lock().expect("nothing panics while holding it") = Some(ear);
     }
 
-    pub(crate) fn heard(&self, method: &str, params: Option<&RawValue>) {
-        self.ear().into_iter().for_each(|ear| ear.heard(method, params));
+    pub(crate) fn heard(&self, method: &str, params: Option<&RawValue>, more: Option<&str>) {
+        self.ear().into_iter().for_each(|ear| ear.heard(method, params, more));
     }
 
-    pub(crate) fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> bool {
-        self.ear().is_some_and(|ear| ear.asked(id, method, params))
+    pub(crate) fn asked(
+        &self,
+        id: Id<'_>,
+        method: &str,
+        params: Option<&RawValue>,
+        more: Option<&str>,
+    ) -> bool {
+        self.ear().is_some_and(|ear| ear.asked(id, method, params, more))
     }
 
     pub(crate) fn answered_late(&self, id: &str) {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bascule_client::{notification, patch};
+use bascule_client::{notification, patch, with_more};
 use bascule_mcp::Lane;
 use bascule_model::{CallRequest, ToolId};
 use serde_json::value::RawValue;
@@ -15,7 +15,7 @@ use super::session::Session;
 use super::wire::{Level, Outcome, Refusal, failed_call};
 use crate::call::Passage;
 use crate::deadline::Deadline;
-use crate::fleet::errand::{Errand, Hear};
+use crate::fleet::errand::{Beside, Errand, Hear};
 use crate::fleet::server::was_given_up;
 
 impl Gateway {
@@ -34,10 +34,11 @@ impl Gateway {
         method: &str,
         params: Option<Box<RawValue>>,
         lane: &Lane,
+        beside: &Arc<Beside>,
     ) -> Outcome {
         let desk = self.desk(session, name)?;
         match method {
-            "tools/call" => self.call(session, &desk, params, None, lane).await,
+            "tools/call" => self.call(session, &desk, params, None, lane, beside).await,
             "tools/list" if desk.hides_tools() => {
                 desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
                 desk.server.line().map_err(|error| desk.discreet(error))?;
@@ -54,7 +55,7 @@ impl Gateway {
             _ if method.trim().eq_ignore_ascii_case("tools/call") => {
                 Err(Refusal::new(Refusal::METHOD_NOT_FOUND, format!("nobody here knows `{method}`")))
             }
-            _ => self.forward(session, &desk, method, params, lane).await,
+            _ => self.forward(session, &desk, method, params, lane, beside).await,
         }
     }
 
@@ -66,6 +67,7 @@ impl Gateway {
         params: Option<Box<RawValue>>,
         name: Option<String>,
         lane: &Lane,
+        beside: &Arc<Beside>,
     ) -> Outcome {
         let params =
             params.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`tools/call` needs parameters"))?;
@@ -83,6 +85,7 @@ impl Gateway {
             params: Some(params),
             server: Some(desk.server.clone()),
             sent: flight.sent.clone(),
+            beside: beside.clone(),
         };
         let ended = self.bridge.carry(request, passage, None).await;
         flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
@@ -100,6 +103,7 @@ impl Gateway {
         method: &str,
         params: Option<Box<RawValue>>,
         lane: &Lane,
+        beside: &Arc<Beside>,
     ) -> Outcome {
         let server = &desk.server;
         let begin = Instant::now();
@@ -117,7 +121,8 @@ impl Gateway {
                 None => params.to_owned(),
             })
         };
-        let errand = Errand { method, tool: None, params: &spelled, hear: hear.clone() };
+        let errand =
+            Errand { method, tool: None, params: &spelled, hear: hear.clone(), beside: Some(beside) };
         // What is neither a call nor a change may be asked twice.
         let harmless = method.ends_with("/list") || method.ends_with("/read") || method.ends_with("/get");
         let ended = server.run(&errand, harmless, &deadline).await;
@@ -145,7 +150,8 @@ impl Gateway {
                 sent.store(token, Ordering::Release);
                 Some(lowest.spelled())
             };
-            let errand = Errand { method: "logging/setLevel", tool: None, params: &spelled, hear: None };
+            let errand =
+                Errand { method: "logging/setLevel", tool: None, params: &spelled, hear: None, beside: None };
             let settings = &desk.server.settings;
             let deadline =
                 Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
@@ -183,7 +189,7 @@ impl Gateway {
         if before == desk.has_subscriber(uri) && before {
             return Ok("{}".into());
         }
-        let done = self.forward(session, desk, method, params, lane).await;
+        let done = self.forward(session, desk, method, params, lane, &Arc::default()).await;
         if done.is_err() && is_new {
             session.unsubscribe(name, uri);
         }
@@ -195,9 +201,9 @@ impl Gateway {
 fn hear(params: Option<&RawValue>, lane: &Lane) -> Option<Hear> {
     let token = patch::find(params?.get(), &["_meta", "progressToken"])?.to_owned();
     let lane = lane.clone();
-    Some(Arc::new(move |params: &RawValue| {
+    Some(Arc::new(move |params: &RawValue, more: Option<&str>| {
         let params = patch::insert(params.get(), &["progressToken"], &token);
-        lane.push(notification("notifications/progress", Some(&params)));
+        lane.push(with_more(notification("notifications/progress", Some(&params)), more));
     }))
 }
 

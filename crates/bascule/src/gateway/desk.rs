@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bascule_catalog::ServerTools;
-use bascule_client::{Id, error_answer, notification, patch, request_as};
+use bascule_client::{Id, error_answer, notification, patch, request_as, with_more};
 use bascule_mcp::Lane;
 use bascule_model::BridgeError;
 use serde_json::value::RawValue;
@@ -276,7 +276,7 @@ impl Desk {
         let deadline =
             Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
         let spelled = |_| Some(params.to_owned());
-        let errand = Errand { method, tool: None, params: &spelled, hear: None };
+        let errand = Errand { method, tool: None, params: &spelled, hear: None, beside: None };
         if let Err(error) = self.server.run(&errand, true, &deadline).await {
             debug!(server = %settings.name, method, %error, "could not be settled");
         }
@@ -330,8 +330,8 @@ enum Nobody {
 }
 
 impl Ear for Desk {
-    fn heard(&self, method: &str, params: Option<&RawValue>) {
-        let frame = || notification(method, params.map(RawValue::get));
+    fn heard(&self, method: &str, params: Option<&RawValue>, more: Option<&str>) {
+        let frame = || with_more(notification(method, params.map(RawValue::get)), more);
         let text = |field: &str| params.and_then(|params| patch::text(params.get(), &[field]));
         match method {
             // Told once they are listed: who asks for them must not get the old ones.
@@ -365,7 +365,7 @@ impl Ear for Desk {
         }
     }
 
-    fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> bool {
+    fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>, more: Option<&str>) -> bool {
         let Some(this) = self.this.upgrade() else { return false };
         // A process that is there for one call would never hear the answer.
         if self.server.settings.isolation == Isolation::PerCall {
@@ -382,7 +382,7 @@ impl Ear for Desk {
                 let params = params.map(RawValue::get);
                 let own = params.filter(|_| token.is_some());
                 let own = own.map(|params| patch::insert(params, &["_meta", "progressToken"], &ours));
-                let frame = request_as(&ours, method, own.as_deref().or(params));
+                let frame = with_more(request_as(&ours, method, own.as_deref().or(params)), more);
                 session.tell(lane.as_ref(), frame);
                 true
             }

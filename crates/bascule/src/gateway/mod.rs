@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bascule_bus::{EmbeddedBus, SubscribeOptions, TopicPattern};
-use bascule_client::{Message, ProtocolVersion, patch};
+use bascule_client::{Message, ProtocolVersion, patch, with_more};
 use bascule_mcp::{Host, Lane, Place};
 use bascule_model::{BridgeResult, ServerName};
 use serde_json::value::RawValue;
@@ -23,6 +23,7 @@ use tracing::{debug, info};
 
 use crate::McpBridgeAdapter;
 use crate::config::{Isolation, ServerSettings, Session as Sharing};
+use crate::fleet::errand::Beside;
 use crate::fleet::server::Server;
 use desk::{Desk, Surroundings};
 use session::{Key, Session};
@@ -255,11 +256,12 @@ impl Gateway {
         method: &str,
         params: Option<Box<RawValue>>,
         lane: &Lane,
+        beside: &Arc<Beside>,
     ) -> wire::Outcome {
         match &session.place {
             _ if method == "ping" => Ok("{}".to_owned()),
-            Place::Alone(name) => self.answer_alone(session, name, method, params, lane).await,
-            Place::Together => self.answer_together(session, method, params, lane).await,
+            Place::Alone(name) => self.answer_alone(session, name, method, params, lane, beside).await,
+            Place::Together => self.answer_together(session, method, params, lane, beside).await,
         }
     }
 }
@@ -306,29 +308,34 @@ impl Host for Gateway {
     fn deliver(self: &Arc<Self>, place: &Place, session: &str, frame: Vec<u8>, lane: Lane) -> bool {
         let Some(session) = self.session(place, session) else { return false };
         session.touch();
-        match Message::parse(&frame) {
-            Ok(Message::Request { id, method, params }) => {
+        match Message::parse_with_more(&frame) {
+            Ok((Message::Request { id, method, params }, request)) => {
                 let (id, method, params) =
                     (id.as_json().to_owned(), method.into_owned(), params.map(ToOwned::to_owned));
                 let gateway = self.clone();
                 let Some(cancelled) = session.take_up(&id) else {
                     let doubled = wire::Refusal::new(-32600, "a request with this `id` is under way");
-                    wire::finish(&lane, &id, Err(doubled));
+                    wire::finish(&lane, &id, Err(doubled), None);
                     return true;
                 };
                 self.around.tasks.spawn(async move {
-                    let work = gateway.answer(&session, &method, params, &lane);
+                    let beside = Arc::new(Beside { request, ..Beside::default() });
+                    let work = gateway.answer(&session, &method, params, &lane, &beside);
                     let done = cancelled.run_until_cancelled(work).await;
                     session.put_down(&id);
                     match done {
-                        Some(outcome) => wire::finish(&lane, &id, outcome),
+                        Some(outcome) => {
+                            wire::finish(&lane, &id, outcome, beside.answer.get().map(String::as_str))
+                        }
                         // Nobody waits for the answer to what they have cancelled.
                         None => lane.close(),
                     }
                 });
             }
-            Ok(Message::Notification { method, params }) => self.noticed(&session, &method, params),
-            Ok(Message::Answer { id, .. }) => session.answered(id.as_json(), &frame),
+            Ok((Message::Notification { method, params }, more)) => {
+                self.noticed(&session, &method, params, more.as_deref());
+            }
+            Ok((Message::Answer { id, .. }, _)) => session.answered(id.as_json(), &frame),
             Err(error) => debug!(session = %session.id, %error, "a client said something that is no message"),
         }
         true
@@ -356,7 +363,13 @@ fn is_of_a_request(method: &str) -> bool {
 
 impl Gateway {
     /// A notification of a client's.
-    fn noticed(self: &Arc<Self>, session: &Arc<Session>, method: &str, params: Option<&RawValue>) {
+    fn noticed(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        method: &str,
+        params: Option<&RawValue>,
+        more: Option<&str>,
+    ) {
         match method {
             "notifications/cancelled" => {
                 let id = params.and_then(|params| patch::find(params.get(), &["requestId"]));
@@ -368,25 +381,25 @@ impl Gateway {
                 let asker = token.and_then(|token| session.asker(token));
                 if let (Some(params), Some((desk, token))) = (params, asker) {
                     let params = patch::insert(params.get(), &["progressToken"], &token);
-                    desk.say(bascule_client::notification(method, Some(&params)));
+                    desk.say(with_more(bascule_client::notification(method, Some(&params)), more));
                 }
             }
             // A request without an id would be run by some servers, unchecked and unanswered.
             _ if is_of_a_request(method) => {
                 debug!(session = %session.id, method, "a request that wants no answer")
             }
-            _ => self.pass_on(session, method, params),
+            _ => self.pass_on(session, method, params, more),
         }
     }
 
     /// Servers hear what clients say of themselves: that their roots have changed, or what nobody here knows.
-    fn pass_on(&self, session: &Arc<Session>, method: &str, params: Option<&RawValue>) {
+    fn pass_on(&self, session: &Arc<Session>, method: &str, params: Option<&RawValue>, more: Option<&str>) {
         let names: Vec<String> = match &session.place {
             Place::Alone(name) => vec![name.clone()],
             Place::Together => session.servers(),
         };
         for desk in names.iter().filter_map(|name| self.desk(session, name).ok()) {
-            desk.say(bascule_client::notification(method, params.map(RawValue::get)));
+            desk.say(with_more(bascule_client::notification(method, params.map(RawValue::get)), more));
         }
     }
 }

@@ -22,7 +22,7 @@ use super::session::{Key, Session};
 use super::wire::{Outcome, Refusal, failed_call};
 use super::{Gateway, key_for};
 use crate::deadline::Deadline;
-use crate::fleet::errand::Errand;
+use crate::fleet::errand::{Beside, Errand};
 use crate::fleet::server::{Server, was_given_up};
 
 /// A client that begins waits so long for servers that are starting; the others join as they come.
@@ -112,6 +112,7 @@ impl Gateway {
         method: &str,
         params: Option<Box<RawValue>>,
         lane: &Lane,
+        beside: &Arc<Beside>,
     ) -> Outcome {
         let raw = params.as_deref().map_or("{}", RawValue::get);
         let text = |field: &str| patch::text(raw, &[field]).unwrap_or_default();
@@ -123,7 +124,7 @@ impl Gateway {
                     Ok(desk) => desk,
                     Err(error) => return failed_call(error),
                 };
-                let called = self.call(session, &desk, params, Some(tool), lane).await?;
+                let called = self.call(session, &desk, params, Some(tool), lane, beside).await?;
                 Ok(self.with_shown_links(session, &server, called, "content", &[]))
             }
             "resources/list" => self.list(session, RESOURCES, lane).await,
@@ -531,7 +532,7 @@ impl Gateway {
         let params = fields
             .iter()
             .fold(params.to_owned(), |params, (path, value)| patch::insert(&params, path, value));
-        self.forward(session, &desk, method, RawValue::from_string(params).ok(), lane).await
+        self.forward(session, &desk, method, RawValue::from_string(params).ok(), lane, &Arc::default()).await
     }
 }
 
@@ -562,7 +563,7 @@ async fn pages(desk: &Desk, kind: Kind, sent: &AtomicU64) -> BridgeResult<Vec<St
             sent.store(token, Ordering::Release);
             cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#))
         };
-        let errand = Errand { method: kind.method, tool: None, params: &spelled, hear: None };
+        let errand = Errand { method: kind.method, tool: None, params: &spelled, hear: None, beside: None };
         let page = desk.server.run(&errand, true, &deadline).await?.raw;
         items.extend(
             patch::each(page.get(), &[kind.field]).unwrap_or_default().into_iter().map(str::to_owned),
