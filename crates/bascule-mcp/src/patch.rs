@@ -467,6 +467,17 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
+    #[test]
+    fn single_elements_of_a_list_are_changed_and_no_other_byte() {
+        let twos = |element: &str| (element == "2").then(|| "[two]".to_owned());
+        assert_eq!(
+            map_each(r#"{"a":[ 1,2 , {"b":2},2],"c":2}"#, &["a"], twos).as_deref(),
+            Some(r#"{"a":[ 1,[two] , {"b":2},[two]],"c":2}"#)
+        );
+        assert_eq!(map_each(r#"{"a":[1]}"#, &["a"], twos), None);
+        assert_eq!(map_each(r#"{"a":2}"#, &["a"], twos), None);
+    }
+
     /// Applies `find`, `replace` with `9`, `insert` of `9` and `remove`.
     fn check(json: &str, path: &[&str], found: &str, replaced: &str, inserted: &str, removed: &str) {
         assert_eq!(find(json, path).unwrap_or("-"), found, "find {path:?} in {json}");

@@ -184,8 +184,6 @@ impl Gateway {
             let sessions = self.all_sessions();
             let gone = sessions.iter().filter(|session| session.is_gone(self.idle));
             gone.for_each(|session| drop(self.dismiss(&session.id)));
-            // One may have left before it had begun.
-            self.clear_desks();
         }
     }
 
@@ -276,11 +274,27 @@ fn key_for(settings: &ServerSettings, session: &Session) -> Key {
     }
 }
 
+/// A client that is about to begin. One that goes away meanwhile, or is refused, leaves nothing behind.
+struct Beginning<'a> {
+    gateway: &'a Gateway,
+    session: &'a Arc<Session>,
+}
+
+impl Drop for Beginning<'_> {
+    fn drop(&mut self) {
+        if !self.session.has_begun() {
+            self.session.end();
+            self.gateway.clear_desks();
+        }
+    }
+}
+
 impl Host for Gateway {
     async fn begin(self: &Arc<Self>, place: Place, frame: Vec<u8>, lane: Lane) -> Option<String> {
         let Ok(Message::Request { id, params, .. }) = Message::parse(&frame) else { return None };
         let params = params.map_or("{}", RawValue::get);
         let session = Arc::new(Session::new(crate::call::fresh_id().to_string(), place, params));
+        let _beginning = Beginning { gateway: self, session: &session };
         let begun = match &session.place {
             _ if self.sessions().len() >= MOST_SESSIONS => {
                 Err(wire::Refusal::new(-32000, "there are too many clients"))
@@ -295,8 +309,6 @@ impl Host for Gateway {
         let is_begun = begun.is_ok();
         lane.finish(wire::spell(id, begun));
         if !is_begun {
-            session.end();
-            self.clear_desks();
             return None;
         }
         info!(session = %session.id, place = ?session.place, %version, "a client has begun");
@@ -358,7 +370,7 @@ fn is_of_a_request(method: &str) -> bool {
         ["tools", "resources", "prompts", "completion", "logging", "sampling", "elicitation", "roots"];
     let family = method.trim().split('/').next().unwrap_or_default();
     let is_alike = |own: &&str| own.eq_ignore_ascii_case(family);
-    FAMILIES.iter().chain(&["tasks", "initialize", "ping"]).any(|own| is_alike(&own))
+    FAMILIES.iter().chain(&["tasks", "initialize", "ping"]).any(is_alike)
 }
 
 impl Gateway {

@@ -1,11 +1,12 @@
 //! Sessions begin, are kept apart and end, and their processes with them.
 
+use std::io::Write;
 use std::time::Duration;
 
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::json;
 
-use super::client::Client;
+use super::client::{Client, connect, hello, posted};
 use super::{Bridge, TOGETHER, alone, call, extended, parsed};
 use crate::fleet::serving::{Serving, children};
 use crate::support::{eventually, is_running};
@@ -221,4 +222,18 @@ fn an_id_that_is_in_use_is_refused() {
         bridge.server.wait_for("notifications/cancelled");
         held.join().unwrap();
     });
+}
+
+// req: GW-04
+#[test]
+fn who_goes_away_before_it_has_begun_leaves_nothing_behind() {
+    let slow = Behaviour::usual().after_delay(Duration::from_secs(20));
+    let script = Script::new().tools(["t"]).on("initialize", [Behaviour::usual(), slow]);
+    let bridge = Bridge::with(script, json!({ "session": "per-client" }));
+    eventually("the bridge's own is there", || bridge.server.methods().iter().any(|own| own == "tools/list"));
+    let mut stream = connect(bridge.address);
+    stream.write_all(posted(&alone("s"), &[], &hello(&json!({}))).as_bytes()).unwrap();
+    eventually("its process starts", || bridge.server.started().len() == 2);
+    drop(stream);
+    eventually("its process ends", || !is_running(bridge.server.started()[1]));
 }
