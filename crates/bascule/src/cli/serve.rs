@@ -90,7 +90,7 @@ impl Serve {
         let ids = MessageIds::new(crate::call::chance());
         let events = Arc::new(BusEvents::new(bus.clone(), "bascule", ids, SystemTime::now));
         let (path, face) = (session.path.clone(), face_of(&session.settings.bridge, grace));
-        let message_limit = session.settings.bridge.max_message_bytes;
+        let BridgeSettings { max_message_bytes: message_limit, session_idle, .. } = session.settings.bridge;
         let bridge = BridgeConfig {
             jailer: Some(jailer()),
             events,
@@ -106,7 +106,7 @@ impl Serve {
                 return Err(failed("open the control socket", error));
             }
         };
-        let gateway = Gateway::open(bridge.clone(), &bus);
+        let gateway = Gateway::open(bridge.clone(), &bus, session_idle, grace);
         let (faces, stop) = (TaskTracker::new(), CancellationToken::new());
         let mut said = format!("serving {} (process {})", path.display(), std::process::id());
         if let Some(listener) = listener {
@@ -117,7 +117,7 @@ impl Serve {
             let (gateway, stop) = (gateway.clone(), stop.clone());
             faces.spawn(async move {
                 let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
-                serve_stdio(gateway, client, stdin, stdout, message_limit, stop.clone()).await;
+                serve_stdio(gateway, client, stdin, stdout, message_limit, (stop.clone(), grace)).await;
                 // Whoever started us has hung up.
                 stop.cancel();
             });

@@ -300,7 +300,7 @@ fn waiting(why: &BridgeError, attempt: u32, next: Instant) -> Box<BridgeError> {
 }
 
 /// Whether the server may still be working at a call that nobody waits for.
-fn was_given_up(error: &BridgeError) -> bool {
+pub(crate) fn was_given_up(error: &BridgeError) -> bool {
     error.code == ErrorCode::ProviderTimeout && error.delivery == Delivery::Unknown
 }
 
