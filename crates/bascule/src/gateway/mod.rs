@@ -5,6 +5,7 @@
 //! answers and errors. How bytes come and go is `bascule_mcp`'s feature `server`. Calls take the one road there is, `call`.
 
 mod alone;
+mod code;
 mod desk;
 mod session;
 mod together;
@@ -22,7 +23,7 @@ use serde_json::value::RawValue;
 use tracing::{debug, info};
 
 use crate::McpBridgeAdapter;
-use crate::config::{Isolation, ServerSettings, Session as Sharing};
+use crate::config::{Isolation, ServerSettings, Session as Sharing, Show};
 use crate::fleet::errand::Beside;
 use crate::fleet::server::Server;
 use desk::{Desk, Surroundings};
@@ -48,6 +49,8 @@ pub(crate) struct Gateway {
     idle: Duration,
     /// How long calls may take to finish where they began when their server is configured anew.
     grace: Duration,
+    /// What clients see, where the command line says so and not the configuration.
+    show: Option<Show>,
 }
 
 impl Gateway {
@@ -57,6 +60,7 @@ impl Gateway {
         bus: &EmbeddedBus,
         idle: Duration,
         grace: Duration,
+        show: Option<Show>,
     ) -> Arc<Self> {
         let gateway = Arc::new(Self {
             bridge,
@@ -66,6 +70,7 @@ impl Gateway {
             around: Surroundings::default(),
             idle,
             grace,
+            show,
         });
         let pattern = TopicPattern::parse("provider.mcp.tools.available").expect("it is a pattern");
         let reloads = bus.subscribe(pattern, SubscribeOptions::default());

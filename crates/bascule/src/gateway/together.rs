@@ -119,6 +119,9 @@ impl Gateway {
         match method {
             "tools/list" => self.list_tools(session, &text("cursor")).await,
             "tools/call" => {
+                if let Some(done) = self.call_own(session, &text("name"), raw).await {
+                    return done;
+                }
                 let (server, tool) = self.tool_of(session, &text("name")).await?;
                 let desk = match self.desk(session, &server) {
                     Ok(desk) => desk,
@@ -168,6 +171,10 @@ impl Gateway {
     /// The tools of all servers, page by page; the cursor is the name after which the page begins.
     async fn list_tools(&self, session: &Arc<Session>, cursor: &str) -> Outcome {
         self.first_starts(session).await;
+        if self.shows_code() {
+            let tools = self.own_tools().join(",");
+            return Ok(format!(r#"{{"tools":[{tools}]{}}}"#, absent(&self.missing(session))));
+        }
         let shown = self.tool_names(session);
         let tools = shown.catalog.tools().filter_map(|tool| {
             let name = shown.names.shown(tool.id().server(), tool.id().tool())?;
@@ -182,10 +189,13 @@ impl Gateway {
             let raw = tool.definition().raw.get();
             patch::insert(raw, &["name"], &quoted(name))
         });
-        let tools: Vec<String> = spelled.collect();
+        let mut tools: Vec<String> = spelled.collect();
         let next = match (rest.peek(), page.last()) {
             (Some(_), Some((name, _))) => format!(r#","nextCursor":{}"#, quoted(name)),
-            _ => String::new(),
+            _ => {
+                tools.extend(self.own_tools());
+                String::new()
+            }
         };
         Ok(format!(r#"{{"tools":[{}]{next}{}}}"#, tools.join(","), absent(&self.missing(session))))
     }

@@ -22,6 +22,7 @@ use tokio::sync::Semaphore;
 use crate::McpBridgeAdapter;
 use crate::call::fresh_id;
 use crate::config::ScriptSettings;
+use crate::fleet::server::Server;
 
 pub use outcome::{ScriptOutcome, Trace};
 pub use selection::{Selection, SelectionError};
@@ -77,6 +78,9 @@ pub enum Mode {
     Subprocess,
 }
 
+/// The server, by its name, that a script's calls go to, where that is not the one that everybody shares.
+pub(crate) type Route<'a> = dyn Fn(&str) -> BridgeResult<Option<Arc<Server>>> + Sync + 'a;
+
 /// The scripts of a bridge.
 pub(crate) struct Scripts {
     /// None in a program that has no worker to start.
@@ -103,6 +107,15 @@ impl Scripts {
 impl McpBridgeAdapter {
     /// Runs a script. What it comes to, failure included, is its outcome; an error means that it did not run at all.
     pub async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
+        self.run_script_along(request, &|_| Ok(None)).await
+    }
+
+    /// The same for a face that has servers of its own for its client: `route` says which.
+    pub(crate) async fn run_script_along(
+        &self,
+        request: ScriptRequest,
+        route: &Route<'_>,
+    ) -> BridgeResult<ScriptOutcome> {
         let Some(pool) = &self.scripts.pool else {
             return Err(refused("this program has no worker that could run scripts"));
         };
@@ -118,7 +131,7 @@ impl McpBridgeAdapter {
             let said = format!("no worker could be started for the script: {error}");
             BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, said)
         })?;
-        Ok(run::run(self, cell, request, injected, &settings, record).await)
+        Ok(run::run((self, route), cell, request, injected, &settings, record).await)
     }
 }
 

@@ -23,8 +23,9 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::outcome::Record;
 use super::pool::Cell;
 use super::selection::Injected;
-use super::{ScriptOutcome, ScriptRequest};
+use super::{Route, ScriptOutcome, ScriptRequest};
 use crate::McpBridgeAdapter;
+use crate::call::Passage;
 use crate::config::ScriptSettings;
 
 /// The worker keeps the time itself; if it has not stopped so long after, it is stopped.
@@ -34,7 +35,7 @@ const MOST_WAITING: usize = 64 << 20;
 
 /// Runs a script in a worker.
 pub(super) async fn run(
-    bridge: &McpBridgeAdapter,
+    (bridge, route): (&McpBridgeAdapter, &Route<'_>),
     cell: Cell,
     request: ScriptRequest,
     injected: Injected,
@@ -43,6 +44,7 @@ pub(super) async fn run(
 ) -> ScriptOutcome {
     let mut run = Run {
         bridge,
+        route,
         cell,
         settings,
         outgoing: Vec::new(),
@@ -65,6 +67,7 @@ type Running<'a> = Pin<Box<dyn Future<Output = Answered> + Send + 'a>>;
 
 struct Run<'a> {
     bridge: &'a McpBridgeAdapter,
+    route: &'a Route<'a>,
     cell: Cell,
     settings: &'a ScriptSettings,
     injected: Injected,
@@ -208,19 +211,19 @@ impl<'a> Run<'a> {
         } else {
             None
         };
-        let (bridge, length) = (self.bridge, self.settings.call_timeout);
+        let (bridge, route, length) = (self.bridge, self.route, self.settings.call_timeout);
         Box::pin(async move {
-            let ended = match (refused, ToolId::parse(&format!("{server}:{tool}"))) {
-                (Some(refusal), _) => Err(refusal),
-                (None, Err(error)) => {
-                    Err(BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, error.to_string()))
-                }
-                (None, Ok(tool)) => {
-                    let patience = Some(Patience { since: Instant::now(), length });
-                    let request = CallRequest { tool, arguments: args, patience };
-                    bridge.call(request, CorrelationId::parse(&id).ok()).await
-                }
+            let call = async {
+                refused.map_or(Ok(()), Err)?;
+                let tool = ToolId::parse(&format!("{server}:{tool}")).map_err(|error| {
+                    BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, error.to_string())
+                })?;
+                let passage = Passage { server: route(&server)?, ..Passage::default() };
+                let patience = Some(Patience { since: Instant::now(), length });
+                let request = CallRequest { tool, arguments: args, patience };
+                bridge.carry(request, passage, CorrelationId::parse(&id).ok()).await
             };
+            let ended = call.await;
             Answered { id, ended }
         })
     }

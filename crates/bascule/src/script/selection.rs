@@ -48,7 +48,7 @@ impl Selection {
         named.iter().any(|(wanted, _)| Pattern::parse(wanted).matches(server))
     }
 
-    fn takes(&self, id: &ToolId) -> bool {
+    pub(crate) fn takes(&self, id: &ToolId) -> bool {
         let Some(named) = &self.0 else { return true };
         named.iter().any(|(server, tool)| {
             Pattern::parse(server).matches(id.server()) && Pattern::parse(tool).matches(id.tool())
