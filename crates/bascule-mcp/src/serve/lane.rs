@@ -238,6 +238,7 @@ impl Inner {
     fn put_onto(&self, frame: Frame) -> bool {
         let mut state = self.lock();
         let taken = state.end.is_none() && state.take(frame, self.limit);
+        state.queue.back_mut().into_iter().for_each(|frame| frame.last = false);
         let end = (!taken).then_some(End::Overflown).filter(|_| state.end.is_none());
         self.settle(state, end);
         taken
