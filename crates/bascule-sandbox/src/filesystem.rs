@@ -70,7 +70,7 @@ fn real(path: &Path) -> Option<PathBuf> {
 /// granted itself, so it cannot be listed; everything else in it is.
 fn below(root: &Path, closed: &[PathBuf]) -> Vec<PathBuf> {
     let mut granted = Vec::new();
-    grant(root, closed, &mut granted);
+    grant(root, &closed.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &mut granted);
     granted
 }
 
@@ -83,18 +83,20 @@ fn listed(path: &Path, closed: &[PathBuf]) -> Vec<PathBuf> {
     }
 }
 
-fn grant(path: &Path, closed: &[PathBuf], granted: &mut Vec<PathBuf>) {
+fn grant(path: &Path, closed: &[&Path], granted: &mut Vec<PathBuf>) {
     if closed.iter().any(|secret| path.starts_with(secret)) {
         return;
     }
-    if !closed.iter().any(|secret| secret.starts_with(path)) {
+    // The others cannot be anywhere below.
+    let within: Vec<&Path> = closed.iter().copied().filter(|secret| secret.starts_with(path)).collect();
+    if within.is_empty() {
         return granted.push(path.to_path_buf());
     }
     let Ok(entries) = std::fs::read_dir(path) else { return };
     for entry in entries.flatten() {
         // A link grants nothing: where it leads is granted, or closed, by its own path.
         if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
-            grant(&entry.path(), closed, granted);
+            grant(&entry.path(), &within, granted);
         }
     }
 }
