@@ -300,6 +300,20 @@ pub fn success_answer(id: Id<'_>, result: &str) -> Vec<u8> {
     finish(format!(r#"{{"jsonrpc":"2.0","id":{id}"#), "result", Some(result))
 }
 
+/// The same in the room that the result has, which may be long: it is moved, not copied.
+pub fn success_answer_of(id: Id<'_>, result: String) -> Vec<u8> {
+    let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
+    let mut out = result.into_bytes();
+    let length = out.len();
+    out.reserve_exact(head.len() + 1);
+    out.resize(length + head.len(), b' ');
+    out.copy_within(..length, head.len());
+    out[..head.len()].copy_from_slice(head.as_bytes());
+    out.push(b'}');
+    one_line(&mut out);
+    out
+}
+
 /// Spells an answer that is an error.
 pub fn error_answer(id: Id<'_>, code: i64, message: &str) -> Vec<u8> {
     let error = format!(r#"{{"code":{code},"message":{}}}"#, quoted(message));

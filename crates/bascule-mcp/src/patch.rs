@@ -13,10 +13,21 @@ use memchr::memchr2;
 
 /// The raw text of the value at a path. None if it is absent, or if on the way there stands no object.
 pub fn find<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
-    match survey(json, &[path]).pop()?.last? {
-        Site::Value { at, .. } => json.get(at),
-        Site::Blocked { .. } | Site::Lacking { .. } => None,
-    }
+    let [found] = find_each(json, [path]);
+    found
+}
+
+/// The raw texts of the values at several paths, in one pass.
+pub fn find_each<'a, const N: usize>(json: &'a str, paths: [&[&str]; N]) -> [Option<&'a str>; N] {
+    let mut found = [None; N];
+    walk(json, &paths, |path, site| {
+        found[path] = match site {
+            Site::Value { at, .. } => json.get(at),
+            Site::Blocked { .. } | Site::Lacking { .. } => None,
+        };
+        Continue(())
+    });
+    found
 }
 
 /// The string at a path, unescaped. None if there is none, or if it is no text (a lone surrogate).
@@ -73,7 +84,12 @@ pub fn edit(json: &str, edits: &[(&[&str], &str)]) -> String {
 /// Something else than an object on the way (`"_meta":null`) gives way to one; only where the document itself is
 /// none it stays what it is.
 pub fn insert(json: &str, path: &[&str], value: &str) -> String {
-    rewrite(json, &[(path, value)], Absent::Add).unwrap_or_else(|| json.to_owned())
+    insert_each(json, &[(path, value)])
+}
+
+/// Several of these at once, no two of them in the same object that is not there yet.
+pub fn insert_each(json: &str, edits: &[(&[&str], &str)]) -> String {
+    rewrite(json, edits, Absent::Add).unwrap_or_else(|| json.to_owned())
 }
 
 /// Takes the member at a path out, with its comma; all of them if it is doubled.
@@ -132,7 +148,9 @@ fn rewrite(json: &str, edits: &[(&[&str], &str)], absent: Absent) -> Option<Stri
             }
             Site::Lacking { at, level, empty } => {
                 let (open, close) = nest(&keys[level..]);
-                splice.put(at..at, &[if empty { "" } else { "," }, &open, value, &close]);
+                // Another one may have been added to the same empty object.
+                let first = empty && splice.copied != at;
+                splice.put(at..at, &[if first { "" } else { "," }, &open, value, &close]);
             }
         }
         left -= 1;
@@ -488,6 +506,19 @@ mod tests {
         );
         assert_eq!(insert(json, path, "9"), inserted, "insert {path:?} into {json}");
         assert_eq!(remove(json, path), removed, "remove {path:?} from {json}");
+    }
+
+    #[test]
+    fn several_fields_are_found_and_changed_in_one_pass() {
+        let json = r#"{"a":{"b":1},"c":"x","c":2}"#;
+        assert_eq!(
+            find_each(json, [&["c"], &["a", "b"], &["d"], &["c", "e"]]),
+            [Some("2"), Some("1"), None, None]
+        );
+        let edits: [(&[&str], &str); 3] = [(&["a", "z"], "9"), (&["d"], "8"), (&["a", "b"], "7")];
+        assert_eq!(insert_each(json, &edits), r#"{"a":{"b":7,"z":9},"c":"x","c":2,"d":8}"#);
+        assert_eq!(insert_each("{ }", &[(&["a"], "1"), (&["b", "c"], "2")]), r#"{"a":1,"b":{"c":2} }"#);
+        assert_eq!(insert_each(r#"{"x":0}"#, &[(&["a"], "1"), (&["b"], "2")]), r#"{"x":0,"a":1,"b":2}"#);
     }
 
     // req: GW-03

@@ -103,6 +103,18 @@ impl Group {
         content(self.tasks.as_ref()?).trim().parse().ok()
     }
 
+    /// Whoever keeps the tree has ended it by now. What is left has lost its keeper, and is ended here.
+    pub(crate) fn remove(&self) {
+        const ROUNDS: usize = 20;
+        for _ in 0..ROUNDS {
+            if self.folders.iter().all(|folder| fs::remove_dir(folder).is_ok() || !folder.exists()) {
+                return;
+            }
+            self.kill();
+            std::thread::yield_now();
+        }
+    }
+
     /// Ends whatever is in it.
     fn kill(&self) {
         for folder in &self.folders {
@@ -133,17 +145,9 @@ impl Group {
     }
 }
 
-/// Whoever keeps the tree has ended it by now. What is left has lost its keeper, and is ended here.
 impl Drop for Group {
     fn drop(&mut self) {
-        const ROUNDS: usize = 20;
-        for _ in 0..ROUNDS {
-            if self.folders.iter().all(|folder| fs::remove_dir(folder).is_ok() || !folder.exists()) {
-                return;
-            }
-            self.kill();
-            std::thread::yield_now();
-        }
+        self.remove();
     }
 }
 

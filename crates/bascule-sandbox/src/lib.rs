@@ -26,6 +26,7 @@ mod limits;
 mod namespaces;
 mod peers;
 mod reaper;
+mod sockets;
 mod syscalls;
 mod tree;
 mod watchdog;

@@ -3,10 +3,13 @@
 //! No rule that Landlock or seccomp has can keep a server with a network from one port of the loopback interface. But
 //! the kernel says which socket is at the other end, and `/proc` who holds it.
 
+use std::collections::VecDeque;
 use std::fs;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Mutex;
 
+use crate::sockets::{End, end_between};
 use crate::tree::{numbers, parent_of};
 use crate::watchdog;
 
@@ -37,15 +40,33 @@ pub fn peer(peer: SocketAddr, local: SocketAddr) -> Peer {
     if ours != 0 && user != ours {
         return Peer::Free;
     }
-    let socket = format!("socket:[{inode}]");
-    let mut all: Vec<u32> = numbers().collect();
-    // Who connects was often started of late.
-    all.sort_unstable_by(|one, other| other.cmp(one));
-    match all.into_iter().find(|pid| holds(*pid, &socket)) {
+    match holder(inode) {
         Some(pid) if is_below(pid, &roots) => Peer::Confined,
         Some(_) => Peer::Free,
         None => Peer::Unseen,
     }
+}
+
+/// How many of those who connected last are asked first.
+const REMEMBERED: usize = 16;
+
+/// Who holds a socket. To ask everybody takes a while on a machine of many processes: first come those who were found
+/// before, then those who were started of late.
+fn holder(inode: u32) -> Option<u32> {
+    static LAST: Mutex<VecDeque<u32>> = Mutex::new(VecDeque::new());
+    let last = || LAST.lock().expect("nothing panics while holding it");
+    let socket = format!("socket:[{inode}]");
+    let known: Vec<u32> = last().iter().copied().collect();
+    if let Some(pid) = known.iter().find(|pid| holds(**pid, &socket)) {
+        return Some(*pid);
+    }
+    let mut others: Vec<u32> = numbers().filter(|pid| !known.contains(pid)).collect();
+    others.sort_unstable_by(|one, other| other.cmp(one));
+    let found = others.into_iter().find(|pid| holds(*pid, &socket))?;
+    let mut last = last();
+    last.push_front(found);
+    last.truncate(REMEMBERED);
+    Some(found)
 }
 
 /// Asked of the process itself: a list of all that is below would lack what was started meanwhile.
@@ -54,47 +75,9 @@ fn is_below(pid: u32, roots: &[u32]) -> bool {
     line.any(|pid| roots.contains(&pid))
 }
 
-/// A socket as the kernel's tables have it.
-struct End {
-    inode: String,
-    user: u32,
-}
-
 /// Whether a process is below one of our jails.
 pub fn is_confined_process(pid: u32) -> bool {
     is_below(pid, &watchdog::roots())
-}
-
-/// The socket that is bound to `from` and connected to `to`.
-fn end_between(from: SocketAddr, to: SocketAddr) -> Option<End> {
-    let (from, to) = (spelled(from), spelled(to));
-    ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|table| {
-        let table = fs::read_to_string(table).ok()?;
-        table.lines().find_map(|line| {
-            let fields: Vec<&str> = line.split_whitespace().collect();
-            let is_it = from.iter().any(|from| fields.get(1) == Some(&from.as_str()))
-                && to.iter().any(|to| fields.get(2) == Some(&to.as_str()));
-            is_it.then_some(())?;
-            Some(End { inode: (*fields.get(9)?).to_owned(), user: fields.get(7)?.parse().ok()? })
-        })
-    })
-}
-
-/// An address as the kernel's tables have it: the bytes of each group of four turned round, the port as it is. One of
-/// version four may stand among those of version six too.
-fn spelled(address: SocketAddr) -> Vec<String> {
-    let port = address.port();
-    let group = |bytes: &[u8]| bytes.iter().rev().map(|byte| format!("{byte:02X}")).collect::<String>();
-    let six = |bytes: [u8; 16]| format!("{}:{port:04X}", bytes.chunks(4).map(group).collect::<String>());
-    match address.ip() {
-        IpAddr::V4(ip) => {
-            vec![format!("{}:{port:04X}", group(&ip.octets())), six(ip.to_ipv6_mapped().octets())]
-        }
-        IpAddr::V6(ip) => match ip.to_ipv4_mapped() {
-            Some(four) => vec![six(ip.octets()), format!("{}:{port:04X}", group(&four.octets()))],
-            None => vec![six(ip.octets())],
-        },
-    }
 }
 
 fn holds(pid: u32, socket: &str) -> bool {

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::Gateway;
 use super::desk::Desk;
 use super::session::Session;
-use super::wire::{Level, Outcome, Refusal, failed_call};
+use super::wire::{Level, Outcome, Refusal, failed_call, text_of};
 use crate::call::Passage;
 use crate::deadline::Deadline;
 use crate::fleet::errand::{Beside, Errand, Hear};
@@ -71,17 +71,17 @@ impl Gateway {
     ) -> Outcome {
         let params =
             params.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`tools/call` needs parameters"))?;
-        let name = name.or_else(|| patch::text(params.get(), &["name"]));
-        let name = name.filter(|name| !name.is_empty());
+        let [own, arguments, token] =
+            patch::find_each(params.get(), [&["name"], &["arguments"], &["_meta", "progressToken"]]);
+        let name = name.or_else(|| serde_json::from_str(own?).ok()).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`name` is missing"))?;
-        let arguments = patch::find(params.get(), &["arguments"]).unwrap_or("{}").to_owned();
-        let arguments =
-            RawValue::from_string(arguments).map_err(|error| Refusal::new(-32700, error.to_string()))?;
+        let arguments = RawValue::from_string(arguments.unwrap_or("{}").to_owned())
+            .map_err(|error| Refusal::new(-32700, error.to_string()))?;
         let tool = ToolId::new(&desk.server.settings.name, &name);
         let request = CallRequest { tool, arguments, patience: None };
         let mut flight = desk.fly(session, lane, &name);
         let passage = Passage {
-            hear: hear(Some(&params), lane),
+            hear: token.map(|token| hear(token, lane)),
             params: Some(params),
             server: Some(desk.server.clone()),
             sent: flight.sent.clone(),
@@ -90,7 +90,7 @@ impl Gateway {
         let ended = self.bridge.carry(request, passage, None).await;
         flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
         match ended {
-            Ok(outcome) => Ok(outcome.result.raw.get().to_owned()),
+            Ok(outcome) => Ok(text_of(outcome.result.raw)),
             Err(error) => failed_call(desk.discreet(error)),
         }
     }
@@ -112,7 +112,9 @@ impl Gateway {
         server.first_start(deadline.next()).await;
         let mut flight = desk.fly(session, lane, method);
         let sent = flight.sent.clone();
-        let hear = hear(params.as_deref(), lane);
+        let token =
+            params.as_deref().and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
+        let hear = token.map(|token| hear(token, lane));
         let spelled = |token: u64| {
             sent.store(token, Ordering::Release);
             let params = params.as_deref()?.get();
@@ -127,7 +129,7 @@ impl Gateway {
         let harmless = method.ends_with("/list") || method.ends_with("/read") || method.ends_with("/get");
         let ended = server.run(&errand, harmless, &deadline).await;
         flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
-        Ok(ended.map_err(|error| desk.discreet(error))?.raw.get().to_owned())
+        Ok(text_of(ended.map_err(|error| desk.discreet(error))?.raw))
     }
 
     /// A level holds for one client; the server is told the lowest that anybody wants.
@@ -197,14 +199,13 @@ impl Gateway {
     }
 }
 
-/// Reports of progress go back under the client's own token, if it gave one.
-fn hear(params: Option<&RawValue>, lane: &Lane) -> Option<Hear> {
-    let token = patch::find(params?.get(), &["_meta", "progressToken"])?.to_owned();
-    let lane = lane.clone();
-    Some(Arc::new(move |params: &RawValue, more: Option<&str>| {
+/// Reports of progress go back under the client's own token.
+fn hear(token: &str, lane: &Lane) -> Hear {
+    let (token, lane) = (token.to_owned(), lane.clone());
+    Arc::new(move |params: &RawValue, more: Option<&str>| {
         let params = patch::insert(params.get(), &["progressToken"], &token);
         lane.push(with_more(notification("notifications/progress", Some(&params)), more));
-    }))
+    })
 }
 
 impl Desk {

@@ -1,9 +1,10 @@
 //! How answers and errors are spelled on the MCP wire.
 
-use bascule_client::{Id, error_answer, success_answer, with_more};
+use bascule_client::{Id, error_answer, success_answer_of, with_more};
 use bascule_mcp::Lane;
 use bascule_model::{BridgeError, ErrorCode};
 use serde_json::json;
+use serde_json::value::RawValue;
 
 /// The JSON text of a result, or a refusal.
 pub(super) type Outcome = Result<String, Refusal>;
@@ -57,7 +58,7 @@ pub(super) fn failed_call(error: Box<BridgeError>) -> Outcome {
     match error.code {
         // The tool did answer: the client gets the answer as it came, and the operator the report.
         ErrorCode::InvalidOutput if error.result.is_some() => {
-            Ok(error.result.map(|result| result.get().to_owned()).unwrap_or_default())
+            Ok(error.result.map(text_of).unwrap_or_default())
         }
         ErrorCode::InvalidInput => {
             let content = [json!({ "type": "text", "text": error.message })];
@@ -74,10 +75,15 @@ pub(super) fn failed_call(error: Box<BridgeError>) -> Outcome {
     }
 }
 
+/// The text of a result, which may be long: itself, not a copy.
+pub(super) fn text_of(result: Box<RawValue>) -> String {
+    Box::<str>::from(result).into_string()
+}
+
 /// An answer in full.
 pub(super) fn spell(id: Id<'_>, outcome: Outcome) -> Vec<u8> {
     match outcome {
-        Ok(result) => success_answer(id, &result),
+        Ok(result) => success_answer_of(id, result),
         Err(Refusal { raw: Some(error), .. }) => {
             format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()
         }

@@ -80,7 +80,7 @@ fn scripts_run_in_a_bridge_that_runs_already() {
     assert_ne!(said["result"], again["result"], "it is the same counter");
     // The same road as any other call: an event, with the call's own id.
     let id = said["traces"][0]["trace_id"].as_str().unwrap();
-    events.wait(|line| line.contains("provider.mcp.tool.completed") && line.contains(id));
+    events.until(|event| event["type"] == "provider.mcp.tool.completed" && event.to_string().contains(id));
 }
 
 // req: GW-08
