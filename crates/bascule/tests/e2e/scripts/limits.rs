@@ -14,7 +14,7 @@ async fn time_is_up_for_loops_that_listen_and_for_those_that_do_not() {
     for code in [
         "for (;;) {}",
         "console.log('kept'); for (;;) 'x'.repeat(5e8).indexOf('y')",
-        "console.log('kept'); const a = new Array(1e7).fill(1); for (;;) a.sort()",
+        "console.log('kept'); const a = new Array(1e6).fill(1); for (;;) a.sort()",
         "/(a+)+b/.test('a'.repeat(60))",
         "(function f() { Promise.resolve().then(f) })(); await new Promise(() => {})",
         "const f = async () => { for (;;) { try { await null } catch {} } }; await f()",
