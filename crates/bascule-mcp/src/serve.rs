@@ -24,4 +24,4 @@ mod tests;
 pub use host::{Host, Place};
 pub use http::HttpFace;
 pub use lane::{Frame, Lane};
-pub use stdio::serve_stdio;
+pub use stdio::StdioFace;

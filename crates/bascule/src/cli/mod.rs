@@ -107,7 +107,12 @@ fn run(Arguments { common, command }: Arguments) -> ExitCode {
     let output = Output::new(common.json);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(perform(&common, command, &output)),
+        Ok(runtime) => {
+            let ended = runtime.block_on(perform(&common, command, &output));
+            // A thread may wait for stdin, which whoever started us may keep open for ever.
+            runtime.shutdown_background();
+            ended
+        }
         Err(error) => Err(Failure::Usage(format!("could not start: {error}"))),
     };
     let code = ended.unwrap_or_else(|failure| output.failure(&failure));

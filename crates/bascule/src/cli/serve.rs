@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bascule_bus::{BusEvents, EmbeddedBus, MessageIds, Recall};
-use bascule_mcp::{HttpFace, Place as At, serve_stdio};
+use bascule_mcp::{HttpFace, Place as At, StdioFace};
 use bascule_model::ProviderAdapter;
 use bascule_sandbox::Peer;
 use tokio::net::TcpListener;
@@ -90,7 +90,7 @@ impl Serve {
         let ids = MessageIds::new(crate::call::chance());
         let events = Arc::new(BusEvents::new(bus.clone(), "bascule", ids, SystemTime::now));
         let (path, face) = (session.path.clone(), face_of(&session.settings.bridge, grace));
-        let message_limit = session.settings.bridge.max_message_bytes;
+        let pipes = pipes_of(&session.settings.bridge, grace);
         let bridge = BridgeConfig {
             jailer: Some(jailer()),
             events,
@@ -117,7 +117,7 @@ impl Serve {
             let (gateway, stop) = (gateway.clone(), stop.clone());
             faces.spawn(async move {
                 let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
-                serve_stdio(gateway, client, stdin, stdout, message_limit, stop.clone()).await;
+                pipes.serve(gateway, client, stdin, stdout, stop.clone()).await;
                 // Whoever started us has hung up.
                 stop.cancel();
             });
@@ -201,6 +201,15 @@ fn face_of(settings: &BridgeSettings, grace: Duration) -> HttpFace {
             false => |peer, local| bascule_sandbox::peer(peer, local) != Peer::Confined,
         }),
         ..HttpFace::default()
+    }
+}
+
+/// How a client on stdin and stdout is received.
+fn pipes_of(settings: &BridgeSettings, grace: Duration) -> StdioFace {
+    StdioFace {
+        message_limit: settings.max_message_bytes,
+        lane_limit: settings.max_message_bytes.saturating_mul(2),
+        stop_grace: grace,
     }
 }
 
