@@ -73,7 +73,7 @@ pub use http::{HttpEndpoint, InvalidEndpoint, shown_url};
 #[cfg(feature = "client")]
 pub use router::{Answer, Asked, Heard, Listener, OnProgress};
 #[cfg(feature = "server")]
-pub use serve::{Admitted, Frame, Host, HttpFace, Lane, Place, StdioFace};
+pub use serve::{Admitted, Frame, Host, HttpFace, Lane, Peers, Place, StdioFace};
 #[cfg(feature = "client")]
 pub use stdio::{Grace, Lifeline, StdioChild};
 #[cfg(feature = "client")]

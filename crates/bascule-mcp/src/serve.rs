@@ -21,7 +21,7 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
-pub use admission::Admitted;
+pub use admission::{Admitted, Peers};
 pub use host::{Host, Place};
 pub use http::HttpFace;
 pub use lane::{Frame, Lane};

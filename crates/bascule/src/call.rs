@@ -84,6 +84,7 @@ impl McpBridgeAdapter {
                 params: &params,
                 hear: passage.hear.clone(),
             };
+            let _stranger = passage.server.is_none().then(|| server.stranger());
             match server.run(&errand, hints.read_only_hint || hints.idempotent_hint, &deadline).await {
                 Ok(Answered { raw, attempts }) => {
                     return check_result(&tool, raw, id).map_err(|mut error| {

@@ -22,8 +22,11 @@ pub struct Admitted {
     /// Any one of these must be shown; nobody needs one if there are none.
     pub tokens: Vec<Secret<String>>,
     /// Who may connect at all, by the addresses of both ends; everybody where nobody is asked. It may take a moment.
-    pub peers: Option<fn(SocketAddr, SocketAddr) -> bool>,
+    pub peers: Option<Peers>,
 }
+
+/// Whether a connection between a peer's address and our own may be made.
+pub type Peers = fn(SocketAddr, SocketAddr) -> bool;
 
 /// Whether the request may be looked at any further.
 pub(super) fn admit(admitted: &Admitted, request: &Parts) -> Result<(), Refusal> {

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::Host;
-use super::admission::Admitted;
+use super::admission::{Admitted, Peers};
 use super::exchange::Reception;
 use super::wire::{Activity, Patience, Wire};
 use crate::DEFAULT_MESSAGE_LIMIT;
@@ -30,8 +30,8 @@ const LONGEST_HEAD: usize = 64 << 10;
 /// MCP over Streamable HTTP. The default is safe on a loopback address; on any other there should be a token.
 #[derive(Debug, Clone)]
 pub struct HttpFace {
-    /// Who may come. A change holds from the next request on: open requests are still answered, then everybody has to
-    /// connect anew.
+    /// Who may come. A change holds from the next request on: open requests are still answered, but who listens for
+    /// what is said unasked has to ask for it again.
     pub admitted: watch::Receiver<Admitted>,
     /// The longest message that is taken.
     pub body_limit: usize,
@@ -134,7 +134,8 @@ impl<H: Host> Reception<H> {
     async fn attend(self: Arc<Self>, stream: TcpStream, stop: CancellationToken) {
         let mut admitted = self.face.admitted.clone();
         let peers = admitted.borrow_and_update().peers;
-        if !admits(peers, &stream).await {
+        let ends = stream.peer_addr().and_then(|peer| Ok((peer, stream.local_addr()?))).ok();
+        if !admits(peers, ends).await {
             warn!("a connection was refused: who made it may not come here");
             return;
         }
@@ -152,7 +153,7 @@ impl<H: Host> Reception<H> {
         let mut connection = pin!(http.serve_connection(wire, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
-            () = is_due(admitted, &stop) => {
+            () = is_due(admitted, ends, &stop) => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection => Some(ended),
@@ -174,18 +175,31 @@ impl<H: Host> Reception<H> {
     }
 }
 
-/// Asked on a thread that may wait.
-async fn admits(peers: Option<fn(SocketAddr, SocketAddr) -> bool>, stream: &TcpStream) -> bool {
+/// By the addresses of both ends. Asked on a thread that may wait.
+async fn admits(peers: Option<Peers>, ends: Option<(SocketAddr, SocketAddr)>) -> bool {
     let Some(admits) = peers else { return true };
-    let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return false };
+    let Some((peer, local)) = ends else { return false };
     tokio::task::spawn_blocking(move || admits(peer, local)).await.unwrap_or(false)
 }
 
-/// Returns when a connection is to end with the request that it has: we stop, or others may come now.
-async fn is_due(mut admitted: watch::Receiver<Admitted>, stop: &CancellationToken) {
+/// Returns when a connection is to end with the request that it has: we stop, or whose it is may come no more.
+async fn is_due(
+    mut admitted: watch::Receiver<Admitted>,
+    ends: Option<(SocketAddr, SocketAddr)>,
+    stop: &CancellationToken,
+) {
+    let unwelcome = async {
+        while admitted.changed().await.is_ok() {
+            let peers = admitted.borrow_and_update().peers;
+            if !admits(peers, ends).await {
+                return;
+            }
+        }
+        std::future::pending().await
+    };
     tokio::select! {
         () = stop.cancelled() => {}
-        Ok(()) = admitted.changed() => {}
+        () = unwelcome => {}
     }
 }
 

@@ -593,12 +593,27 @@ fn tokens_can_change_while_clients_are_there() {
     assert_eq!(idle.response().status, 200);
     change.send_replace(with_tokens(&["two", "three"]));
     listening.ended();
-    idle.ended();
+    idle.send(&post("/mcp", &shown("one"), &request("echo")));
+    assert_eq!(idle.response().status, 401);
     let answered = waiting.response();
     assert!(answered.status == 200 && answered.body.contains("result"), "{answered:?}");
     for (token, status) in [("one", 401), ("two", 200), ("three", 200)] {
         assert_eq!(served.ask(&post("/mcp", &shown(token), &request("echo"))).status, status, "{token}");
     }
+}
+
+// req: GW-07
+#[test]
+fn who_may_come_no_more_is_hung_up_on() {
+    let nobody = Admitted { peers: Some(|_, _| false), ..Admitted::default() };
+    let (change, admitted) = watch::channel(Admitted { peers: Some(|_, _| true), ..Admitted::default() });
+    let served = serve(HttpFace { admitted, idle_within: SOON * 2, ..hasty() }).begun();
+    let mut idle = served.connect();
+    idle.send(&post("/mcp", SESSION, &request("echo")));
+    assert_eq!(idle.response().status, 200);
+    change.send_replace(nobody);
+    idle.ended();
+    served.connect().ended();
 }
 
 // req: GW-07

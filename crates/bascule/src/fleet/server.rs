@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bascule_catalog::{Catalog, CatalogTool, ServerTools};
@@ -59,6 +60,8 @@ pub(crate) struct Answered {
 pub(crate) struct Calls {
     /// Those that are under way.
     pub(crate) flying: TaskTracker,
+    /// How many of them are made by no MCP client.
+    strangers: AtomicUsize,
     /// Told each time one was cancelled after it was sent.
     pub(crate) cancelled: Notify,
 }
@@ -214,6 +217,17 @@ impl Server {
         matches!(self.status.borrow().state, State::Starting)
     }
 
+    /// Someone who is no MCP client makes a call, as long as this is kept.
+    pub(crate) fn stranger(&self) -> Stranger {
+        self.calls.strangers.fetch_add(1, Ordering::AcqRel);
+        Stranger(self.calls.clone())
+    }
+
+    /// Whether such a call is under way.
+    pub(crate) fn has_strangers(&self) -> bool {
+        self.calls.strangers.load(Ordering::Acquire) > 0
+    }
+
     /// Lists its tools again, or starts it if it is down.
     pub(crate) async fn refresh(&self) -> BridgeResult<()> {
         let (asker, answer) = oneshot::channel();
@@ -284,6 +298,15 @@ impl Server {
         self.stop.cancel();
         let mut status = self.status.clone();
         let _ = status.wait_for(|status| matches!(status.state, State::Stopped)).await;
+    }
+}
+
+/// A call that is made by no MCP client: what its server says meanwhile may belong to it.
+pub(crate) struct Stranger(Arc<Calls>);
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.0.strangers.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

@@ -1,7 +1,8 @@
 //! One server as one audience sees it; routes what the server says of itself to the one it concerns (GW-04).
 //!
 //! MCP does not say for whose call a server asks something of a client, or logs something. Where only one client
-//! has calls under way it is that one's; where several have, it is nobody's: it is never guessed.
+//! has calls under way it is that one's; where several have, or one that is no client of ours (the command line), it is
+//! nobody's: it is never guessed.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -180,6 +181,9 @@ impl Desk {
 
     /// The one client that the server can mean, and where to reach it: by its only call, else on its own stream.
     fn the_one(&self) -> Result<(Arc<Session>, Option<Lane>), Nobody> {
+        if self.server.has_strangers() {
+            return Err(Nobody::Several);
+        }
         let flying = self.state().flying.clone();
         let mut callers = flying.iter().map(|(_, session, _)| session);
         if let Some(first) = callers.next() {
@@ -221,7 +225,9 @@ impl Ear for Desk {
             "notifications/resources/updated" => {
                 let (name, uri) = (self.server.settings.name.as_str(), text("uri").unwrap_or_default());
                 for session in self.sessions() {
-                    let Some(shown) = session.subscribed(name, &uri) else { continue };
+                    let shown = session.subscribed(name, &uri);
+                    let shown = shown.or_else(|| session.subscribed_to_whole(name, &uri));
+                    let Some(shown) = shown else { continue };
                     session.tell_unasked(match (params, shown == uri) {
                         (Some(params), false) => {
                             let shown = serde_json::Value::from(shown).to_string();

@@ -221,6 +221,18 @@ impl Session {
         self.state().subscriptions.get(&(server.to_owned(), uri.to_owned())).cloned()
     }
 
+    /// What it calls a part of a resource that it wants to hear of: servers tell of parts too.
+    pub(super) fn subscribed_to_whole(&self, server: &str, uri: &str) -> Option<String> {
+        let state = self.state();
+        let wholes = state.subscriptions.iter().filter(|((own, _), _)| own == server);
+        let parts = wholes.filter_map(|((_, whole), shown)| {
+            let rest = uri.strip_prefix(whole.as_str())?;
+            let is_part = whole.ends_with('/') || rest.starts_with(['/', '?', '#']);
+            is_part.then(|| (whole.len(), format!("{shown}{rest}")))
+        });
+        parts.max().map(|(_, shown)| shown)
+    }
+
     /// The URIs of a server's resources that it wants to hear of.
     pub(super) fn subscriptions(&self, server: &str) -> Vec<String> {
         let state = self.state();

@@ -189,7 +189,20 @@ impl Gateway {
         }
         // It may be a tool of a server that is starting.
         self.bridge.first_starts(BEGINNING).await;
-        find().ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, format!("there is no tool `{shown}`")))
+        // Else the server by whose name it goes knows what is the matter: it may be down, or the tool kept back.
+        find()
+            .or_else(|| self.by_name(shown))
+            .ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, format!("there is no tool `{shown}`")))
+    }
+
+    /// The server whose name a shown name begins with, the longest of several, and the rest.
+    fn by_name(&self, shown: &str) -> Option<(String, String)> {
+        let world = self.bridge.common.world.load();
+        let parts = world.in_order().filter_map(|server| {
+            let name = server.settings.name.as_str();
+            Some((name.to_owned(), shown.strip_prefix(name)?.strip_prefix("__")?.to_owned()))
+        });
+        parts.max_by_key(|(name, _)| name.len())
     }
 
     async fn list(&self, session: &Arc<Session>, kind: Kind) -> Outcome {
