@@ -578,7 +578,7 @@ fn with_tokens(tokens: &[&str]) -> Admitted {
 #[test]
 fn tokens_can_change_while_clients_are_there() {
     let (change, admitted) = watch::channel(with_tokens(&["one", "two"]));
-    let served = serve(HttpFace { admitted, keep_alive: SOON, idle_within: SOON, ..hasty() });
+    let served = serve(HttpFace { admitted, keep_alive: SOON * 2, idle_within: SOON, ..hasty() });
     let shown = |token: &str| format!("{SESSION}Authorization: Bearer {token}\r\n");
     let begun = served.ask(&post("/mcp", "Authorization: Bearer one\r\n", INITIALIZE));
     assert_eq!(begun.status, 200);
@@ -592,11 +592,11 @@ fn tokens_can_change_while_clients_are_there() {
     idle.send(&post("/mcp", &shown("one"), &request("echo")));
     assert_eq!(idle.response().status, 200);
     change.send_replace(with_tokens(&["two", "three"]));
-    listening.ended();
     idle.send(&post("/mcp", &shown("one"), &request("echo")));
     assert_eq!(idle.response().status, 401);
     let answered = waiting.response();
     assert!(answered.status == 200 && answered.body.contains("result"), "{answered:?}");
+    assert_eq!(listening.chunk().as_deref(), Some(""), "its stream goes on");
     for (token, status) in [("one", 401), ("two", 200), ("three", 200)] {
         assert_eq!(served.ask(&post("/mcp", &shown(token), &request("echo"))).status, status, "{token}");
     }
