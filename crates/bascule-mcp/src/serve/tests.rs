@@ -604,6 +604,21 @@ fn tokens_can_change_while_clients_are_there() {
 
 // req: GW-07
 #[test]
+fn a_connection_is_idle_when_its_stream_has_ended() {
+    let served = serve(hasty()).begun();
+    let mut answered = served.connect();
+    answered.send(&post("/mcp", SESSION, &request("slow")));
+    assert!(answered.response().body.contains("result"));
+    answered.ended();
+    let mut listening = served.connect();
+    listening.send(&bare("GET", "/mcp", &format!("Accept: text/event-stream\r\n{SESSION}")));
+    assert_eq!(listening.head().status, 200);
+    served.parrot.unasked_lane().close();
+    listening.ended();
+}
+
+// req: GW-07
+#[test]
 fn who_may_come_no_more_is_hung_up_on() {
     let nobody = Admitted { peers: Some(|_, _| false), ..Admitted::default() };
     let (change, admitted) = watch::channel(Admitted { peers: Some(|_, _| true), ..Admitted::default() });
