@@ -42,6 +42,18 @@ pub fn each<'a>(json: &'a str, path: &[&str]) -> Option<Vec<&'a str>> {
     Some(elements)
 }
 
+/// The text with some elements of the array at a path replaced by others, themselves raw JSON; none if all stay.
+pub fn map_each(json: &str, path: &[&str], mut change: impl FnMut(&str) -> Option<String>) -> Option<String> {
+    let mut splice = Splice::new(json, 0);
+    for element in each(json, path)? {
+        let start = element.as_ptr() as usize - json.as_ptr() as usize;
+        if let Some(changed) = change(element) {
+            splice.put(start..start + element.len(), &[&changed]);
+        }
+    }
+    splice.finish()
+}
+
 /// The text with the value at a path replaced by another, itself raw JSON. None if no reader would find one there.
 ///
 /// Where keys are doubled, each of the values is replaced. Only if they are so many that the text would grow by
@@ -454,6 +466,17 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::Value;
+
+    #[test]
+    fn single_elements_of_a_list_are_changed_and_no_other_byte() {
+        let twos = |element: &str| (element == "2").then(|| "[two]".to_owned());
+        assert_eq!(
+            map_each(r#"{"a":[ 1,2 , {"b":2},2],"c":2}"#, &["a"], twos).as_deref(),
+            Some(r#"{"a":[ 1,[two] , {"b":2},[two]],"c":2}"#)
+        );
+        assert_eq!(map_each(r#"{"a":[1]}"#, &["a"], twos), None);
+        assert_eq!(map_each(r#"{"a":2}"#, &["a"], twos), None);
+    }
 
     /// Applies `find`, `replace` with `9`, `insert` of `9` and `remove`.
     fn check(json: &str, path: &[&str], found: &str, replaced: &str, inserted: &str, removed: &str) {

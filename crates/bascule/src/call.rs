@@ -1,6 +1,7 @@
 //! The one road to a tool. Every face sends its calls along it; there is no other.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bascule_catalog::{CatalogTool, Verdict};
 use bascule_client::CallToolResult;
@@ -15,8 +16,8 @@ use tracing::warn;
 use crate::McpBridgeAdapter;
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
-use crate::fleet::errand::{Errand, Hear};
-use crate::fleet::server::{Answered, Server};
+use crate::fleet::errand::{Beside, Errand, Hear};
+use crate::fleet::server::{Answered, Server, was_given_up};
 use crate::normalise::addressed;
 use crate::report::Report;
 
@@ -29,6 +30,9 @@ pub(crate) struct Passage {
     pub(crate) hear: Option<Hear>,
     /// The server to call, where that is not the one that everybody shares.
     pub(crate) server: Option<Arc<Server>>,
+    /// Learns the id under which the call was last sent.
+    pub(crate) sent: Arc<AtomicU64>,
+    pub(crate) beside: Arc<Beside>,
 }
 
 impl McpBridgeAdapter {
@@ -83,9 +87,14 @@ impl McpBridgeAdapter {
                 tool: Some(request.tool.tool()),
                 params: &params,
                 hear: passage.hear.clone(),
+                beside: Some(&passage.beside),
             };
-            let _stranger = passage.server.is_none().then(|| server.stranger());
-            match server.run(&errand, hints.read_only_hint || hints.idempotent_hint, &deadline).await {
+            let linger = server.settings.limits_for(request.tool.tool()).max_execution;
+            let mut stranger = passage.server.is_none().then(|| server.audience.stranger(linger));
+            let ended = server.run(&errand, hints.read_only_hint || hints.idempotent_hint, &deadline).await;
+            let was_given_up = matches!(&ended, Err(error) if was_given_up(error));
+            stranger.iter_mut().for_each(|stranger| stranger.has_ended = !was_given_up);
+            match ended {
                 Ok(Answered { raw, attempts }) => {
                     return check_result(&tool, raw, id).map_err(|mut error| {
                         error.attempts = Some(attempts);
@@ -134,6 +143,7 @@ impl McpBridgeAdapter {
 
 /// The parameters as they go out: the client's own where there are some, in which as little as possible is changed.
 fn spelled(request: &CallRequest, passage: &Passage, token: u64) -> String {
+    passage.sent.store(token, Ordering::Release);
     let name = serde_json::Value::from(request.tool.tool()).to_string();
     let Some(params) = &passage.params else {
         let arguments = &request.arguments;

@@ -108,8 +108,9 @@ impl Serve {
                 return Err(failed("open the control socket", error));
             }
         };
+        let grace = Duration::from_millis(self.grace_ms);
         let running = Running {
-            gateway: Gateway::open(bridge.clone(), &bus),
+            gateway: Gateway::open(bridge.clone(), &bus, started_with.session_idle, grace),
             bridge,
             door,
             faces: TaskTracker::new(),
@@ -118,7 +119,7 @@ impl Serve {
             port: listener.as_ref().and_then(|listener| listener.local_addr().ok()),
             started_with,
             path,
-            grace: Duration::from_millis(self.grace_ms),
+            grace,
         };
         listener.into_iter().for_each(|listener| running.serve_port(listener));
         if self.stdio {
@@ -248,6 +249,7 @@ impl Running {
         let changes = [
             ("listen", next.listen != started.listen),
             ("show", next.show != started.show),
+            ("sessionIdleMs", next.session_idle != started.session_idle),
             ("maxMessageBytes", next.max_message_bytes != started.max_message_bytes),
         ];
         for (name, _) in changes.iter().filter(|(_, has_changed)| *has_changed) {

@@ -105,6 +105,7 @@ fn bridge(field: Field, variables: &Variables) -> Option<BridgeSettings> {
         max_message_bytes: object
             .read("maxMessageBytes", Field::positive)
             .map_or(default.max_message_bytes, |bytes| bytes as usize),
+        session_idle: object.read("sessionIdleMs", Field::millis).unwrap_or(default.session_idle),
         hosts: object.read("allowedHosts", texts).unwrap_or_default(),
         origins: object.read("allowedOrigins", texts).unwrap_or_default(),
         tokens: object.read("tokens", |f| f.list(|f| token(&f, variables))).unwrap_or_default(),

@@ -43,6 +43,8 @@ pub struct BridgeSettings {
     pub show: Show,
     /// The longest message that is carried.
     pub max_message_bytes: usize,
+    /// `sessionIdleMs`: how long a client may be silent before it is taken to be gone.
+    pub session_idle: Duration,
     /// `allowedHosts`: names that clients may call the bridge by, besides loopback names.
     pub hosts: Vec<String>,
     /// `allowedOrigins`: where web pages may come from, besides loopback names.
@@ -57,6 +59,7 @@ impl Default for BridgeSettings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7420)),
             show: Show::All,
             max_message_bytes: 64 << 20,
+            session_idle: Duration::from_secs(30 * 60),
             hosts: Vec::new(),
             origins: Vec::new(),
             tokens: Vec::new(),
@@ -104,6 +107,8 @@ pub struct ServerSettings {
     pub pool_size: usize,
     /// Whether clients share a connection.
     pub session: Session,
+    /// `maxSessions`: how many connections it may have for clients, besides the bridge's own.
+    pub max_sessions: usize,
     /// What confines its process.
     pub sandbox: Sandbox,
     /// What it may use up.
@@ -124,6 +129,8 @@ impl ServerSettings {
 
     /// The default of `keepAliveMs`.
     pub const KEEP_ALIVE: Duration = Duration::from_secs(30);
+    /// The default of `maxSessions`.
+    pub const MAX_SESSIONS: usize = 100;
     /// The default of `cancelGraceMs`.
     pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
@@ -144,6 +151,7 @@ impl ServerSettings {
             isolation: Isolation::default(),
             pool_size: 1,
             session: Session::default(),
+            max_sessions: Self::MAX_SESSIONS,
             sandbox: Sandbox::default(),
             limits: Limits::default(),
             tools: BTreeMap::new(),

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bascule_catalog::{Catalog, CatalogTool, ServerTools};
@@ -60,8 +59,6 @@ pub(crate) struct Answered {
 pub(crate) struct Calls {
     /// Those that are under way.
     pub(crate) flying: TaskTracker,
-    /// How many of them are made by no MCP client.
-    strangers: AtomicUsize,
     /// Told each time one was cancelled after it was sent.
     pub(crate) cancelled: Notify,
 }
@@ -217,17 +214,6 @@ impl Server {
         matches!(self.status.borrow().state, State::Starting)
     }
 
-    /// Someone who is no MCP client makes a call, as long as this is kept.
-    pub(crate) fn stranger(&self) -> Stranger {
-        self.calls.strangers.fetch_add(1, Ordering::AcqRel);
-        Stranger(self.calls.clone())
-    }
-
-    /// Whether such a call is under way.
-    pub(crate) fn has_strangers(&self) -> bool {
-        self.calls.strangers.load(Ordering::Acquire) > 0
-    }
-
     /// Lists its tools again, or starts it if it is down.
     pub(crate) async fn refresh(&self) -> BridgeResult<()> {
         let (asker, answer) = oneshot::channel();
@@ -301,15 +287,6 @@ impl Server {
     }
 }
 
-/// A call that is made by no MCP client: what its server says meanwhile may belong to it.
-pub(crate) struct Stranger(Arc<Calls>);
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        self.0.strangers.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
 /// What to say while the next attempt is being waited for.
 fn waiting(why: &BridgeError, attempt: u32, next: Instant) -> Box<BridgeError> {
     let mut error = Box::new(why.clone());
@@ -323,7 +300,7 @@ fn waiting(why: &BridgeError, attempt: u32, next: Instant) -> Box<BridgeError> {
 }
 
 /// Whether the server may still be working at a call that nobody waits for.
-fn was_given_up(error: &BridgeError) -> bool {
+pub(crate) fn was_given_up(error: &BridgeError) -> bool {
     error.code == ErrorCode::ProviderTimeout && error.delivery == Delivery::Unknown
 }
 

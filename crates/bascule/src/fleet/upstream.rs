@@ -185,12 +185,18 @@ impl Upstream {
         errand: &Errand<'_>,
         mut deadline: Deadline,
     ) -> BridgeResult<Box<RawValue>> {
-        let mut pending = self.client.request(errand.method, errand.params, errand.on_progress());
+        let more = errand.beside.and_then(|beside| beside.request.as_deref());
+        let mut pending = self.client.request(errand.method, errand.params, errand.on_progress(), more);
         loop {
             tokio::select! {
                 biased;
                 step = pending.next() => match step {
-                    Step::Answer(answer) => return answer.map_err(|failure| self.failed(&failure)),
+                    Step::Answer(answer) => {
+                        if let (Some(beside), Some(more)) = (errand.beside, pending.more()) {
+                            let _ = beside.answer.set(more.to_owned());
+                        }
+                        return answer.map_err(|failure| self.failed(&failure));
+                    }
                     Step::Progress => deadline.sign_of_life(Instant::now()),
                 },
                 () = sleep_until(deadline.next()) => {
@@ -342,7 +348,7 @@ impl StartBound {
 const JUNK_TOLD: usize = 5;
 
 fn asked(audience: Audience) -> bascule_client::Asked {
-    Box::new(move |id, method, params| audience.asked(id, method, params))
+    Box::new(move |id, method, params, more| audience.asked(id, method, params, more))
 }
 
 /// Logs what a server says unasked. Sizes, not contents: they may hold secrets.
@@ -353,12 +359,12 @@ fn listener(server: ServerName, changed: Arc<Notify>, audience: Audience) -> bas
         Heard::Notification { method: method @ "notifications/progress", .. } => {
             debug!(%server, method, "notification");
         }
-        Heard::Notification { method, params } => {
+        Heard::Notification { method, params, more } => {
             if method == "notifications/tools/list_changed" {
                 changed.notify_one();
             }
             debug!(%server, method, "notification");
-            audience.heard(method, params);
+            audience.heard(method, params, more);
         }
         // A server may print as much of it as it likes; the log, which it would stall, may not.
         Heard::Junk { line, why } => match junk.fetch_add(1, Ordering::Relaxed) {
@@ -368,7 +374,10 @@ fn listener(server: ServerName, changed: Arc<Notify>, audience: Audience) -> bas
             }
             _ => {}
         },
-        Heard::Unmatched { id } => debug!(%server, id, "an answer that nobody waits for"),
+        Heard::Unmatched { id } => {
+            debug!(%server, id, "an answer that nobody waits for");
+            audience.answered_late(id);
+        }
         Heard::TooLong { limit } => warn!(%server, limit, "a message was too long to be read"),
     })
 }

@@ -1,6 +1,6 @@
 //! How answers and errors are spelled on the MCP wire.
 
-use bascule_client::{Id, error_answer, success_answer};
+use bascule_client::{Id, error_answer, success_answer, with_more};
 use bascule_mcp::Lane;
 use bascule_model::{BridgeError, ErrorCode};
 use serde_json::json;
@@ -90,10 +90,10 @@ pub(super) fn spell(id: Id<'_>, outcome: Outcome) -> Vec<u8> {
     }
 }
 
-/// Gives the answer to the request of this id.
-pub(super) fn finish(lane: &Lane, id: &str, outcome: Outcome) {
+/// Gives the answer to the request of this id, with what stood in it besides.
+pub(super) fn finish(lane: &Lane, id: &str, outcome: Outcome, more: Option<&str>) {
     match Id::from_json(id) {
-        Some(id) => lane.finish(spell(id, outcome)),
+        Some(id) => lane.finish(with_more(spell(id, outcome), more)),
         None => lane.close(),
     }
 }
@@ -127,7 +127,15 @@ impl Level {
         Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, level)| *level)
     }
 
-    pub(super) fn name(self) -> &'static str {
+    /// What a server goes back to when nobody wants anything else.
+    pub(super) const USUAL: Self = Self::Info;
+
+    /// The parameters of `logging/setLevel`.
+    pub(super) fn spelled(self) -> String {
+        format!(r#"{{"level":"{}"}}"#, self.name())
+    }
+
+    fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, level)| *level == self).map_or("debug", |(name, _)| name)
     }
 }
