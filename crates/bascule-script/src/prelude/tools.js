@@ -13,7 +13,7 @@
     constructor(message, { server, tool, code, data, retryable = false, cause, trail }) {
       super(message);
       define(this, 'name', 'MCPToolError');
-      this.toolName = ('' + server + ':' + tool);
+      this.toolName = server + ':' + tool;
       this.server = server;
       this.tool = tool;
       this.code = code;
@@ -38,10 +38,10 @@
     try {
       text = args === undefined ? '{}' : own.stringify(args);
     } catch (cause) {
-      return refuse(('the arguments of `' + names.server + ':' + names.tool + '` are no JSON: ' + shown(cause?.message)), cause);
+      return refuse('the arguments of `' + names.server + ':' + names.tool + '` are no JSON: ' + shown(cause?.message), cause);
     }
     if (typeof text !== 'string' || text[0] !== '{') {
-      return refuse(('the arguments of `' + names.server + ':' + names.tool + '` must be one object, such as { path: "a" }'));
+      return refuse('the arguments of `' + names.server + ':' + names.tool + '` must be one object, such as { path: "a" }');
     }
     const number = native.call(server, tool, text);
     const promise = new own.Promise((resolve, reject) => {
@@ -95,7 +95,7 @@
 
   function callById(id, args) {
     const colon = own.indexOf(id, ':');
-    if (colon < 0) throw new own.TypeError(('a tool\'s id is written `server:tool`, not `' + id + '`'));
+    if (colon < 0) throw new own.TypeError('a tool\'s id is written `server:tool`, not `' + id + '`');
     return serverOf(own.substring(id, 0, colon))[own.substring(id, colon + 1)](args);
   }
 
@@ -114,7 +114,7 @@
       for (let n = 0; n < keys.length; n++) if (keys[n] === key) return true;
       return false;
     };
-    const refuse = () => { throw new own.TypeError(('' + title + ' cannot be changed')); };
+    const refuse = () => { throw new own.TypeErrortitle + ' cannot be changed'; };
     return new own.Proxy(own.create(null), {
       __proto__: null,
       get(_, key) {
@@ -147,7 +147,7 @@
       const call = { [tool]: (args) => begin(place, tool, names, args) }[tool];
       return own.freeze(call);
     };
-    return (servers[place] = catalogue(('server ' + name), find, () => native.toolNames(place),
+    return (servers[place] = catalogue('server ' + name, find, () => native.toolNames(place),
       (key) => typeof native.findTool(place, key) === 'number'));
   }
 
@@ -182,7 +182,7 @@
         return own.stringify({ name: 'Error', message: ('the script threw ' + shown(thrown)) });
       }
       const { name, message, code, stack, toolName, retryable } = thrown;
-      const text = (value) => (value === undefined || value === null ? undefined : own.toWellFormed(('' + value)));
+      const text = (value) => (value === undefined || value === null ? undefined : own.toWellFormed('' + value));
       return own.stringify({
         __proto__: null,
         name: text(name) ?? 'Error',
@@ -204,9 +204,9 @@
     try {
       text = own.stringify(value);
     } catch (cause) {
-      throw new own.TypeError(('the script\'s value is no JSON: ' + shown(cause?.message ?? cause)));
+      throw new own.TypeError('the script\'s value is no JSON: ' + shown(cause?.message ?? cause));
     }
-    if (typeof text !== 'string') throw new own.TypeError(('the script\'s value is no JSON: it is ' + shown(value)));
+    if (typeof text !== 'string') throw new own.TypeError('the script\'s value is no JSON: it is ' + shown(value));
     return text;
   }
 
