@@ -25,6 +25,9 @@
   }
   define(globalThis, 'MCPToolError', MCPToolError);
 
+  // The engine's own words. They are not ours to reword: the worker looks for them.
+  const isOutOfMemory = (thrown) => thrown === null || thrown?.message === 'out of memory';
+
   function miss(server, tool, message) {
     return new MCPToolError(message, { server, tool, code: 'TOOL_NOT_FOUND', trail: stacks.trail() });
   }
@@ -38,12 +41,18 @@
     try {
       text = args === undefined ? '{}' : own.stringify(args);
     } catch (cause) {
+      if (isOutOfMemory(cause)) throw cause;
       return refuse('the arguments of `' + names.server + ':' + names.tool + '` are no JSON: ' + shown(cause?.message), cause);
     }
     if (typeof text !== 'string' || text[0] !== '{') {
       return refuse('the arguments of `' + names.server + ':' + names.tool + '` must be one object, such as { path: "a" }');
     }
-    const number = native.call(server, tool, text);
+    let number;
+    try {
+      number = native.call(server, tool, text);
+    } catch (cause) {
+      return refuse('`' + names.server + ':' + names.tool + '` was not called: ' + shown(cause?.message), cause);
+    }
     const promise = new own.Promise((resolve, reject) => {
       open[number] = { __proto__: null, names, trail, resolve, reject, wholes: undefined };
     });
@@ -88,9 +97,13 @@
     if (call === undefined) {
       return own.reject(new own.TypeError('bascule.raw takes a tool and its arguments, or a call that is under way'));
     }
+    if (call.wholes !== undefined) return call.wholes.promise;
     native.wantWhole(number);
     own.then(promise, undefined, () => {});
-    return new own.Promise((resolve, reject) => { call.wholes = { __proto__: null, resolve, reject }; });
+    const wholes = { __proto__: null };
+    wholes.promise = new own.Promise((resolve, reject) => { wholes.resolve = resolve; wholes.reject = reject; });
+    call.wholes = wholes;
+    return wholes.promise;
   }
 
   function callById(id, args) {
@@ -175,14 +188,16 @@
     own.defineProperty(globalThis, 'bascule', { __proto__: null, value: own.freeze(helpers), enumerable: false });
   }
 
-  // What a script threw, as data.
+  // What a script threw, as data, cut where nobody reads on.
+  const LONGEST = 65_536;
   function describe(thrown) {
     try {
       if (own.classOf(thrown) !== '[object Error]' && !(thrown instanceof own.Error)) {
         return own.stringify({ name: 'Error', message: ('the script threw ' + shown(thrown)) });
       }
       const { name, message, code, stack, toolName, retryable } = thrown;
-      const text = (value) => (value === undefined || value === null ? undefined : own.toWellFormed('' + value));
+      const text = (value) =>
+        value === undefined || value === null ? undefined : own.toWellFormed(own.substring('' + value, 0, LONGEST));
       return own.stringify({
         __proto__: null,
         name: text(name) ?? 'Error',
@@ -204,6 +219,7 @@
     try {
       text = own.stringify(value);
     } catch (cause) {
+      if (isOutOfMemory(cause)) throw cause;
       throw new own.TypeError('the script\'s value is no JSON: ' + shown(cause?.message ?? cause));
     }
     if (typeof text !== 'string') throw new own.TypeError('the script\'s value is no JSON: it is ' + shown(value));
