@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::names;
@@ -19,30 +20,30 @@ pub(crate) struct Keys {
     items: Option<Box<Keys>>,
 }
 
-/// The part of a schema that is looked at.
-#[derive(Default, Deserialize)]
-struct Shape<'a> {
-    #[serde(borrow, default)]
-    properties: Option<HashMap<String, &'a RawValue>>,
-    #[serde(borrow, default)]
-    items: Option<&'a RawValue>,
-}
-
 impl Keys {
     /// A schema that cannot be read knows no keys, so nothing is respelled for it.
     pub(crate) fn of(schema: Option<&RawValue>) -> Self {
-        schema.map(|schema| Self::read(schema, DEPTH)).unwrap_or_default()
+        let root = schema.and_then(|schema| serde_json::from_str::<Value>(schema.get()).ok());
+        let mut keys = Self::default();
+        if let Some(root) = &root {
+            keys.read(root, root, DEPTH);
+        }
+        keys
     }
 
-    fn read(schema: &RawValue, depth: usize) -> Self {
-        let shape: Shape = serde_json::from_str(schema.get()).unwrap_or_default();
-        if depth == 0 {
-            return Self::default();
+    /// Adds what a schema knows, and what it knows by others: those that it refers to, and its alternatives.
+    fn read(&mut self, schema: &Value, root: &Value, depth: usize) {
+        let Some(depth) = depth.checked_sub(1) else { return };
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            self.properties.entry(name.clone()).or_default().read(property, root, depth);
         }
-        let properties = shape.properties.unwrap_or_default().into_iter();
-        Self {
-            properties: properties.map(|(name, schema)| (name, Self::read(schema, depth - 1))).collect(),
-            items: shape.items.map(|items| Box::new(Self::read(items, depth - 1))),
+        if schema["items"].is_object() {
+            self.items.get_or_insert_default().read(&schema["items"], root, depth);
+        }
+        let referred = schema["$ref"].as_str().and_then(|place| root.pointer(place.strip_prefix('#')?));
+        let among = |word| schema[word].as_array().into_iter().flatten();
+        for other in referred.into_iter().chain(["anyOf", "oneOf", "allOf"].into_iter().flat_map(among)) {
+            self.read(other, root, depth);
         }
     }
 
@@ -153,6 +154,19 @@ mod tests {
     fn keys_inside_objects_and_lists_are_too() {
         let schema = r#"{"properties":{"all_of":{"items":{"properties":{"entity_type":{}}}}}}"#;
         check(schema, r#"{"allOf":[{"entityType":"x"},{}]}"#, r#"{"all_of":[{"entity_type":"x"},{}]}"#);
+    }
+
+    // req: CM-02
+    #[test]
+    fn keys_of_schemas_that_are_referred_to_are_known() {
+        let schema = r##"{"$defs":{"Order":{"properties":{"unit_price":{},"next":{"$ref":"#/$defs/Order"}}}},
+            "properties":{"order":{"$ref":"#/$defs/Order"},"opt":{"anyOf":[{"properties":{"per_page":{}}},{"type":"null"}]}}}"##;
+        check(
+            schema,
+            r#"{"order":{"unitPrice":1,"next":{"unitPrice":2}},"opt":{"perPage":3}}"#,
+            r#"{"order":{"unit_price":1,"next":{"unit_price":2}},"opt":{"per_page":3}}"#,
+        );
+        check(r##"{"$ref":"#"}"##, r#"{"aB":1}"#, r#"{"aB":1}"#);
     }
 
     // req: CM-02

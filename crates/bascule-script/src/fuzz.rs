@@ -103,7 +103,8 @@ fn translate(bytes: &[u8]) {
     match Translated::of(text) {
         Ok(translated) => drop(translated.origin(3, 5)),
         Err(error) => {
-            let lines = u32::try_from(text.split('\n').count()).unwrap_or(u32::MAX);
+            let lines =
+                u32::try_from(text.split(['\n', '\r', '\u{2028}', '\u{2029}']).count()).unwrap_or(u32::MAX);
             assert!(error.place.is_none_or(|place| place.line <= lines), "{error:?}");
         }
     }

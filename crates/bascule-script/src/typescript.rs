@@ -45,11 +45,21 @@ const NO_EXPORT: &str = "a script exports nothing: what it has to say it gives b
 impl Translated {
     pub(crate) fn of(source: &str) -> Result<Self, SyntaxError> {
         let arena = Allocator::default();
-        let options = ParseOptions { allow_return_outside_function: true, ..ParseOptions::default() };
-        let parsed = Parser::new(&arena, source, SourceType::ts()).with_options(options).parse();
+        let options = ParseOptions {
+            allow_return_outside_function: true,
+            parse_regular_expression: true,
+            ..ParseOptions::default()
+        };
+        let parsed =
+            Parser::new(&arena, source, SourceType::ts().with_module(true)).with_options(options).parse();
         refuse(source, parsed.diagnostics)?;
         if let Some(import) = parsed.module_record.dynamic_imports.first() {
             return Err(SyntaxError::at(source, import.span, NO_IMPORT));
+        }
+        if let Some(error) =
+            parsed.program.body.iter().find_map(|statement| refuse_commonjs(source, statement))
+        {
+            return Err(error);
         }
         let mut program = parsed.program;
         // Inside a function it would be no longer the first line.
@@ -74,11 +84,23 @@ fn strip<'a>(source: &str, arena: &'a Allocator, program: &mut Program<'a>) -> R
     refuse(source, done.diagnostics)
 }
 
-/// What imported only types is gone by now, and leaves an empty export behind.
+/// `export = x` and `import x = require('y')` would become code that looks for a module.
+fn refuse_commonjs(source: &str, statement: &Statement<'_>) -> Option<SyntaxError> {
+    match statement {
+        Statement::TSExportAssignment(export) => Some(SyntaxError::at(source, export.span, NO_EXPORT)),
+        Statement::TSImportEqualsDeclaration(import) if import.module_reference.is_external() => {
+            Some(SyntaxError::at(source, import.span, NO_IMPORT))
+        }
+        _ => None,
+    }
+}
+
+/// What imported only types is gone by now, and leaves an empty export behind; some authors write one themselves.
 fn refuse_modules(source: &str, program: &mut Program<'_>) -> Result<(), SyntaxError> {
-    program.body.retain(
-        |statement| !matches!(statement, Statement::ExportNamedDeclaration(export) if export.span.is_empty()),
-    );
+    program.body.retain(|statement| match statement {
+        Statement::ExportNamedDeclaration(export) => !export.specifiers.is_empty(),
+        _ => true,
+    });
     for statement in &program.body {
         match statement {
             Statement::ImportDeclaration(import) => {
@@ -149,14 +171,18 @@ impl SyntaxError {
     }
 }
 
+/// Lines end as JavaScript has it: by a line feed, a carriage return, both together, or one of Unicode's separators.
 fn place_of(source: &str, offset: usize) -> Place {
     let before = source.get(..offset.min(source.len())).unwrap_or(source);
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-    Place {
-        line: count(before.matches('\n').count() + 1),
-        column: count(before[line_start..].encode_utf16().count() + 1),
+    let (mut line, mut line_start) = (1, 0);
+    for (at, letter) in before.char_indices() {
+        let is_first_of_two = letter == '\r' && source[at + 1..].starts_with('\n');
+        if matches!(letter, '\n' | '\r' | '\u{2028}' | '\u{2029}') && !is_first_of_two {
+            (line, line_start) = (line + 1, at + letter.len_utf8());
+        }
     }
+    let column = before[line_start..].encode_utf16().count() + 1;
+    Place { line, column: u32::try_from(column).unwrap_or(u32::MAX) }
 }
 
 #[cfg(test)]
@@ -198,6 +224,7 @@ mod tests {
     fn a_syntax_error_knows_its_place() {
         let (_, line, column) = complaint("const a = 1;\nconst b = ;\n");
         assert_eq!((line, column), (2, 11));
+        assert_eq!(complaint("a\r\nb\rc\u{2028}😀 = ;").1, 4);
         let (message, line, _) = complaint("let a = 1;\nlet a = 2;");
         assert!(message.contains("already been declared"), "{message}");
         assert_eq!(line, 1);
@@ -208,6 +235,10 @@ mod tests {
         assert!(complaint("import fs from 'fs';\nfs.x()").0.contains("cannot import"));
         assert_eq!(complaint("const f = await import('fs')").1, 1);
         assert!(complaint("\nexport const a = 1").0.contains("`return`"));
+        assert!(complaint("export = 5").0.contains("`return`"));
+        assert!(complaint("import fs = require('fs'); fs.x").0.contains("cannot import"));
+        assert_eq!(translate("export {};"), "");
+        assert!(translate("for await (const x of [1]) x;").starts_with("for await"));
     }
 
     // req: CM-05

@@ -19,6 +19,7 @@ use crate::wire::{Completed, Frames, FromWorker, Init, Ready, RpcResult, ScriptE
 
 /// How much is read from the bridge at a time.
 const PIECE: usize = 256 << 10;
+const SYNTAX_ERROR: &str = "SYNTAX_ERROR";
 /// A worker that is given nothing waits so long between looks at the clock.
 const A_WHILE: Duration = Duration::from_secs(3600);
 
@@ -317,7 +318,7 @@ fn wrong_syntax(name: &str, error: SyntaxError) -> Box<ScriptError> {
     let (line, column) = error.place.map(|place| (place.line, place.column)).unzip();
     let at = line.zip(column).map(|(line, column)| format!("\n    at {name}:{line}:{column}"));
     let stack = Some(format!("SyntaxError: {}{}", error.message, at.unwrap_or_default()));
-    Box::new(ScriptError { line, column, stack, ..coded("SyntaxError", "SYNTAX_ERROR", &error.message) })
+    Box::new(ScriptError { line, column, stack, ..coded("SyntaxError", SYNTAX_ERROR, &error.message) })
 }
 
 fn out_of_time() -> ScriptError {

@@ -4,10 +4,14 @@
   const DEPTH = 5;
   const ITEMS = 100;
   const LENGTH = 65_536;
+  // So many values are looked at for one line.
+  const VALUES = 20_000;
+  let left = 0;
 
   const quoted = (text) => ('\'' + own.replaceAll(own.replaceAll(text, '\\', '\\\\'), "'", "\\'") + '\'');
 
   function inspect(value, depth, seen) {
+    if (--left < 0) return '…';
     switch (typeof value) {
       case 'string': return quoted(value);
       case 'bigint': return ('' + value + 'n');
@@ -60,6 +64,7 @@
 
   function show(value) {
     if (typeof value === 'string') return value;
+    left = VALUES;
     try {
       return inspect(value, DEPTH, new own.Set());
     } catch {

@@ -7,7 +7,9 @@
   let bare = false;
   Error.prepareStackTrace = (error, sites) => {
     if (site.getFileName === undefined && sites.length > 0) learn(sites[0]);
-    return bare ? sites : heading(error) + worded(sites);
+    const asTheyAre = bare;
+    bare = false;
+    return asTheyAre ? sites : heading(error) + worded(sites);
   };
 
   function learn(first) {
@@ -17,6 +19,9 @@
     site.getColumnNumber = own.uncurry(proto.getColumnNumber);
     site.isNative = own.uncurry(proto.isNative);
     site.getFileName = own.uncurry(proto.getFileName);
+    // They would hand out the functions of the harness.
+    delete proto.getFunction;
+    delete proto.getThis;
   }
 
   function heading(error) {
@@ -50,9 +55,11 @@
 
   function trail() {
     bare = true;
-    const { stack } = new own.Error();
-    bare = false;
-    return stack;
+    try {
+      return new own.Error().stack;
+    } finally {
+      bare = false;
+    }
   }
 
   return own.freeze({

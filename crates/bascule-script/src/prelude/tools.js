@@ -106,10 +106,11 @@
     return wholes.promise;
   }
 
+  // By its id every tool can be called, whatever it is called.
   function callById(id, args) {
-    const colon = own.indexOf(id, ':');
-    if (colon < 0) throw new own.TypeError('a tool\'s id is written `server:tool`, not `' + id + '`');
-    return serverOf(own.substring(id, 0, colon))[own.substring(id, colon + 1)](args);
+    const colon = typeof id === 'string' ? own.indexOf(id, ':') : -1;
+    if (colon < 0) throw new own.TypeError('a tool\'s id is written `server:tool`, not `' + shown(id) + '`');
+    return toolOf(placeOf(own.substring(id, 0, colon)), own.substring(id, colon + 1))(args);
   }
 
   // What JavaScript and its libraries look for on any object. None of them is ever a miss.
@@ -151,28 +152,29 @@
   const servers = own.create(null);
   function server(place) {
     if (servers[place] !== undefined) return servers[place];
-    const name = native.serverName(place);
-    const find = (key) => {
-      const found = native.findTool(place, key);
-      if (typeof found === 'string') throw miss(name, key, found);
-      const tool = found < 0 ? key : native.toolName(place, found);
-      const names = { __proto__: null, server: name, tool };
-      const call = { [tool]: (args) => begin(place, tool, names, args) }[tool];
-      return own.freeze(call);
-    };
-    return (servers[place] = catalogue('server ' + name, find, () => native.toolNames(place),
+    const title = 'server ' + native.serverName(place);
+    return (servers[place] = catalogue(title, (key) => toolOf(place, key), () => native.toolNames(place),
       (key) => typeof native.findTool(place, key) === 'number'));
   }
 
-  function serverOf(key) {
+  function toolOf(place, key) {
+    const server = native.serverName(place);
+    const found = native.findTool(place, key);
+    if (typeof found === 'string') throw miss(server, key, found);
+    const tool = found < 0 ? key : native.toolName(place, found);
+    const names = { __proto__: null, server, tool };
+    return own.freeze({ __proto__: null, [tool]: (args) => begin(place, tool, names, args) }[tool]);
+  }
+
+  function placeOf(key) {
     const found = native.findServer(key);
     if (typeof found === 'string') throw miss(key, '*', found);
-    return server(found);
+    return found;
   }
 
   // The script's world: `mcp`, the servers by their names, `context`, and our helpers.
   function furnish(contextText) {
-    const mcp = catalogue('mcp', serverOf, () => native.serverNames(),
+    const mcp = catalogue('mcp', (key) => server(placeOf(key)), () => native.serverNames(),
       (key) => typeof native.findServer(key) === 'number');
     define(globalThis, 'mcp', mcp);
     const context = own.parse(contextText);

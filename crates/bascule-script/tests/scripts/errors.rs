@@ -44,8 +44,9 @@ fn a_syntax_error_names_line_and_column_in_the_authors_text() {
     assert_eq!(error.name, "SyntaxError");
     assert_eq!((error.line, error.column), (Some(3), Some(11)));
     assert!(error.stack.unwrap().contains("script.ts:3:11"));
-    // The engine's own: the parser does not look into regular expressions.
-    assert_eq!(run("\nconst r = /(/;").error().name, "SyntaxError");
+    let error = run("\nconst r = /(/;").error();
+    assert_eq!((error.name.as_str(), error.code.as_deref()), ("SyntaxError", Some("SYNTAX_ERROR")));
+    assert_eq!(error.line, Some(2), "{error:?}");
 }
 
 // req: CM-05, CM-06

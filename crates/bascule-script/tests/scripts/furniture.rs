@@ -32,6 +32,8 @@ fn the_console_is_bounded() {
         |init| init.limits.log_bytes = 100,
         |_| None,
     );
+    let wide = "let a = 1; for (let n = 0; n < 6; n++) a = Array(100).fill(a); console.log(a); return 1";
+    assert_eq!(run(wide).value(), json!(1));
     assert!(ran.logs.len() < 15);
     assert!(ran.log().contains("more lines"), "{}", ran.log());
     assert_eq!(ran.value(), json!(1));

@@ -70,7 +70,8 @@ fn names_of_every_object_are_never_tools() {
         let ran = run(&format!("return typeof mcp.github.{name}"));
         assert_eq!(ran.value(), "undefined", "{name}");
     }
-    assert_eq!(run("return await bascule.call('github:then', {})").error().name, "TypeError");
+    // By its id it can be called all the same.
+    assert_eq!(run("return (await bascule.call('github:then', {})).tool").value(), "then");
 }
 
 #[test]
@@ -100,4 +101,16 @@ fn answers_that_nobody_waits_for_do_nothing() {
         |_| Some(Err(json!({ "code": "CANCELLED", "message": "unheard" }))),
     );
     assert_eq!(ran.value(), json!(1));
+}
+
+// req: CM-09
+#[test]
+fn no_error_hands_out_the_harness() {
+    let dive = "const seen = []; const dive = (n) => { try { dive(n + 1) } catch {} try { github.listCommits({}) } catch {} };
+        try { dive(0) } catch {}
+        const look = (stack) => seen.push(typeof stack);
+        look(new Error('x').stack); const o = {}; Error.captureStackTrace(o); look(o.stack);
+        return [seen, typeof Error.prepareStackTrace]";
+    let ran = run_with(dive, |_| {}, |_| None);
+    assert_eq!(ran.value(), json!([["string", "string"], "undefined"]));
 }

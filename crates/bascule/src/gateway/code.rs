@@ -91,7 +91,8 @@ impl Gateway {
         let request = ScriptRequest {
             tools,
             context: execute.context,
-            timeout: execute.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
+            // A client may be content with less than the configuration gives, but not take more.
+            timeout: execute.timeout_ms.map(|ms| Duration::from_millis(ms.max(1)).min(self.longest())),
             ..ScriptRequest::new(execute.code)
         };
         // A server that keeps its clients apart keeps their scripts apart too.
@@ -100,6 +101,10 @@ impl Gateway {
             Ok(outcome) => Ok(told(&outcome)),
             Err(error) => failed_call(error),
         }
+    }
+
+    fn longest(&self) -> Duration {
+        self.bridge.common.world.load().settings.bridge.scripts.timeout
     }
 
     fn describe(&self, describe: &Describe) -> String {
@@ -195,7 +200,7 @@ fn execute_definition(tools: &str) -> Value {
                     "description": "The tools it may call, as `server:tool` or `server:*`; all if left away",
                 },
                 "context": { "type": "object", "description": "JSON that the script finds as `context`" },
-                "timeoutMs": { "type": "integer", "minimum": 1, "description": "How long it may run" },
+                "timeoutMs": { "type": "integer", "minimum": 1, "description": "How long it may run, if that is less than the bridge allows" },
             },
             "required": ["code"],
             "additionalProperties": false,

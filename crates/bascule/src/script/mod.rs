@@ -12,12 +12,13 @@ pub(crate) mod worker;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bascule_model::{BridgeError, BridgeResult, CorrelationId, Delivery, ErrorCode};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::McpBridgeAdapter;
 use crate::call::fresh_id;
@@ -86,14 +87,28 @@ pub(crate) struct Scripts {
     /// None in a program that has no worker to start.
     pool: Option<Arc<Pool>>,
     at_once: Semaphore,
+    waiting: AtomicUsize,
 }
+
+/// So many scripts may wait for their turn; the next is refused.
+const MOST_WAITING: usize = 256;
 
 impl Scripts {
     /// `program` understands `__worker`. With `keeps_ready`, workers wait for scripts once there has been one.
     pub(crate) fn new(program: Option<PathBuf>, settings: &ScriptSettings, keeps_ready: bool) -> Self {
         let size = if keeps_ready { settings.pool_size as usize } else { 0 };
         let pool = program.map(|program| Arc::new(Pool::new(program, Shape::of(settings), size)));
-        Self { pool, at_once: Semaphore::new(settings.max_scripts as usize) }
+        Self { pool, at_once: Semaphore::new(settings.max_scripts as usize), waiting: AtomicUsize::new(0) }
+    }
+
+    /// Waits until there are few enough.
+    async fn turn(&self) -> BridgeResult<SemaphorePermit<'_>> {
+        let waits = Waits::one_more(&self.waiting);
+        if waits.before >= MOST_WAITING {
+            let said = format!("{MOST_WAITING} scripts wait already");
+            return Err(BridgeError::new(ErrorCode::RateLimited, Delivery::NotSent, said));
+        }
+        self.at_once.acquire().await.map_err(|_| refused("the bridge is closing"))
     }
 
     /// Ends every worker that waits, and waits for those that are ending.
@@ -101,6 +116,24 @@ impl Scripts {
         if let Some(pool) = &self.pool {
             pool.close().await;
         }
+    }
+}
+
+/// One of those that wait, for as long as it is there.
+struct Waits<'a> {
+    all: &'a AtomicUsize,
+    before: usize,
+}
+
+impl<'a> Waits<'a> {
+    fn one_more(all: &'a AtomicUsize) -> Self {
+        Self { all, before: all.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -119,10 +152,10 @@ impl McpBridgeAdapter {
         let Some(pool) = &self.scripts.pool else {
             return Err(refused("this program has no worker that could run scripts"));
         };
-        let _turn = self.scripts.at_once.acquire().await.map_err(|_| refused("the bridge is closing"))?;
         let settings = self.common.world.load().settings.bridge.scripts.clone();
-        let settings = narrowed(settings, &request);
+        let settings = with_wishes(settings, &request);
         let injected = Injected::select(self, &request.tools).await?;
+        let _turn = self.scripts.turn().await?;
         let record = Record::open(request.correlation_id.clone().unwrap_or_else(fresh_id), &injected);
         if let Some(error) = injected.invalid() {
             return Ok(record.refuse(error));
@@ -135,8 +168,8 @@ impl McpBridgeAdapter {
     }
 }
 
-/// The configuration's limits with what the request says of them.
-fn narrowed(settings: ScriptSettings, request: &ScriptRequest) -> ScriptSettings {
+/// The configuration's limits, or what the request says instead.
+fn with_wishes(settings: ScriptSettings, request: &ScriptRequest) -> ScriptSettings {
     ScriptSettings {
         timeout: request.timeout.unwrap_or(settings.timeout),
         memory_mb: request.memory_mb.unwrap_or(settings.memory_mb),

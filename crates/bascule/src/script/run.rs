@@ -35,6 +35,8 @@ const MOST_WAITING: usize = 64 << 20;
 
 /// While answers of so many bytes wait to be read, no more are taken.
 const MOST_UNREAD: usize = 64 << 20;
+/// So much room for answers is kept between them.
+const KEPT: usize = 1 << 20;
 /// What is said of a call is cut here.
 const LONGEST_REASON: usize = 1024;
 
@@ -53,6 +55,7 @@ pub(super) async fn run(
         cell,
         settings,
         outgoing: Vec::new(),
+        written: 0,
         running: FuturesUnordered::new(),
         under_way: Vec::new(),
         waiting: VecDeque::new(),
@@ -78,6 +81,8 @@ struct Run<'a> {
     settings: &'a ScriptSettings,
     injected: Injected,
     outgoing: Vec<u8>,
+    /// How much of that has been written.
+    written: usize,
     running: FuturesUnordered<Running<'a>>,
     /// The calls that have begun and not ended.
     under_way: Vec<(String, String, Instant)>,
@@ -149,17 +154,18 @@ impl<'a> Run<'a> {
 
     /// Writes as much as the worker takes.
     fn flush(&mut self) -> io::Result<()> {
-        let mut written = 0;
-        while written < self.outgoing.len() {
-            match self.cell.stream.try_write(&self.outgoing[written..]) {
-                Ok(length) => written += length,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+        while self.written < self.outgoing.len() {
+            match self.cell.stream.try_write(&self.outgoing[self.written..]) {
+                Ok(length) => self.written += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
                 // It has ended, and why can be read.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => written = self.outgoing.len(),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
                 Err(error) => return Err(error),
             }
         }
-        self.outgoing.drain(..written);
+        self.outgoing.clear();
+        self.outgoing.shrink_to(KEPT);
+        self.written = 0;
         Ok(())
     }
 
