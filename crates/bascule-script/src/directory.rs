@@ -84,6 +84,16 @@ impl Directory {
         &self.servers
     }
 
+    /// The names to show: in camelCase where that is only one's.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.servers.iter().map(|server| self.by_name.spelled(&server.name)).collect()
+    }
+
+    pub(crate) fn tool_names(&self, server: usize) -> Vec<String> {
+        let server = &self.servers[server];
+        server.tools.iter().map(|tool| server.by_name.spelled(&tool.name)).collect()
+    }
+
     pub(crate) fn find(&self, name: &str) -> Found {
         self.by_name.find(name, self.servers.iter().map(|server| server.name.as_str()))
     }
@@ -111,6 +121,14 @@ impl Index {
         index
     }
 
+    /// A name in camelCase, unless others share that form.
+    fn spelled(&self, name: &str) -> String {
+        let camel = names::camel(name);
+        let is_its_own = self.camels.get(&camel).is_some_and(|sharing| sharing.len() == 1)
+            && self.originals.get(&camel).is_none_or(|place| self.originals.get(name) == Some(place));
+        if is_its_own { camel } else { name.to_owned() }
+    }
+
     fn find<'a>(&self, name: &str, all: impl Iterator<Item = &'a str> + Clone) -> Found {
         if let Some(place) = self.originals.get(name) {
             return Found::One(*place);
@@ -120,21 +138,25 @@ impl Index {
             Some(several) => Found::Several(
                 several.iter().filter_map(|n| all.clone().nth(*n)).map(str::to_owned).collect(),
             ),
-            None => Found::None(nearest(name, all)),
+            None => Found::None(nearest(name, self, all)),
         }
     }
 }
 
-/// The names most like one that is not there, as scripts spell them.
-fn nearest<'a>(wanted: &str, all: impl Iterator<Item = &'a str>) -> Vec<String> {
+/// The names most like one that is not there, as scripts can spell them.
+fn nearest<'a>(wanted: &str, index: &Index, all: impl Iterator<Item = &'a str>) -> Vec<String> {
     let wanted = wanted.to_ascii_lowercase();
     let likeness = |name: &str| {
         let name = names::camel(name).to_ascii_lowercase();
-        strsim::jaro_winkler(&wanted, &name) + if name.contains(&wanted) { 0.5 } else { 0.0 }
+        let longer = wanted.len().max(name.len()).max(1) as f64;
+        // Letters that changed places are one mistake.
+        let mistakes = strsim::osa_distance(&wanted, &name) as f64;
+        let likeness = strsim::jaro_winkler(&wanted, &name).max(1.0 - mistakes / longer);
+        likeness + if name.contains(&wanted) { 0.5 } else { 0.0 }
     };
     let mut ranked: Vec<_> = all.map(|name| (likeness(name), name)).filter(|(like, _)| *like > 0.6).collect();
     ranked.sort_by(|a, b| b.0.total_cmp(&a.0));
-    ranked.into_iter().take(NEAREST).map(|(_, name)| names::camel(name)).collect()
+    ranked.into_iter().take(NEAREST).map(|(_, name)| index.spelled(name)).collect()
 }
 
 #[cfg(test)]
@@ -178,5 +200,9 @@ mod tests {
         assert_eq!(tools.find("githb"), Found::None(vec!["github".into()]));
         let Found::None(near) = tools.find_tool(0, "lstCommits") else { panic!() };
         assert_eq!(near[0], "listCommits");
+        let short = directory(&[("clock", "now"), ("clock", "a_b"), ("clock", "a-b")]);
+        assert_eq!(short.find_tool(0, "nwo"), Found::None(vec!["now".into()]));
+        let Found::None(near) = short.find_tool(0, "aBB") else { panic!() };
+        assert_eq!(near, ["a_b", "a-b"]);
     }
 }

@@ -1,6 +1,6 @@
 //! Spells the keys of arguments as a tool's schema does, where the script spelled them the other way.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
@@ -67,10 +67,10 @@ impl Keys {
     fn fit_object(&self, object: &str) -> Option<String> {
         let Entries(entries) = serde_json::from_str(object).ok()?;
         let given = |name: &str| entries.iter().any(|(key, _)| key == name);
-        let mut changed = false;
+        let (mut changed, mut used) = (false, HashSet::new());
         let mut fitted = String::with_capacity(object.len() + 8);
         for (key, value) in &entries {
-            let known = self.respell(key).filter(|known| !given(known));
+            let known = self.respell(key).filter(|known| !given(known) && used.insert(known.to_string()));
             let name = known.unwrap_or(key);
             let inner = self.properties.get(name).and_then(|keys| keys.fit(value.get()));
             changed |= known.is_some() || inner.is_some();
@@ -175,6 +175,7 @@ mod tests {
         check(r#"{"properties":{"a_b":{},"aB":{}}}"#, r#"{"aB":1}"#, r#"{"aB":1}"#);
         check(r#"{"properties":{"a_b":{},"a-b":{}}}"#, r#"{"aB":1}"#, r#"{"aB":1}"#);
         check(r#"{"properties":{"a_b":{}}}"#, r#"{"aB":1,"a_b":2}"#, r#"{"aB":1,"a_b":2}"#);
+        check(r#"{"properties":{"a_b":{}}}"#, r#"{"aB":1,"a-b":2}"#, r#"{"a_b":1,"a-b":2}"#);
         check(r#"{"properties":{"a_b":{}}}"#, r#"{"unknown":1}"#, r#"{"unknown":1}"#);
         check("true", r#"{"aB":1}"#, r#"{"aB":1}"#);
     }

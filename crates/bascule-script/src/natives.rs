@@ -100,16 +100,9 @@ fn add_names<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<State>) -> rq
         directory(&my).servers()[server].tools[tool].name.clone()
     });
     let my = state.clone();
-    add!(ctx, object, "serverNames", move || {
-        let directory = directory(&my);
-        listed(directory.servers().iter().map(|server| server.name.as_str()), |name| directory.find(name))
-    });
+    add!(ctx, object, "serverNames", move || directory(&my).names());
     let my = state.clone();
-    add!(ctx, object, "toolNames", move |server: usize| {
-        let directory = directory(&my);
-        let tools = directory.servers()[server].tools.iter().map(|tool| tool.name.as_str());
-        listed(tools, |name| directory.find_tool(server, name))
-    });
+    add!(ctx, object, "toolNames", move |server: usize| directory(&my).tool_names(server));
     let my = state.clone();
     add!(ctx, object, "serverPlaces", move |ctx: Ctx<'js>| places(&ctx, directory(&my)));
     let my = state.clone();
@@ -135,16 +128,6 @@ fn told<'js>(ctx: &Ctx<'js>, found: Found, nothing: impl FnOnce() -> String) -> 
         Found::None(near) if near.is_empty() => nothing().into_js(ctx),
         Found::None(near) => format!("{}; near it: {}", nothing(), quoted(&near)).into_js(ctx),
     }
-}
-
-/// The names to show: in camelCase where that is only one's.
-fn listed<'a>(all: impl Iterator<Item = &'a str>, find: impl Fn(&str) -> Found) -> Vec<String> {
-    all.map(|name| {
-        let camel = names::camel(name);
-        let is_its_own = find(&camel) == find(name);
-        if is_its_own { camel } else { name.to_owned() }
-    })
-    .collect()
 }
 
 /// Every name of every server, each followed by its place.

@@ -288,13 +288,12 @@ impl Worker {
 
 /// The first place of a stack that is in the script.
 fn place_in(stack: &str, name: &str) -> Option<(u32, u32)> {
-    let at = stack.lines().find_map(|line| {
+    let place = stack.lines().find_map(|line| {
         let line = line.trim_start().strip_prefix("at ")?;
-        let place =
-            line.strip_suffix(')').and_then(|line| line.rsplit_once('(')).map_or(line, |(_, place)| place);
-        place.strip_prefix(name)?.strip_prefix(':')
+        let (_, place) = line.rsplit_once(&format!("{name}:"))?;
+        Some(place.trim_end_matches(')'))
     })?;
-    let (line, column) = at.split_once(':')?;
+    let (line, column) = place.split_once(':')?;
     Some((line.parse().ok()?, column.parse().ok()?))
 }
 

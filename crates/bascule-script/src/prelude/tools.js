@@ -9,34 +9,39 @@
   const define = (target, name, value) =>
     own.defineProperty(target, name, { __proto__: null, value, writable: true, configurable: true });
 
+  const nothing = own.create(null);
   class MCPToolError extends own.Error {
-    constructor(message, { server, tool, code, data, retryable = false, cause, trail }) {
+    // Fields are defined, not assigned: a script may have put setters where assignments look for them.
+    constructor(message, { server, tool, code, data, retryable = false, cause, trail } = nothing) {
       super(message);
       define(this, 'name', 'MCPToolError');
-      this.toolName = server + ':' + tool;
-      this.server = server;
-      this.tool = tool;
-      this.code = code;
-      this.retryable = retryable;
-      if (data !== undefined) this.data = data;
+      const show = (name, value) =>
+        own.defineProperty(this, name, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
+      show('toolName', server === undefined ? undefined : server + ':' + tool);
+      show('server', server);
+      show('tool', tool);
+      show('code', code);
+      show('retryable', retryable);
+      if (data !== undefined) show('data', data);
       if (cause !== undefined) define(this, 'cause', cause);
       if (trail !== undefined) define(this, 'stack', stacks.at(this, trail));
     }
   }
+  own.freeze(MCPToolError);
   define(globalThis, 'MCPToolError', MCPToolError);
 
   // The engine's own words. They are not ours to reword: the worker looks for them.
   const isOutOfMemory = (thrown) => thrown === null || thrown?.message === 'out of memory';
 
   function miss(server, tool, message) {
-    return new MCPToolError(message, { server, tool, code: 'TOOL_NOT_FOUND', trail: stacks.trail() });
+    return new MCPToolError(message, { __proto__: null, server, tool, code: 'TOOL_NOT_FOUND', trail: stacks.trail() });
   }
 
   // One call. Its promise is settled by `settle`, later, in any order.
   function begin(server, tool, names, args) {
     const trail = stacks.trail();
     const refuse = (message, cause) =>
-      own.reject(new MCPToolError(message, { ...names, code: 'INVALID_INPUT', cause, trail }));
+      own.reject(new MCPToolError(message, { __proto__: null, ...names, code: 'INVALID_INPUT', cause, trail }));
     let text;
     try {
       text = args === undefined ? '{}' : own.stringify(args);
@@ -78,15 +83,20 @@
     }
   }
 
+  // Of data only what it has itself: a script may have given every object more.
+  const field = (data, name) =>
+    typeof data === 'object' && data !== null && own.hasOwn(data, name) ? data[name] : undefined;
+
   function bridgeError({ names, trail }, said) {
+    own.setPrototypeOf(said, null);
     const { code, message, retryable, ...rest } = said;
-    const data = said.providerError?.data ?? rest;
-    return new MCPToolError(message, { ...names, code, retryable, data, cause: said, trail });
+    const data = field(field(said, 'providerError'), 'data') ?? rest;
+    return new MCPToolError(message, { __proto__: null, ...names, code, retryable, data, cause: said, trail });
   }
 
   function toolError({ names, trail }, complaint, result) {
-    const data = result.structuredContent ?? result.content;
-    return new MCPToolError(complaint, { ...names, code: 'TOOL_ERROR', data, cause: result, trail });
+    const data = field(result, 'structuredContent') ?? field(result, 'content');
+    return new MCPToolError(complaint, { __proto__: null, ...names, code: 'TOOL_ERROR', data, cause: result, trail });
   }
 
   // The whole result of a call: of one that has just been made, of a tool, or of a tool's id.
@@ -123,11 +133,18 @@
   function catalogue(title, find, names, isKnown) {
     const known = own.create(null);
     const lookUp = (key) => known[key] ?? (known[key] = find(key));
-    const has = (key) => {
-      const keys = names();
-      for (let n = 0; n < keys.length; n++) if (keys[n] === key) return true;
-      return false;
+    // What there is does not change while a script runs.
+    let listed;
+    let keys;
+    const list = () => {
+      if (listed === undefined) {
+        listed = names();
+        keys = own.create(null);
+        for (let n = 0; n < listed.length; n++) keys[listed[n]] = true;
+      }
+      return listed;
     };
+    const has = (key) => list() && keys[key] === true;
     const refuse = () => { throw new own.TypeErrortitle + ' cannot be changed'; };
     return new own.Proxy(own.create(null), {
       __proto__: null,
@@ -136,7 +153,7 @@
         return quiet[key] && !(key !== 'then' && has(key)) ? undefined : lookUp(key);
       },
       has: (_, key) => typeof key === 'string' && isKnown(key),
-      ownKeys: () => names(),
+      ownKeys: () => own.slice(list()),
       getOwnPropertyDescriptor: (_, key) =>
         typeof key === 'string' && has(key)
           ? { __proto__: null, value: lookUp(key), enumerable: true, configurable: true, writable: false }

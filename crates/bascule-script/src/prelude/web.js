@@ -114,10 +114,10 @@
       const all = new own.Uint8Array(this.#rest.length + more.length);
       own.putBytes(all, this.#rest, 0);
       own.putBytes(all, more, this.#rest.length);
-      const [text, used] = native.decode(letters(all), this.#encoding, this.#fatal, this.#keepMark, !!stream);
-      if (text === undefined) throw new own.TypeError('the bytes are no text in this encoding');
-      this.#rest = new own.Uint8Array(all.buffer, used);
-      return text;
+      const decoded = native.decode(letters(all), this.#encoding, this.#fatal, this.#keepMark, !!stream);
+      if (decoded[0] === undefined) throw new own.TypeError('the bytes are no text in this encoding');
+      this.#rest = new own.Uint8Array(all.buffer, decoded[1]);
+      return decoded[0];
     }
   });
 
@@ -186,7 +186,11 @@
       own.sort(this.#pairs, (a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0));
       this.#write();
     }
-    forEach(callback, self) { for (const [name, value] of this.#pairs) own.apply(callback, self, [value, name, this]); }
+    forEach(callback, self) {
+      for (let n = 0; n < this.#pairs.length; n++) {
+        own.apply(callback, self, [this.#pairs[n][1], this.#pairs[n][0], this]);
+      }
+    }
     *entries() { for (let n = 0; n < this.#pairs.length; n++) yield [this.#pairs[n][0], this.#pairs[n][1]]; }
     *keys() { for (let n = 0; n < this.#pairs.length; n++) yield this.#pairs[n][0]; }
     *values() { for (let n = 0; n < this.#pairs.length; n++) yield this.#pairs[n][1]; }

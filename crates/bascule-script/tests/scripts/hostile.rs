@@ -63,6 +63,19 @@ fn prototypes_polluted_by_a_script_do_not_reach_its_calls() {
     assert_eq!((ran.calls[0].server.as_str(), ran.calls[0].tool.as_str()), ("github", "list_commits"));
 }
 
+// req: CM-05, CM-09
+#[test]
+fn prototypes_polluted_by_a_script_do_not_reach_its_errors() {
+    let pollute = "Object.prototype.retryable = true; Object.prototype.data = 1; Object.prototype.providerError = { data: 2 };
+        Object.defineProperty(Object.prototype, 'code', { value: 1, writable: false });
+        let frozen = false; try { Object.setPrototypeOf(MCPToolError, class { constructor() { return {} } }) } catch { frozen = true }
+        try { await github.listCommits({}) } catch (e) { return [e instanceof MCPToolError, e.code, e.retryable, e.data.attempts, frozen] }";
+    let error = json!({ "code": "CANCELLED", "message": "m", "retryable": false, "attempts": 3 });
+    let ran = run_with(pollute, |_| {}, |_| Some(Err(error.clone())));
+    assert_eq!(ran.value(), json!([true, "CANCELLED", false, 3, true]));
+    assert_eq!(run("throw new MCPToolError('mine')").error().name, "MCPToolError");
+}
+
 // req: CM-09
 #[test]
 fn names_of_every_object_are_never_tools() {

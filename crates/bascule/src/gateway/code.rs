@@ -140,8 +140,13 @@ impl Gateway {
     }
 }
 
+/// How a script calls it: in camelCase where that is a name in JavaScript.
 fn call_of(tool: &CatalogTool) -> String {
-    format!("mcp.{}.{}", camel(tool.id().server()), camel(tool.id().tool()))
+    let part = |name: &str| match camel(name) {
+        camel if camel.starts_with(|first: char| first.is_ascii_alphabetic()) => format!(".{camel}"),
+        _ => format!("[\"{name}\"]"),
+    };
+    format!("mcp{}{}", part(tool.id().server()), part(tool.id().tool()))
 }
 
 fn brief(tool: &CatalogTool) -> Value {
@@ -175,7 +180,7 @@ fn told(outcome: &ScriptOutcome) -> String {
     }
     let content = [json!({ "type": "text", "text": text })];
     // Spelled by hand: the script's value passes as it was written.
-    let structured = serde_json::to_string(outcome).unwrap_or_else(|_| "null".into());
+    let structured = serde_json::to_string(outcome).expect("all of it is JSON");
     let (content, failed) = (json!(content), !outcome.success);
     format!(r#"{{"content":{content},"structuredContent":{structured},"isError":{failed}}}"#)
 }

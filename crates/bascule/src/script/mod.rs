@@ -113,6 +113,7 @@ impl Scripts {
 
     /// Ends every worker that waits, and waits for those that are ending.
     pub(crate) async fn close(&self) {
+        self.at_once.close();
         if let Some(pool) = &self.pool {
             pool.close().await;
         }
@@ -153,6 +154,7 @@ impl McpBridgeAdapter {
             return Err(refused("this program has no worker that could run scripts"));
         };
         let settings = self.common.world.load().settings.bridge.scripts.clone();
+        pool.reshape(&Shape::of(&settings));
         let settings = with_wishes(settings, &request);
         let injected = Injected::select(self, &request.tools).await?;
         let _turn = self.scripts.turn().await?;

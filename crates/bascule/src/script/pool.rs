@@ -52,7 +52,6 @@ impl Shape {
 /// Workers that wait.
 pub(super) struct Pool {
     program: PathBuf,
-    shape: Shape,
     size: usize,
     state: Mutex<State>,
     /// Workers that are being started or seen off.
@@ -60,8 +59,9 @@ pub(super) struct Pool {
     stop: CancellationToken,
 }
 
-#[derive(Default)]
 struct State {
+    /// What those that wait were made for.
+    shape: Shape,
     ready: VecDeque<Cell>,
     coming: usize,
     /// What the kernel could not give has been said.
@@ -71,13 +71,23 @@ struct State {
 impl Pool {
     pub(super) fn new(program: PathBuf, shape: Shape, size: usize) -> Self {
         let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        Self { program, shape, size, state: Mutex::default(), tasks, stop }
+        let state = State { shape, ready: VecDeque::new(), coming: 0, has_told: false };
+        Self { program, size, state: Mutex::new(state), tasks, stop }
+    }
+
+    /// What the configuration wants now. Workers made for something else go.
+    pub(super) fn reshape(&self, shape: &Shape) {
+        let mut state = self.state();
+        if state.shape != *shape {
+            state.shape = shape.clone();
+            drop(std::mem::take(&mut state.ready));
+        }
     }
 
     /// A worker for one script: one that waits, if there is one that will do, else a new one.
     pub(super) async fn take(self: &Arc<Self>, shape: &Shape, mode: Mode) -> io::Result<Cell> {
         if mode == Mode::Worker {
-            let waiting = if self.shape.holds(shape) { self.waiting() } else { None };
+            let waiting = if self.state().shape.holds(shape) { self.waiting() } else { None };
             self.refill();
             if let Some(cell) = waiting {
                 return Ok(cell);
@@ -96,20 +106,21 @@ impl Pool {
     }
 
     fn refill(self: &Arc<Self>) {
-        let wanted = {
+        let (wanted, shape) = {
             let mut state = self.state();
             let wanted = self.size.saturating_sub(state.ready.len() + state.coming);
             state.coming += wanted;
-            wanted
+            (wanted, state.shape.clone())
         };
         for _ in 0..wanted {
-            let pool = self.clone();
+            let (pool, shape) = (self.clone(), shape.clone());
             self.tasks.spawn(async move {
-                let started = pool.stop.run_until_cancelled(pool.start(&pool.shape)).await;
+                let started = pool.stop.run_until_cancelled(pool.start(&shape)).await;
                 let mut state = pool.state();
                 state.coming -= 1;
+                let is_of_use = !pool.stop.is_cancelled() && state.shape == shape;
                 match started {
-                    Some(Ok(cell)) if !pool.stop.is_cancelled() => state.ready.push_back(cell),
+                    Some(Ok(cell)) if is_of_use => state.ready.push_back(cell),
                     Some(Err(error)) => warn!(%error, "a script worker did not start"),
                     _ => {}
                 }

@@ -130,14 +130,14 @@ impl<'a> Run<'a> {
         tokio::pin!(hard_clock);
         loop {
             if let Err(error) = self.flush() {
-                return self.lost(error).await;
+                return lost(&error);
             }
             tokio::select! {
                 ready = self.cell.stream.readable(), if self.waiting_bytes < MOST_WAITING => {
                     match ready.and_then(|()| self.cell.read()) {
                         Ok(true) => {}
                         Ok(false) => return self.gone().await,
-                        Err(error) => return self.lost(error).await,
+                        Err(error) => return lost(&error),
                     }
                     if let Some(ended) = self.hear() {
                         return ended;
@@ -148,6 +148,7 @@ impl<'a> Run<'a> {
                 }
                 _ = self.cell.stream.writable(), if !self.outgoing.is_empty() => {}
                 () = &mut hard_clock => return Err(out_of_time()),
+                () = self.bridge.common.stop.cancelled() => return Err(cancelled()),
             }
         }
     }
@@ -313,12 +314,8 @@ impl<'a> Run<'a> {
         }
         match self.cell.end().await {
             Ok((end, words)) => Err(died(end, &words)),
-            Err(error) => self.lost(error).await,
+            Err(error) => lost(&error),
         }
-    }
-
-    async fn lost(&mut self, error: io::Error) -> Ended {
-        Err(failed("WorkerError", "WORKER_LOST", format!("the script's worker was lost: {error}")))
     }
 
     /// Calls that have not ended are cancelled by being dropped.
@@ -368,6 +365,14 @@ fn failed(name: &str, code: &str, message: String) -> ScriptError {
 
 fn out_of_time() -> ScriptError {
     failed("TimeLimitError", "TIME_LIMIT", "the script ran longer than it may, and was killed".into())
+}
+
+fn lost(error: &io::Error) -> Ended {
+    Err(failed("WorkerError", "WORKER_LOST", format!("the script's worker was lost: {error}")))
+}
+
+fn cancelled() -> ScriptError {
+    failed("CancelledError", "CANCELLED", "the bridge is ending".into())
 }
 
 fn misbehaved(how: &str) -> ScriptError {

@@ -55,6 +55,18 @@ impl Selection {
         })
     }
 
+    /// A server that is named in full must be configured.
+    fn check_servers(&self, bridge: &McpBridgeAdapter) -> BridgeResult<()> {
+        let world = bridge.common.world.load();
+        let named = self.0.iter().flatten().map(|(server, _)| server);
+        let mut unknown =
+            named.filter(|name| Pattern::parse(name).is_literal() && world.settings.server(name).is_none());
+        match unknown.next() {
+            Some(name) => Err(crate::normalise::missing(crate::normalise::no_server(&world.settings, name))),
+            None => Ok(()),
+        }
+    }
+
     /// The tools that were named in full.
     fn literal(&self) -> Vec<ToolId> {
         let is_literal = |text: &String| Pattern::parse(text).is_literal();
@@ -87,6 +99,7 @@ impl Injected {
                 bridge.get_tool(&id)?;
             }
         }
+        selection.check_servers(bridge)?;
         let named: HashSet<String> = selection.literal().iter().map(ToString::to_string).collect();
         let mut injected =
             Self { tools: Vec::new(), ids: HashSet::new(), absent, refused: Vec::new(), invalid: None };
