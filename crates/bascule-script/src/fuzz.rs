@@ -22,7 +22,7 @@ fn read<M: Message + std::fmt::Debug>(bytes: &[u8], piece: usize) -> Vec<String>
     for piece in bytes.chunks(piece.max(1)) {
         frames.feed(piece);
         loop {
-            match frames.next::<M>() {
+            match frames.next_message::<M>() {
                 Ok(Some(message)) => messages.push(format!("{message:?}")),
                 Ok(None) => break,
                 Err(error) => {

@@ -53,18 +53,20 @@ pub fn camel(name: &str) -> String {
     let mut words = name.split(['_', '-', '.', '/']).filter(|word| !word.is_empty());
     let mut spelled = words.next().map(lower_first).unwrap_or_default();
     for word in words {
-        spelled.extend(word.chars().next().map(|c| c.to_ascii_uppercase()));
-        spelled.push_str(&word[1..]);
+        let mut letters = word.chars();
+        spelled.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        spelled.push_str(letters.as_str());
     }
     spelled
 }
 
 /// `API` stays as it is, and so does `listCommits`; `List` becomes `list`.
 fn lower_first(word: &str) -> String {
-    let lower_follows = word.chars().nth(1).is_some_and(|c| c.is_ascii_lowercase());
-    match word.chars().next() {
-        Some(first) if lower_follows => format!("{}{}", first.to_ascii_lowercase(), &word[1..]),
-        _ => word.to_owned(),
+    let mut letters = word.chars();
+    let first = letters.next();
+    match first.filter(|_| letters.as_str().starts_with(|next: char| next.is_ascii_lowercase())) {
+        Some(first) => format!("{}{}", first.to_ascii_lowercase(), letters.as_str()),
+        None => word.to_owned(),
     }
 }
 
@@ -111,6 +113,14 @@ mod tests {
             [("perPage", "per_page"), ("per-page", "per_page"), ("userID", "user_id"), ("a1B", "a1_b")]
         {
             assert_eq!(snake(name), spelled);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_name_can_be_spelled(name in ".*") {
+            camel(&name);
+            snake(&name);
         }
     }
 

@@ -29,8 +29,8 @@ struct Result<'a> {
 struct Block<'a> {
     #[serde(rename = "type", borrow, default)]
     kind: Option<std::borrow::Cow<'a, str>>,
-    #[serde(default)]
-    text: Option<String>,
+    #[serde(borrow, default)]
+    text: Option<&'a RawValue>,
 }
 
 /// Whether the tool reports failure.
@@ -59,8 +59,26 @@ pub(crate) fn worth(result: &str) -> Worth<'_> {
 pub(crate) fn texts(content: &str) -> Option<String> {
     let blocks: Vec<Block> = serde_json::from_str(content).ok()?;
     let is_text = |block: &Block| block.kind.as_deref() == Some("text");
-    let texts: Vec<String> = blocks.into_iter().filter(is_text).filter_map(|block| block.text).collect();
+    let texts: Vec<String> =
+        blocks.into_iter().filter(is_text).filter_map(|block| string(block.text?.get())).collect();
     if texts.is_empty() { None } else { Some(texts.join("\n")) }
+}
+
+/// A JSON string as text. Half a letter, which JSON can spell and text cannot hold, becomes a mark.
+fn string(raw: &str) -> Option<String> {
+    serde_json::from_str(raw).ok().or_else(|| {
+        let mut parts = raw.split("\\u");
+        let mut mended = parts.next()?.to_owned();
+        for part in parts {
+            let is_half = part.get(..2).is_some_and(|digits| {
+                matches!(digits.as_bytes()[0], b'd' | b'D') && digits.as_bytes()[1] > b'7'
+            });
+            mended.push_str("\\u");
+            mended.push_str(if is_half { "fffd" } else { part.get(..4)? });
+            mended.push_str(part.get(4..)?);
+        }
+        serde_json::from_str(&mended).ok()
+    })
 }
 
 /// What a tool says of its failure.
@@ -90,6 +108,12 @@ mod tests {
         let result =
             r#"{"content":[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]}"#;
         assert_eq!(worth(result), Worth::Text("a\nb".into()));
+    }
+
+    #[test]
+    fn half_a_letter_does_not_cost_the_text() {
+        let result = r#"{"content":[{"type":"text","text":"a\ud800b\u00e9"}]}"#;
+        assert_eq!(worth(result), Worth::Text("a\u{fffd}bé".into()));
     }
 
     #[test]

@@ -7,12 +7,13 @@ use std::os::fd::AsFd;
 use std::time::Instant;
 
 use rquickjs::{Persistent, Value};
+use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::directory::Directory;
 use crate::timers::Timers;
 use crate::typescript::Translated;
-use crate::wire::{self, FromWorker, Limits, LogLine, RpcCall};
+use crate::wire::{self, Completed, FromWorker, Limits, LogLine, RpcCall, ScriptError};
 
 /// How much is gathered before it is sent although the script is still running.
 const GATHERED: usize = 256 << 10;
@@ -43,6 +44,13 @@ pub(crate) struct State {
     /// Promises that failed and that nobody listens to, with what each failed with.
     unheard: RefCell<Vec<(Kept, Kept)>>,
     pub(crate) began: Instant,
+}
+
+/// The last message, borrowed.
+#[derive(Serialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Last<'a> {
+    ExecutionComplete(&'a Completed),
 }
 
 /// A value of the engine's.
@@ -109,6 +117,23 @@ impl State {
         }
     }
 
+    /// Says how the script ended, in any case.
+    pub(crate) fn say_last(&self, completed: &Completed) {
+        let mut outgoing = self.outgoing.borrow_mut();
+        if wire::push(&mut outgoing, &Last::ExecutionComplete(completed)).is_err() {
+            let error = ScriptError {
+                name: "OutputLimitError".into(),
+                code: Some("OUTPUT_LIMIT".into()),
+                message: "what the script came to is too long to be told".into(),
+                ..ScriptError::default()
+            };
+            let short = Completed { success: false, result: None, error: Some(error) };
+            let _ = wire::push(&mut outgoing, &Last::ExecutionComplete(&short));
+        }
+        drop(outgoing);
+        self.flush();
+    }
+
     pub(crate) fn flush(&self) {
         let mut outgoing = self.outgoing.borrow_mut();
         let mut rest = outgoing.as_slice();
@@ -142,7 +167,7 @@ impl State {
 
     /// A line of the console. It is sent at once: a script that is killed next has still said it.
     pub(crate) fn log(&self, level: String, text: String) {
-        let Some(left) = self.log_left.get().checked_sub(text.len() + 1) else {
+        let Some(left) = self.log_left.get().checked_sub(text.len() + wire::LINE_WEIGHT) else {
             self.dropped.set(self.dropped.get() + 1);
             return;
         };

@@ -8,6 +8,8 @@ use serde_json::value::RawValue;
 
 /// The longest body of a frame. What a tool may answer (64 MiB) fits in it, wrapped.
 pub const FRAME_LIMIT: usize = 80 << 20;
+/// What a line of the console counts besides its text.
+pub const LINE_WEIGHT: usize = 32;
 /// The bytes before a body.
 const HEAD: usize = 4;
 
@@ -284,7 +286,7 @@ impl Frames {
     }
 
     /// The next message, if it is there.
-    pub fn next<M: Message>(&mut self) -> Result<Option<M>, FrameError> {
+    pub fn next_message<M: Message>(&mut self) -> Result<Option<M>, FrameError> {
         match self.next_body()? {
             Some(body) => M::parse(body).map(Some).map_err(FrameError::Malformed),
             None => Ok(None),
@@ -344,7 +346,7 @@ mod tests {
     fn a_frame_that_holds_no_message_is_refused() {
         let mut frames = Frames::default();
         frames.feed(&[2, 0, 0, 0, b'{', b']']);
-        assert!(matches!(frames.next::<FromWorker>(), Err(FrameError::Malformed(_))));
+        assert!(matches!(frames.next_message::<FromWorker>(), Err(FrameError::Malformed(_))));
     }
 
     proptest! {
@@ -361,7 +363,7 @@ mod tests {
             let (mut frames, mut read) = (Frames::default(), Vec::new());
             for piece in bytes.chunks(cut) {
                 frames.feed(piece);
-                while let Some(message) = frames.next::<FromWorker>().unwrap() {
+                while let Some(message) = frames.next_message::<FromWorker>().unwrap() {
                     let FromWorker::Console(line) = message else { panic!("{message:?}") };
                     read.push(line.text);
                 }
@@ -374,7 +376,7 @@ mod tests {
         fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let mut frames = Frames::default();
             frames.feed(&bytes);
-            while let Ok(Some(_)) = frames.next::<FromWorker>() {}
+            while let Ok(Some(_)) = frames.next_message::<FromWorker>() {}
         }
     }
 }

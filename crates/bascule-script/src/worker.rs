@@ -71,15 +71,16 @@ impl Worker {
         });
         if let End::Completed(completed) = end? {
             self.engine.state.close_log();
-            self.engine.state.say(&FromWorker::ExecutionComplete(completed));
-            self.engine.state.flush();
+            self.engine.state.say_last(&completed);
+            // The bridge may want to look at us before we go; it ends us when it has seen enough.
+            while self.read(Instant::now() + A_WHILE)? {}
         }
         Ok(())
     }
 
     fn first(&mut self) -> Result<Option<Init>, WorkerError> {
         loop {
-            match self.frames.next().map_err(unreadable)? {
+            match self.frames.next_message().map_err(unreadable)? {
                 Some(ToWorker::Init(init)) => return Ok(Some(*init)),
                 Some(ToWorker::RpcResult(_)) => {
                     return Err(WorkerError::Protocol("an answer before a script".into()));
@@ -141,11 +142,13 @@ impl Worker {
             let mut options = EvalOptions::default();
             options.filename = Some(init.name.clone());
             let _ = state.name.set(init.name);
-            ctx.eval_with_options(code, options)
-                .catch(ctx)
-                .map_err(|thrown| self.describe_caught(ctx, thrown))
+            ctx.eval_with_options(code, options).catch(ctx).map_err(|thrown| {
+                let error = self.describe_caught(ctx, thrown);
+                let is_syntax = error.name == "SyntaxError";
+                Box::new(ScriptError { code: error.code.or(is_syntax.then(|| SYNTAX_ERROR.into())), ..error })
+            })
         });
-        ran.map_err(Box::new)
+        ran
     }
 
     fn call<'js, R: rquickjs::FromJs<'js>>(
@@ -153,9 +156,9 @@ impl Worker {
         ctx: &Ctx<'js>,
         function: &Persistent<Function<'static>>,
         arguments: impl rquickjs::function::IntoArgs<'js>,
-    ) -> Result<R, ScriptError> {
+    ) -> Result<R, Box<ScriptError>> {
         let called = function.clone().restore(ctx).and_then(|function| function.call(arguments));
-        called.catch(ctx).map_err(|thrown| self.describe_caught(ctx, thrown))
+        called.catch(ctx).map_err(|thrown| Box::new(self.describe_caught(ctx, thrown)))
     }
 
     /// How the script ended, if it has.
@@ -181,7 +184,7 @@ impl Worker {
         };
         let text: String = match self.call(ctx, &self.engine.harness.value_text, (value,)) {
             Ok(text) => text,
-            Err(error) => return failed(error),
+            Err(error) => return failed(*error),
         };
         if text.len() > output_bytes {
             return failed(too_much_output(text.len(), output_bytes));
@@ -194,7 +197,7 @@ impl Worker {
 
     /// Hands on every answer that has come.
     fn deliver(&mut self, ctx: &Ctx<'_>) -> Result<(), WorkerError> {
-        while let Some(message) = self.frames.next().map_err(unreadable)? {
+        while let Some(message) = self.frames.next_message().map_err(unreadable)? {
             match message {
                 ToWorker::RpcResult(answer) => self.settle(ctx, &answer),
                 ToWorker::Init(_) => return Err(WorkerError::Protocol("a second script".into())),
@@ -232,7 +235,7 @@ impl Worker {
         loop {
             let due = self.engine.state.timers.borrow_mut().take_due(now, mark);
             let Some(id) = due else { return Ok(()) };
-            self.call::<()>(ctx, &self.engine.harness.fire, (id,)).map_err(Box::new)?;
+            self.call::<()>(ctx, &self.engine.harness.fire, (id,))?;
             while !self.engine.clock.strikes() && ctx.execute_pending_job() {}
         }
     }
@@ -263,26 +266,18 @@ impl Worker {
         if self.engine.clock.strikes() {
             return out_of_time();
         }
-        // At its limit the engine may not even have room for an error, and throws nothing.
-        if thrown.is_null() && self.is_short_of_memory() {
-            return out_of_memory();
-        }
         let describe = self.engine.harness.describe.clone().restore(ctx);
         let text: Result<String, _> = describe.and_then(|describe| describe.call((thrown,)));
         let described = text.ok().and_then(|text| serde_json::from_str::<ScriptError>(&text).ok());
-        let Some(mut error) = described else { return out_of_memory() };
+        let Some(mut error) = described else {
+            return plain("Error", "the script threw something that cannot be described".into());
+        };
         if error.name == "InternalError" && error.message.contains("out of memory") {
             return out_of_memory();
         }
         let name = self.engine.state.name.get().map_or("script.ts", String::as_str);
         (error.line, error.column) = error.stack.as_deref().and_then(|stack| place_in(stack, name)).unzip();
         error
-    }
-
-    /// Whether nothing was thrown because there was no room for it: the script throws nothing itself.
-    fn is_short_of_memory(&self) -> bool {
-        let throws = |code: &str| ["throw", "reject", "null"].iter().any(|word| code.contains(word));
-        self.engine.state.translated.get().is_some_and(|translated| !throws(&translated.code))
     }
 }
 

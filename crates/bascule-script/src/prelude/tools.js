@@ -77,10 +77,16 @@
       if (kind === 'text') call.resolve(payload);
       else if (kind === 'json') call.resolve(own.parse(payload));
       else throw toolError(call, payload, own.parse(whole));
-    } catch (error) {
+    } catch (thrown) {
+      const error = thrown instanceof MCPToolError || isOutOfMemory(thrown) ? thrown : unreadable(call, thrown);
       call.reject(error);
       if (wholes !== undefined) wholes.reject(error);
     }
+  }
+
+  function unreadable({ names, trail }, cause) {
+    const said = 'the result of `' + names.server + ':' + names.tool + '` cannot be read: ' + shown(cause?.message);
+    return new MCPToolError(said, { __proto__: null, ...names, code: 'INVALID_OUTPUT', cause, trail });
   }
 
   // Of data only what it has itself: a script may have given every object more.
@@ -109,7 +115,8 @@
     }
     if (call.wholes !== undefined) return call.wholes.promise;
     native.wantWhole(number);
-    own.then(promise, undefined, () => {});
+    // Whoever wants the whole hears of a failure by that. `then` asks the script's own classes, which may refuse.
+    try { own.then(promise, undefined, () => {}); } catch {}
     const wholes = { __proto__: null };
     wholes.promise = new own.Promise((resolve, reject) => { wholes.resolve = resolve; wholes.reject = reject; });
     call.wholes = wholes;
@@ -145,7 +152,7 @@
       return listed;
     };
     const has = (key) => list() && keys[key] === true;
-    const refuse = () => { throw new own.TypeErrortitle + ' cannot be changed'; };
+    const refuse = () => { throw new own.TypeError(title + ' cannot be changed'); };
     return new own.Proxy(own.create(null), {
       __proto__: null,
       get(_, key) {
@@ -212,7 +219,8 @@
   function describe(thrown) {
     try {
       if (own.classOf(thrown) !== '[object Error]' && !(thrown instanceof own.Error)) {
-        return own.stringify({ name: 'Error', message: ('the script threw ' + shown(thrown)) });
+        const message = own.substring('the script threw ' + shown(thrown), 0, LONGEST);
+        return own.stringify({ __proto__: null, name: 'Error', message: own.toWellFormed(message) });
       }
       const { name, message, code, stack, toolName, retryable } = thrown;
       const text = (value) =>

@@ -127,7 +127,8 @@
 
   class URLSearchParams {
     #pairs = [];
-    #changed = () => {};
+    // What to tell the address that this belongs to.
+    #changed;
     constructor(init = '') {
       if (typeof init === 'object' && init !== null) {
         if (typeof init[Symbol.iterator] === 'function') for (const [name, value] of init) this.append(name, value);
@@ -141,7 +142,7 @@
       made.#changed = changed;
       return made;
     }
-    #write() { this.#changed(this.toString()); }
+    #write() { if (this.#changed !== undefined) this.#changed(this.toString()); }
     #named(name, value) {
       return (pair) => pair[0] === ('' + name) && (value === undefined || pair[1] === ('' + value));
     }

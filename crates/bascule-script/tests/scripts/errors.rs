@@ -158,6 +158,8 @@ fn what_fails_unheard_is_said() {
 fn what_is_thrown_is_bounded() {
     let error = run("throw new Error('x'.repeat(1e7))").error();
     assert!(error.message.len() < 100_000 && error.stack.unwrap().len() < 100_000);
+    assert!(run("throw 'x'.repeat(9e7)").error().message.len() < 100_000);
+    assert_eq!(run("Object.prototype.toJSON = () => 1; throw 'x'").error().message, "the script threw x");
 }
 
 // req: CM-01

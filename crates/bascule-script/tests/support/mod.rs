@@ -93,7 +93,7 @@ pub(crate) fn run_with(
         assert!(read > 0, "the worker has gone");
         frames.feed(&piece[..read]);
         let mut out = Vec::new();
-        while let Some(message) = frames.next::<FromWorker>().unwrap() {
+        while let Some(message) = frames.next_message::<FromWorker>().unwrap() {
             match message {
                 FromWorker::Ready(_) => {
                     push(&mut out, &ToWorker::Init(Box::new(std::mem::take(&mut init)))).unwrap()

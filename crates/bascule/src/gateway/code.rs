@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bascule_catalog::CatalogTool;
-use bascule_script::names::camel;
+use bascule_script::names::{self, camel};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -110,10 +110,12 @@ impl Gateway {
     fn describe(&self, describe: &Describe) -> String {
         let catalog = self.bridge.common.world.load().catalog.clone();
         let described: Vec<Value> = match &describe.tools {
-            None => catalog.tools().map(|tool| brief(tool)).collect(),
+            None => catalog.tools().filter(|tool| is_callable(tool)).map(|tool| brief(tool)).collect(),
             Some(names) => match Selection::named(names.iter().map(String::as_str)) {
                 Ok(selection) => {
-                    catalog.tools().filter(|tool| selection.takes(tool.id())).map(|tool| full(tool)).collect()
+                    let wanted =
+                        catalog.tools().filter(|tool| selection.takes(tool.id()) && is_callable(tool));
+                    wanted.map(|tool| full(tool)).collect()
                 }
                 Err(error) => return complaint(&error.to_string()),
             },
@@ -128,7 +130,8 @@ impl Gateway {
         let catalog = self.bridge.common.world.load().catalog.clone();
         let mut said = String::new();
         for server in catalog.servers() {
-            let tools: Vec<String> = server.tools().iter().map(|tool| camel(tool.id().tool())).collect();
+            let callable = server.tools().iter().filter(|tool| is_callable(tool));
+            let tools: Vec<String> = callable.map(|tool| camel(tool.id().tool())).collect();
             let line = format!("\nmcp.{}: {}", camel(server.name().as_str()), tools.join(", "));
             if said.len() + line.len() > SUMMARY {
                 said.push_str(&format!("\n… and more: `{DESCRIBE}` lists them"));
@@ -138,6 +141,11 @@ impl Gateway {
         }
         said
     }
+}
+
+/// Whether scripts are given it.
+fn is_callable(tool: &CatalogTool) -> bool {
+    names::check(tool.id().server(), tool.id().tool()).is_ok()
 }
 
 /// How a script calls it: in camelCase where that is a name in JavaScript.

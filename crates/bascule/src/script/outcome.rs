@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use bascule_model::CorrelationId;
-use bascule_script::wire::{LogLine, ScriptError};
+use bascule_script::wire::{LINE_WEIGHT, LogLine, ScriptError};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -96,6 +96,8 @@ pub(super) struct Record {
     logs: Vec<LogLine>,
     log_bytes: usize,
     dropped: u64,
+    /// Calls that the script might not make.
+    pub(super) refused: u64,
     traces: Vec<Trace>,
     injected: Vec<String>,
 }
@@ -104,7 +106,7 @@ impl Record {
     pub(super) fn open(id: CorrelationId, injected: &Injected) -> Self {
         let (since, at) = (Instant::now(), SystemTime::now());
         let (logs, injected) = (injected.remarks(), injected.ids());
-        Self { id, since, at, logs, log_bytes: 0, dropped: 0, traces: Vec::new(), injected }
+        Self { id, since, at, logs, log_bytes: 0, dropped: 0, refused: 0, traces: Vec::new(), injected }
     }
 
     /// A line of the console, if there is still room for it.
@@ -112,7 +114,7 @@ impl Record {
         if !LEVELS.contains(&line.level.as_str()) {
             line.level = "log".into();
         }
-        self.log_bytes = self.log_bytes.saturating_add(line.text.len() + 1);
+        self.log_bytes = self.log_bytes.saturating_add(line.text.len() + LINE_WEIGHT);
         // The worker says itself that it had to leave lines out; that one fits.
         if self.log_bytes <= most.saturating_add(256) {
             self.logs.push(line);
@@ -146,14 +148,18 @@ impl Record {
         }
     }
 
-    pub(super) fn close(mut self, ended: Result<Option<Box<RawValue>>, ScriptError>) -> ScriptOutcome {
+    pub(super) fn close(mut self, ended: Result<Option<Box<RawValue>>, Box<ScriptError>>) -> ScriptOutcome {
         if self.dropped > 0 {
             let text = format!("{} more lines: the script wrote more than it may", self.dropped);
             self.logs.push(LogLine { level: "warn".into(), text });
         }
+        if self.refused > 0 {
+            let text = format!("{} calls were refused, and are not among the traces", self.refused);
+            self.logs.push(LogLine { level: "warn".into(), text });
+        }
         let (result, error) = match ended {
             Ok(result) => (result, None),
-            Err(error) => (None, Some(error)),
+            Err(error) => (None, Some(*error)),
         };
         ScriptOutcome {
             success: error.is_none(),
@@ -169,7 +175,7 @@ impl Record {
 
     /// A script that was not even begun.
     pub(super) fn refuse(self, error: ScriptError) -> ScriptOutcome {
-        self.close(Err(error))
+        self.close(Err(Box::new(error)))
     }
 }
 

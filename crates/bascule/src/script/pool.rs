@@ -181,10 +181,17 @@ impl Cell {
         self.process.as_mut().is_some_and(|process| matches!(process.try_wait(), Ok(None)))
     }
 
+    /// The most memory it had resident at any time.
+    pub(super) fn peak_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) << 10
+    }
+
     /// Waits until it has locked itself in. Gives what the kernel lacked for that.
     async fn ready(&mut self) -> io::Result<Vec<String>> {
         loop {
-            match self.frames.next() {
+            match self.frames.next_message() {
                 Ok(Some(FromWorker::Ready(ready))) => return Ok(ready.missing),
                 Ok(Some(_)) => return Err(io::Error::other("the worker spoke before it was ready")),
                 Err(error) => return Err(io::Error::other(error)),

@@ -33,8 +33,10 @@ const GRACE: Duration = Duration::from_millis(250);
 /// While calls of so many bytes wait for their turn, no more are read.
 const MOST_WAITING: usize = 64 << 20;
 
-/// While answers of so many bytes wait to be read, no more are taken.
-const MOST_UNREAD: usize = 64 << 20;
+/// While answers of so many bytes wait to be read, no more calls are begun.
+const MOST_UNREAD: usize = 16 << 20;
+/// Who goes on calling so often after the last call it may make is ended.
+const MOST_REFUSED: u64 = 10_000;
 /// So much room for answers is kept between them.
 const KEPT: usize = 1 << 20;
 /// What is said of a call is cut here.
@@ -101,10 +103,10 @@ struct Answered {
     ended: BridgeResult<CallOutcome>,
 }
 
-type Ended = Result<Option<Box<RawValue>>, ScriptError>;
+type Ended = Result<Option<Box<RawValue>>, Box<ScriptError>>;
 
 impl<'a> Run<'a> {
-    fn begin(&mut self, request: ScriptRequest) -> Result<(), ScriptError> {
+    fn begin(&mut self, request: ScriptRequest) -> Result<(), Box<ScriptError>> {
         let limits = Limits {
             time_ms: self.settings.timeout.as_millis() as u64,
             memory_bytes: (self.settings.memory_mb as usize) << 20,
@@ -132,6 +134,7 @@ impl<'a> Run<'a> {
             if let Err(error) = self.flush() {
                 return lost(&error);
             }
+            self.start_waiting();
             tokio::select! {
                 ready = self.cell.stream.readable(), if self.waiting_bytes < MOST_WAITING => {
                     match ready.and_then(|()| self.cell.read()) {
@@ -143,9 +146,7 @@ impl<'a> Run<'a> {
                         return ended;
                     }
                 }
-                Some(answered) = self.running.next(), if self.outgoing.len() < MOST_UNREAD => {
-                    self.answer_all(answered);
-                }
+                Some(answered) = self.running.next() => self.answer_all(answered),
                 _ = self.cell.stream.writable(), if !self.outgoing.is_empty() => {}
                 () = &mut hard_clock => return Err(out_of_time()),
                 () = self.bridge.common.stop.cancelled() => return Err(cancelled()),
@@ -173,14 +174,14 @@ impl<'a> Run<'a> {
     /// Everything that the worker has said by now.
     fn hear(&mut self) -> Option<Ended> {
         loop {
-            match self.cell.frames.next() {
+            match self.cell.frames.next_message() {
                 Ok(None) => break,
                 Ok(Some(FromWorker::Console(line))) => {
                     self.record.log(line, self.settings.max_log_bytes as usize);
                 }
                 Ok(Some(FromWorker::RpcCall(call))) => match self.take_call(call) {
                     Ok(()) => {}
-                    Err(said) => return Some(Err(misbehaved(&said))),
+                    Err(error) => return Some(Err(error)),
                 },
                 Ok(Some(FromWorker::ExecutionComplete(completed))) => {
                     return Some(self.completed(completed));
@@ -189,19 +190,26 @@ impl<'a> Run<'a> {
                 Err(error) => return Some(Err(misbehaved(&error.to_string()))),
             }
         }
-        self.start_waiting();
         None
     }
 
     /// Ids are counted: one that does not follow its predecessor is not a worker's of ours. A call that the script may not
     /// make is answered at once, and takes no place among those that it may.
-    fn take_call(&mut self, call: RpcCall) -> Result<(), String> {
+    fn take_call(&mut self, call: RpcCall) -> Result<(), Box<ScriptError>> {
         self.made += 1;
         if call.id != format!("{}-{}", self.record.id, self.made) {
-            return Err(format!("it made up the id `{}` of a call", clipped(&call.id).escape_debug()));
+            let said = format!("it made up the id `{}` of a call", clipped(&call.id).escape_debug());
+            return Err(misbehaved(&said));
         }
         match self.refusal(&call) {
-            Some(error) => self.send(call.id, false, None, to_raw_value(&error).ok()),
+            Some(_) if self.record.refused >= MOST_REFUSED => {
+                let said = format!("the script may make {} calls, and did not stop", self.settings.max_calls);
+                return Err(failed("CallLimitError", "CALL_LIMIT", said));
+            }
+            Some(error) => {
+                self.record.refused += 1;
+                self.send(call.id, false, None, to_raw_value(&error).ok());
+            }
             None => {
                 self.waiting_bytes += weight(&call);
                 self.waiting.push_back(call);
@@ -221,7 +229,8 @@ impl<'a> Run<'a> {
     }
 
     fn start_waiting(&mut self) {
-        while self.running.len() < self.settings.max_concurrent_calls as usize {
+        let most = self.settings.max_concurrent_calls as usize;
+        while self.running.len() < most && self.outgoing.len() - self.written < MOST_UNREAD {
             let Some(call) = self.waiting.pop_front() else { return };
             self.waiting_bytes -= weight(&call);
             let tool = format!("{}:{}", call.server, call.tool);
@@ -263,7 +272,6 @@ impl<'a> Run<'a> {
         while let Some(Some(next)) = self.running.next().now_or_never() {
             self.answer(next);
         }
-        self.start_waiting();
     }
 
     fn answer(&mut self, Answered { id, ended }: Answered) {
@@ -302,9 +310,18 @@ impl<'a> Run<'a> {
                 Err(failed("OutputLimitError", "OUTPUT_LIMIT", said))
             }
             (true, _) => Ok(result),
+            (false, Some(error)) if self.ran_out_of_memory(&error) => Err(out_of_memory()),
             (false, Some(error)) => Err(bounded(error)),
             (false, None) => Err(misbehaved("it failed without a reason")),
         }
+    }
+
+    /// At its limit the engine may have no room for an error that says so: it throws nothing at all, or settles nothing any
+    /// more. What has no place in the author's text, of a worker that used nearly all it may, is that.
+    fn ran_out_of_memory(&self, error: &ScriptError) -> bool {
+        let is_odd = error.line.is_none()
+            && matches!(error.name.as_str(), "Error" | "DeadlockError" | "InternalError");
+        is_odd && self.cell.peak_bytes() > (u64::from(self.settings.memory_mb) << 20) / 4 * 3
     }
 
     /// The worker is no more, and has not said why.
@@ -350,47 +367,48 @@ fn clipped(text: &str) -> &str {
 }
 
 /// The worker cuts what its script threw; one that does not is cut here.
-fn bounded(mut error: ScriptError) -> ScriptError {
+fn bounded(mut error: ScriptError) -> Box<ScriptError> {
     const LONGEST: usize = 256 << 10;
     let texts = [Some(&mut error.name), Some(&mut error.message), error.code.as_mut(), error.stack.as_mut()];
     for text in texts.into_iter().chain([error.tool_name.as_mut()]).flatten() {
         text.truncate(text.floor_char_boundary(LONGEST));
     }
-    error
+    Box::new(error)
 }
 
-fn failed(name: &str, code: &str, message: String) -> ScriptError {
-    ScriptError { name: name.into(), code: Some(code.into()), message, ..ScriptError::default() }
+fn failed(name: &str, code: &str, message: String) -> Box<ScriptError> {
+    Box::new(ScriptError { name: name.into(), code: Some(code.into()), message, ..ScriptError::default() })
 }
 
-fn out_of_time() -> ScriptError {
+fn out_of_time() -> Box<ScriptError> {
     failed("TimeLimitError", "TIME_LIMIT", "the script ran longer than it may, and was killed".into())
+}
+
+fn out_of_memory() -> Box<ScriptError> {
+    failed("MemoryLimitError", "MEMORY_LIMIT", "the script used more memory than it may".into())
 }
 
 fn lost(error: &io::Error) -> Ended {
     Err(failed("WorkerError", "WORKER_LOST", format!("the script's worker was lost: {error}")))
 }
 
-fn cancelled() -> ScriptError {
+fn cancelled() -> Box<ScriptError> {
     failed("CancelledError", "CANCELLED", "the bridge is ending".into())
 }
 
-fn misbehaved(how: &str) -> ScriptError {
+fn misbehaved(how: &str) -> Box<ScriptError> {
     let said = format!("the script's worker did what no worker does, and was killed: {how}");
     failed("SandboxViolation", "SANDBOX_VIOLATION", said)
 }
 
-fn died(end: End, words: &str) -> ScriptError {
+fn died(end: End, words: &str) -> Box<ScriptError> {
     match end {
         End::Violation => {
             let said = "the script's process made a system call that is forbidden, and was killed".into();
             failed("SandboxViolation", "SANDBOX_VIOLATION", said)
         }
         End::OutOfTime => out_of_time(),
-        _ if words.contains("memory allocation") => {
-            let said = "the script used more memory than it may".into();
-            failed("MemoryLimitError", "MEMORY_LIMIT", said)
-        }
+        _ if words.contains("memory allocation") => out_of_memory(),
         _ if words.contains("overflowed its stack") => {
             let said = "the script is nested too deeply".into();
             failed("RangeError", "NESTED_TOO_DEEPLY", said)

@@ -82,6 +82,7 @@ pub(super) struct Injected {
     ids: HashSet<String>,
     /// Servers that are configured, but have not listed their tools.
     pub(super) absent: Vec<String>,
+    selection: Selection,
     /// Tools that were not asked for by name and cannot be given.
     refused: Vec<InvalidToolName>,
     /// A tool that was asked for by name and cannot be given.
@@ -101,8 +102,14 @@ impl Injected {
         }
         selection.check_servers(bridge)?;
         let named: HashSet<String> = selection.literal().iter().map(ToString::to_string).collect();
-        let mut injected =
-            Self { tools: Vec::new(), ids: HashSet::new(), absent, refused: Vec::new(), invalid: None };
+        let mut injected = Self {
+            tools: Vec::new(),
+            ids: HashSet::new(),
+            absent,
+            selection: selection.clone(),
+            refused: Vec::new(),
+            invalid: None,
+        };
         for tool in bridge.list_tools().into_iter().filter(|tool| selection.takes(tool.id())) {
             match names::check(tool.id().server(), tool.id().tool()) {
                 Ok(()) => {
@@ -124,7 +131,9 @@ impl Injected {
     pub(super) fn allows(&self, server: &str, tool: &str) -> bool {
         const LONGEST: usize = 256;
         let is_absent = || self.absent.iter().any(|absent| absent == server);
-        let may_be = || tool.len() <= LONGEST && names::check(server, tool).is_ok();
+        let is_wanted =
+            || ToolId::parse(&format!("{server}:{tool}")).is_ok_and(|id| self.selection.takes(&id));
+        let may_be = || tool.len() <= LONGEST && names::check(server, tool).is_ok() && is_wanted();
         self.ids.contains(&format!("{server}:{tool}")) || (is_absent() && may_be())
     }
 

@@ -54,6 +54,7 @@ fn tools_that_are_named_must_be_there() {
     let (code, said) = document(&bascule, "return 1", &["--tools", "clock:nwo"]);
     assert_eq!((code, &said["error"]["code"]), (3, &json!("TOOL_NOT_FOUND")));
     assert!(said["error"]["nearest"].as_array().unwrap().contains(&json!("clock:now")), "{said}");
+    assert_eq!(document(&bascule, "return 1", &["--tools", "nowhere:*"]).0, 3);
     for options in [["--tools", "clock"], ["--context", "[1]"], ["--context", "{"], ["--intent", "x"]] {
         assert_eq!(document(&bascule, "return 1", &options).0, 2, "{options:?}");
     }
@@ -67,6 +68,8 @@ fn a_server_that_cannot_be_started_is_an_error_in_the_script() {
     let code = "try { await gone.x({}) } catch (e) { return [e.name, e.code, e.toolName] }";
     let (_, said) = document(&bascule, code, &[]);
     assert_eq!(said["result"], json!(["MCPToolError", "PROVIDER_INIT_FAILED", "gone:x"]), "{said:#}");
+    let (_, said) = document(&bascule, code, &["--tools", "gone:y"]);
+    assert_eq!(said["result"][1], "TOOL_NOT_FOUND", "only what was asked for: {said:#}");
 }
 
 // req: CM-04

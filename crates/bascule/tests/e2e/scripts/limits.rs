@@ -42,6 +42,10 @@ async fn memory_is_bounded_whatever_shape_it_takes() {
         "const b = new ArrayBuffer(2e9); return b.byteLength",
         "let big = 2n; for (;;) big = big * big",
         "const all = []; for (;;) all.push((async () => await new Promise(() => {}))())",
+        "const a = []; const n = null; for (;;) a.push([1])",
+        "let x = null; for (;;) x = { x }",
+        "if (globalThis.never) throw 1; const a = []; for (;;) a.push([1])",
+        "const f = async () => { const k = [null]; for (;;) { k.push(new Array(10)); await 1 } }; await f()",
         "const a = []; try { for (;;) a.push(new Array(1e5).fill(a)) } catch { } for (;;) a.push(new Array(1e5).fill(a))",
     ] {
         let outcome = run_with(&bridge, code, |request| {
@@ -79,6 +83,8 @@ async fn calls_are_bounded() {
         const ended = await Promise.allSettled(Array.from({ length: 8 }, () => clock.now({})));
         return ended.map((e) => e.status === 'fulfilled' ? 'ok' : e.reason.code)";
     let outcome = run(&bridge, code).await;
+    let flood = run(&bridge, "for (;;) { clock.now({}).catch(() => {}); await null }").await;
+    assert_eq!(error(&flood), "CallLimitError");
     let seen = value(&outcome);
     assert_eq!(seen.as_array().unwrap().iter().filter(|s| **s == "ok").count(), 5);
     assert_eq!(seen[7], "POLICY_DENIED");
