@@ -19,12 +19,13 @@ mod limits;
 mod namespaces;
 mod peers;
 mod reaper;
+mod sockets;
 mod syscalls;
 mod tree;
 mod watchdog;
 
 pub use launch::{Jail, Lifeline, Warden, launch};
-pub use peers::{Peer, is_confined_process, peer};
+pub use peers::{Peer, is_ours, peer};
 pub use policy::{Files, Policy};
 pub use probe::Confinement;
 pub use watchdog::{Hit, TreeLimits, Watch};

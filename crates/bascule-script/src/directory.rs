@@ -117,9 +117,9 @@ impl Index {
         }
         match self.camels.get(name).map(Vec::as_slice) {
             Some([one]) => Found::One(*one),
-            Some(several) => {
-                Found::Several(several.iter().filter_map(|n| all.clone().nth(*n)).map(str::to_owned).collect())
-            }
+            Some(several) => Found::Several(
+                several.iter().filter_map(|n| all.clone().nth(*n)).map(str::to_owned).collect(),
+            ),
             None => Found::None(nearest(name, all)),
         }
     }

@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn other_text_is_text() {
-        let result = r#"{"content":[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]}"#;
+        let result =
+            r#"{"content":[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]}"#;
         assert_eq!(worth(result), Worth::Text("a\nb".into()));
     }
 

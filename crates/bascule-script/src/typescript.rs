@@ -38,7 +38,8 @@ pub(crate) struct SyntaxError {
 /// What stands before the script is one line.
 const HEAD: &str = "(async () => {\"use strict\";\n";
 const TAIL: &str = "\n})()";
-const NO_IMPORT: &str = "a script cannot import: tools are on `mcp`, helpers on `bascule`, and nothing else is there";
+const NO_IMPORT: &str =
+    "a script cannot import: tools are on `mcp`, helpers on `bascule`, and nothing else is there";
 const NO_EXPORT: &str = "a script exports nothing: what it has to say it gives back with `return`";
 
 impl Translated {
@@ -91,8 +92,7 @@ fn refuse_modules(source: &str, program: &mut Program<'_>) -> Result<(), SyntaxE
 }
 
 fn print(program: &Program<'_>) -> Translated {
-    let options =
-        CodegenOptions { source_map_path: Some("script.ts".into()), ..CodegenOptions::default() };
+    let options = CodegenOptions { source_map_path: Some("script.ts".into()), ..CodegenOptions::default() };
     let printed = Codegen::new().with_options(options).build(program);
     let tokens = printed.map.iter().flat_map(|map| map.get_tokens());
     let map = Map(tokens

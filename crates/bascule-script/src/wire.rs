@@ -324,7 +324,8 @@ mod tests {
             said,
             r#"{"type":"rpc_call","id":"s-1","server":"github","tool":"list_commits","args":{"n":1.0}}"#
         );
-        let init = br#"{"type":"init","id":"s","name":"a.ts","code":"return 1","toolDefinitions":[],"context":{},
+        let init =
+            br#"{"type":"init","id":"s","name":"a.ts","code":"return 1","toolDefinitions":[],"context":{},
                 "limits":{"timeMs":1,"memoryBytes":1,"outputBytes":1,"logBytes":1}}"#;
         let init = ToWorker::parse(init).unwrap();
         assert!(matches!(init, ToWorker::Init(init) if init.code == "return 1"));

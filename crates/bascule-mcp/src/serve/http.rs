@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bascule_model::Secret;
 use hyper::server::conn::http1;
@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::Host;
+use super::caller::{Caller, turns};
 use super::exchange::Desk;
 use super::wire::{Activity, Patience, Wire};
 use crate::DEFAULT_MESSAGE_LIMIT;
@@ -42,8 +43,9 @@ pub struct HttpFace {
     pub body_room: usize,
     /// How much may be waiting for a client that does not read, on each lane.
     pub lane_limit: usize,
-    /// Who may come at all, by the addresses of both ends; everybody where nobody is asked. It may take a moment.
-    pub admit: Option<fn(SocketAddr, SocketAddr) -> bool>,
+    /// Who may come at all, by the addresses of both ends and the moment of asking; everybody where nobody is asked. It
+    /// may take a while: it is asked once of each connection, when a request has come, and of one at a time.
+    pub admit: Option<fn(SocketAddr, SocketAddr, Instant) -> bool>,
     /// How many may be connected at once. The next one is hung up on.
     pub connections: usize,
     /// How long a request's head may take.
@@ -88,7 +90,7 @@ impl HttpFace {
         let most = self.connections;
         let grace = self.stop_grace;
         let room = Semaphore::new(self.body_room.min(Semaphore::MAX_PERMITS));
-        let desk = Arc::new(Desk { face: self, host, room, listeners: Arc::default() });
+        let desk = Arc::new(Desk { face: self, host, room, turn: turns(), listeners: Arc::default() });
         let connections = TaskTracker::new();
         while let Some(stream) = accept(&listener, &stop).await {
             if connections.len() >= most {
@@ -104,13 +106,6 @@ impl HttpFace {
         if timeout(grace + Duration::from_secs(1), connections.wait()).await.is_err() {
             warn!(open = connections.len(), "connections did not end in time");
         }
-    }
-
-    /// Asked on a thread that may wait.
-    async fn admits(&self, stream: &TcpStream) -> bool {
-        let Some(admit) = self.admit else { return true };
-        let (Ok(peer), Ok(local)) = (stream.peer_addr(), stream.local_addr()) else { return false };
-        tokio::task::spawn_blocking(move || admit(peer, local)).await.unwrap_or(false)
     }
 
     fn patience(&self) -> Patience {
@@ -138,17 +133,14 @@ async fn accept(listener: &TcpListener, stop: &CancellationToken) -> Option<TcpS
 
 impl<H: Host> Desk<H> {
     async fn attend(self: Arc<Self>, stream: TcpStream, stop: CancellationToken) {
-        if !self.face.admits(&stream).await {
-            warn!("a connection was refused: who made it may not come here");
-            return;
-        }
+        let caller = Caller::of(&stream);
         prepare(&stream, self.face.write_within);
         let activity = Arc::new(Activity::default());
         let wire = TokioIo::new(Wire::new(stream, self.face.patience(), activity.clone()));
         let service = service_fn(|request| {
             let busy = activity.begin();
-            let desk = &self;
-            async move { Ok::<_, Infallible>(desk.answer(request, busy).await) }
+            let (desk, caller) = (&self, &caller);
+            async move { Ok::<_, Infallible>(desk.answer(request, caller, busy).await) }
         });
         let mut http = http1::Builder::new();
         // The socket keeps these deadlines itself: with fewer timers, and idleness told from slowness.

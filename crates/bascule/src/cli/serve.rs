@@ -197,8 +197,8 @@ fn face_of(settings: &BridgeSettings, grace: Duration) -> HttpFace {
         body_limit: settings.max_message_bytes,
         lane_limit: settings.max_message_bytes.saturating_mul(2),
         admit: Some(match settings.tokens.is_empty() {
-            true => |peer, local| bascule_sandbox::peer(peer, local) == Peer::Free,
-            false => |peer, local| bascule_sandbox::peer(peer, local) != Peer::Confined,
+            true => |peer, local, asked| bascule_sandbox::peer(peer, local, asked) == Peer::Free,
+            false => |peer, local, asked| bascule_sandbox::peer(peer, local, asked) != Peer::Confined,
         }),
         ..HttpFace::default()
     }
