@@ -3,7 +3,8 @@
 //! The bridge starts its own program again as `bascule __jail`: [`jail::main`] splits into a reaper, which stays
 //! and sees to it that nothing survives, and the server's process, which confines itself and then becomes the
 //! server. One file per mechanism: `capabilities`, `filesystem` (Landlock), `syscalls` (seccomp), `limits`
-//! (rlimits), `cgroup` and `watchdog` (the whole tree), `namespaces`, `reaper`. [`policy`] says what is wanted, [`probe`] what this kernel can give.
+//! (rlimits), `cgroup` and `watchdog` (the whole tree), `namespaces`, `reaper`. `peers` tells who of them
+//! connects to us, with the help of `sockets` and `tree`. [`policy`] says what is wanted, [`probe`] what this kernel can give.
 
 #![allow(unsafe_code, reason = "confinement is system calls; every block states why it is sound")]
 

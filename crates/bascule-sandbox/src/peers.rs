@@ -239,6 +239,19 @@ mod tests {
 
     // req: GW-07
     #[test]
+    fn who_is_free_does_not_vouch_for_a_server_that_holds_the_same_socket() {
+        let mut kept = Vec::new();
+        let both = |address| {
+            let stream = TcpStream::connect(address).unwrap();
+            let theirs = std::os::fd::OwnedFd::from(stream.try_clone().unwrap());
+            kept.push(stream);
+            Some(Command::new("cat").stdin(theirs).stdout(Stdio::null()).spawn().unwrap())
+        };
+        check(both, &mut Look::begin(Vec::new()), Peer::Confined);
+    }
+
+    // req: GW-07
+    #[test]
     fn one_look_is_enough_for_all_who_asked_before_it() {
         let asked = Instant::now();
         let look = Look::begin(Vec::new());

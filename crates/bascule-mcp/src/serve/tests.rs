@@ -830,7 +830,7 @@ fn who_only_connects_is_not_asked_about_and_others_once() {
         served.connect().send("POST /mcp HTTP/1.1\r\nhost: loc");
     }
     for _ in 0..50 {
-        assert_eq!(served.ask(&bare("GET", "/mcp", "").replace("localhost", "evil.example")).status, 403);
+        assert_eq!(served.ask(&bare("GET", "/mcp", "origin: https://evil.example\r\n")).status, 403);
     }
     assert_eq!(ASKED.load(Ordering::Relaxed), 1, "who began the session");
     let mut caller = served.connect();
