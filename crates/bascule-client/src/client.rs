@@ -196,14 +196,16 @@ impl Client {
         }
     }
 
-    /// Sends any request. `params` is told the id, which also serves as progress token, and is sent as it is spelled.
+    /// Sends any request. `params` is told the id, which also serves as progress token, and is sent as it is spelled;
+    /// so are the members that stand in the request besides.
     pub fn request(
         &self,
         method: &str,
         params: impl FnOnce(u64) -> Option<String>,
         hear: Option<OnProgress>,
+        more: Option<&str>,
     ) -> Pending {
-        self.connection.request_hearing(method, params, hear)
+        self.connection.request_hearing(method, params, hear, more)
     }
 
     /// Sends any notification.

@@ -1,5 +1,6 @@
 //! What a tool answered, as it was sent.
 
+use bascule_mcp::patch;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -23,13 +24,15 @@ struct View<'a> {
 impl CallToolResult {
     /// Takes a result. One that is not even an object is no result.
     pub fn parse(raw: Box<RawValue>) -> Result<Self, serde_json::Error> {
-        #[derive(Deserialize)]
-        #[serde(rename_all = "camelCase")]
-        struct Flag {
-            is_error: Option<bool>,
+        Self::read(raw).map_err(|(_, error)| error)
+    }
+
+    /// The same, and gives back what is no result.
+    pub fn read(raw: Box<RawValue>) -> Result<Self, (Box<RawValue>, serde_json::Error)> {
+        match says_error(raw.get()) {
+            Ok(is_error) => Ok(Self { raw, is_error }),
+            Err(error) => Err((raw, error)),
         }
-        let flag: Flag = serde_json::from_str(raw.get())?;
-        Ok(Self { is_error: flag.is_error.unwrap_or(false), raw })
     }
 
     /// Whether the tool says that it failed.
@@ -72,6 +75,20 @@ impl CallToolResult {
         let view: View<'_> = serde_json::from_str(self.raw.get()).ok()?;
         debug_assert_eq!(view.is_error.unwrap_or(false), self.is_error);
         Some(view)
+    }
+}
+
+/// A result may be long, and looking for one field is quicker than reading it: only what is odd is read.
+fn says_error(result: &str) -> Result<bool, serde_json::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Flag {
+        is_error: Option<bool>,
+    }
+    match patch::find(result, &["isError"]) {
+        None if result.starts_with('{') => Ok(false),
+        Some("false") => Ok(false),
+        _ => Ok(serde_json::from_str::<Flag>(result)?.is_error.unwrap_or(false)),
     }
 }
 

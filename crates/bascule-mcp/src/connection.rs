@@ -15,7 +15,7 @@ use crate::legacy::LegacyLink;
 use crate::router::{Answer, Asked, Listener, OnProgress, Progress, Router};
 use crate::tail::Tail;
 use crate::transport::Link;
-use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request};
+use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request, with_more};
 
 /// A handle; clones share the connection. When the last one is dropped its tasks and its process end by
 /// themselves; only [`Connection::close`] also takes leave of an HTTP session.
@@ -69,21 +69,22 @@ impl Connection {
     ///
     /// Dropping the [`Pending`] cancels the request at the server.
     pub fn request(&self, method: &str, params: impl FnOnce(u64) -> Option<String>) -> Pending {
-        self.request_hearing(method, params, None)
+        self.request_hearing(method, params, None, None)
     }
 
-    /// The same, and hears what the server reports of its progress.
+    /// The same, and hears what the server reports of its progress. `more` are members that stand in it besides.
     pub fn request_hearing(
         &self,
         method: &str,
         params: impl FnOnce(u64) -> Option<String>,
         hear: Option<OnProgress>,
+        more: Option<&str>,
     ) -> Pending {
         let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
         let progress = Arc::new(Progress { hear, ..Progress::default() });
         let answer = self.0.router.expect(id, progress.clone());
         let exchange = self.0.router.awaits(id).then(|| {
-            let frame = request(id, method, params(id).as_deref());
+            let frame = with_more(request(id, method, params(id).as_deref()), more);
             self.0.link.send(Some(id), frame).unwrap_or_else(|failure| {
                 self.0.router.fail(id, failure);
                 None
@@ -207,6 +208,11 @@ impl Pending {
         };
         self.answer = None;
         Step::Answer(answer.unwrap_or_else(|_| Err(never_answered())))
+    }
+
+    /// What stood in the answer besides, as it was spelled.
+    pub fn more(&self) -> Option<&str> {
+        self.progress.more.get().map(String::as_str)
     }
 
     /// Gives up on it, telling the server why, and says what is known about the request.

@@ -5,8 +5,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
+
+use crate::patch;
 
 /// A message as it stands in the bytes it was read from.
 #[derive(Debug, Clone)]
@@ -72,6 +75,17 @@ impl fmt::Display for Id<'_> {
 impl<'a> Message<'a> {
     /// Reads an envelope.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MessageError> {
+        Self::read(bytes).map(|(message, _)| message)
+    }
+
+    /// Reads an envelope, and what stands in it that JSON-RPC does not know: members, as they are spelled. There hardly
+    /// ever are any.
+    pub fn parse_with_more(bytes: &'a [u8]) -> Result<(Self, Option<String>), MessageError> {
+        let (message, has_more) = Self::read(bytes)?;
+        Ok((message, if has_more { more(bytes) } else { None }))
+    }
+
+    fn read(bytes: &'a [u8]) -> Result<(Self, bool), MessageError> {
         if bytes.trim_ascii_start().first() == Some(&b'[') {
             return match serde_json::from_slice::<&RawValue>(bytes) {
                 Ok(_) => Err(MessageError::Batch),
@@ -82,29 +96,106 @@ impl<'a> Message<'a> {
             serde_json::error::Category::Data => MessageError::Invalid("wrong or doubled fields"),
             _ => MessageError::NotJson(error.to_string()),
         })?;
-        wire.sort()
+        let has_more = wire.has_more;
+        Ok((wire.sort()?, has_more))
     }
 }
 
-#[derive(Deserialize)]
-struct Wire<'a> {
-    #[serde(borrow)]
-    jsonrpc: Option<Cow<'a, str>>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    id: Option<&'a RawValue>,
-    #[serde(borrow)]
-    method: Option<Cow<'a, str>>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    params: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "even_null")]
-    result: Option<&'a RawValue>,
-    #[serde(borrow)]
-    error: Option<&'a RawValue>,
+/// What is left of an object without the members that JSON-RPC knows, and without its braces.
+fn more(bytes: &[u8]) -> Option<String> {
+    let text = std::str::from_utf8(bytes).ok()?.trim();
+    let rest = KNOWN.iter().fold(text.to_owned(), |rest, known| patch::remove(&rest, &[known]));
+    let rest = rest.strip_prefix('{')?.strip_suffix('}')?.trim();
+    (!rest.is_empty()).then(|| rest.to_owned())
 }
 
-/// Keeps `null` apart from absence: `"result":null` is an answer.
-fn even_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
+const KNOWN: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+
+/// A message to which further members are added, as they are spelled.
+pub fn with_more(mut frame: Vec<u8>, more: Option<&str>) -> Vec<u8> {
+    if let (Some(more), Some(b'}')) = (more, frame.last()) {
+        frame.pop();
+        frame.push(b',');
+        frame.extend_from_slice(more.as_bytes());
+        frame.push(b'}');
+        one_line(&mut frame);
+    }
+    frame
+}
+
+#[derive(Default)]
+struct Wire<'a> {
+    jsonrpc: Option<Cow<'a, str>>,
+    id: Option<&'a RawValue>,
+    method: Option<Cow<'a, str>>,
+    params: Option<&'a RawValue>,
+    result: Option<&'a RawValue>,
+    error: Option<&'a RawValue>,
+    has_more: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(field_identifier, rename_all = "lowercase")]
+enum Key {
+    Jsonrpc,
+    Id,
+    Method,
+    Params,
+    Result,
+    Error,
+    #[serde(other)]
+    Other,
+}
+
+/// Text, which need not be copied unless there are escapes in it.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Wire<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(Members).map(|wire: Wire<'de>| wire)
+    }
+}
+
+/// By hand, because it has to be seen whether there is anything else.
+struct Members;
+
+impl<'de> Visitor<'de> for Members {
+    type Value = Wire<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Wire<'de>, A::Error> {
+        let mut wire = Wire::default();
+        while let Some(key) = map.next_key()? {
+            let is_doubled = match key {
+                Key::Jsonrpc => wire.jsonrpc.replace(map.next_value::<Text<'de>>()?.0).is_some(),
+                Key::Method => match map.next_value::<Option<Text<'de>>>()? {
+                    Some(method) => wire.method.replace(method.0).is_some(),
+                    None => false,
+                },
+                // `null` is kept apart from absence: `"result":null` is an answer.
+                Key::Id => wire.id.replace(map.next_value()?).is_some(),
+                Key::Params => wire.params.replace(map.next_value()?).is_some(),
+                Key::Result => wire.result.replace(map.next_value()?).is_some(),
+                Key::Error => match map.next_value::<&'de RawValue>()? {
+                    null if null.get() == "null" => false,
+                    error => wire.error.replace(error).is_some(),
+                },
+                Key::Other => {
+                    map.next_value::<IgnoredAny>()?;
+                    wire.has_more = true;
+                    false
+                }
+            };
+            if is_doubled {
+                return Err(A::Error::custom("a doubled field"));
+            }
+        }
+        Ok(wire)
+    }
 }
 
 impl<'a> Wire<'a> {
@@ -121,6 +212,7 @@ impl<'a> Wire<'a> {
         // Some servers send both fields and mean the one that is not null.
         let result = self.result.filter(|result| self.error.is_none() || result.get() != "null");
         match (self.method, id, result, self.error) {
+            (Some(_), Some(Id::NULL), ..) => Err(MessageError::Invalid("the `id` of a request is null")),
             (Some(method), Some(id), None, None) => Ok(Message::Request { id, method, params: self.params }),
             (Some(method), None, None, None) => Ok(Message::Notification { method, params: self.params }),
             (None, Some(id), Some(result), None) => Ok(Message::Answer { id, outcome: Ok(result) }),
@@ -208,6 +300,20 @@ pub fn success_answer(id: Id<'_>, result: &str) -> Vec<u8> {
     finish(format!(r#"{{"jsonrpc":"2.0","id":{id}"#), "result", Some(result))
 }
 
+/// The same in the room that the result has, which may be long: it is moved, not copied.
+pub fn success_answer_of(id: Id<'_>, result: String) -> Vec<u8> {
+    let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
+    let mut out = result.into_bytes();
+    let length = out.len();
+    out.reserve_exact(head.len() + 1);
+    out.resize(length + head.len(), b' ');
+    out.copy_within(..length, head.len());
+    out[..head.len()].copy_from_slice(head.as_bytes());
+    out.push(b'}');
+    one_line(&mut out);
+    out
+}
+
 /// Spells an answer that is an error.
 pub fn error_answer(id: Id<'_>, code: i64, message: &str) -> Vec<u8> {
     let error = format!(r#"{{"code":{code},"message":{}}}"#, quoted(message));
@@ -286,6 +392,17 @@ mod tests {
         check(r#"{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1}}"#, r#"error 1 {"code":1}"#);
         check(r#"{"jsonrpc":"2.0","id":1,"result":2,"error":null}"#, "answer 1 2");
         check(r#"{"jsonrpc":"2.0","method":"m\u0061","params":[1]}"#, "notification ma [1]");
+    }
+
+    // req: GW-03
+    #[test]
+    fn what_json_rpc_does_not_know_can_be_kept() {
+        let more = |line: &str| Message::parse_with_more(line.as_bytes()).unwrap().1;
+        assert_eq!(more(r#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#), None);
+        let line = r#"{ "x" :1.0,"jsonrpc":"2.0","y":{"id":1}, "id":1,"result":{},"x":2 }"#;
+        assert_eq!(more(line).as_deref(), Some(r#""x" :1.0,"y":{"id":1},"x":2"#));
+        let spelled = with_more(b"{\"a\":1}".to_vec(), Some("\"b\":\n2"));
+        assert_eq!(spelled, b"{\"a\":1,\"b\": 2}");
     }
 
     #[test]

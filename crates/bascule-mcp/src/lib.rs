@@ -59,6 +59,7 @@ mod testing;
 pub use cursor::{unwrap_cursor, wrap_cursor};
 pub use envelope::{
     Id, Message, MessageError, RpcError, error_answer, notification, request, request_as, success_answer,
+    success_answer_of, with_more,
 };
 pub use names::{LONGEST_NAME, Names};
 pub use uris::{Uris, parse_prefixed, prefixed};

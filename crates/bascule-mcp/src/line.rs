@@ -30,9 +30,23 @@ pub(crate) enum Line {
     TooLong(Unread),
 }
 
+impl Line {
+    /// Whether it is, as far as it was read.
+    #[cfg(feature = "client")]
+    pub(crate) fn is_longer_than(&self, bytes: usize) -> bool {
+        matches!(self, Self::Whole(line) if line.len() > bytes)
+    }
+}
+
 impl<R: AsyncRead + Unpin> Lines<R> {
     pub(crate) fn new(source: R, limit: usize) -> Self {
         Self { source, buffer: BytesMut::new(), searched: 0, limit, skipping: None }
+    }
+
+    /// What it reads from.
+    #[cfg(feature = "client")]
+    pub(crate) fn source(&self) -> &R {
+        &self.source
     }
 
     /// The next line, or none at the end. May be dropped and asked again: nothing is lost.

@@ -13,10 +13,21 @@ use memchr::memchr2;
 
 /// The raw text of the value at a path. None if it is absent, or if on the way there stands no object.
 pub fn find<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
-    match survey(json, &[path]).pop()?.last? {
-        Site::Value { at, .. } => json.get(at),
-        Site::Blocked { .. } | Site::Lacking { .. } => None,
-    }
+    let [found] = find_each(json, [path]);
+    found
+}
+
+/// The raw texts of the values at several paths, in one pass.
+pub fn find_each<'a, const N: usize>(json: &'a str, paths: [&[&str]; N]) -> [Option<&'a str>; N] {
+    let mut found = [None; N];
+    walk(json, &paths, |path, site| {
+        found[path] = match site {
+            Site::Value { at, .. } => json.get(at),
+            Site::Blocked { .. } | Site::Lacking { .. } => None,
+        };
+        Continue(())
+    });
+    found
 }
 
 /// The string at a path, unescaped. None if there is none, or if it is no text (a lone surrogate).
@@ -42,6 +53,18 @@ pub fn each<'a>(json: &'a str, path: &[&str]) -> Option<Vec<&'a str>> {
     Some(elements)
 }
 
+/// The text with some elements of the array at a path replaced by others, themselves raw JSON; none if all stay.
+pub fn map_each(json: &str, path: &[&str], mut change: impl FnMut(&str) -> Option<String>) -> Option<String> {
+    let mut splice = Splice::new(json, 0);
+    for element in each(json, path)? {
+        let start = element.as_ptr() as usize - json.as_ptr() as usize;
+        if let Some(changed) = change(element) {
+            splice.put(start..start + element.len(), &[&changed]);
+        }
+    }
+    splice.finish()
+}
+
 /// The text with the value at a path replaced by another, itself raw JSON. None if no reader would find one there.
 ///
 /// Where keys are doubled, each of the values is replaced. Only if they are so many that the text would grow by
@@ -61,7 +84,12 @@ pub fn edit(json: &str, edits: &[(&[&str], &str)]) -> String {
 /// Something else than an object on the way (`"_meta":null`) gives way to one; only where the document itself is
 /// none it stays what it is.
 pub fn insert(json: &str, path: &[&str], value: &str) -> String {
-    rewrite(json, &[(path, value)], Absent::Add).unwrap_or_else(|| json.to_owned())
+    insert_each(json, &[(path, value)])
+}
+
+/// Several of these at once, no two of them in the same object that is not there yet.
+pub fn insert_each(json: &str, edits: &[(&[&str], &str)]) -> String {
+    rewrite(json, edits, Absent::Add).unwrap_or_else(|| json.to_owned())
 }
 
 /// Takes the member at a path out, with its comma; all of them if it is doubled.
@@ -120,7 +148,9 @@ fn rewrite(json: &str, edits: &[(&[&str], &str)], absent: Absent) -> Option<Stri
             }
             Site::Lacking { at, level, empty } => {
                 let (open, close) = nest(&keys[level..]);
-                splice.put(at..at, &[if empty { "" } else { "," }, &open, value, &close]);
+                // Another one may have been added to the same empty object.
+                let first = empty && splice.copied != at;
+                splice.put(at..at, &[if first { "" } else { "," }, &open, value, &close]);
             }
         }
         left -= 1;
@@ -455,6 +485,17 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::Value;
 
+    #[test]
+    fn single_elements_of_a_list_are_changed_and_no_other_byte() {
+        let twos = |element: &str| (element == "2").then(|| "[two]".to_owned());
+        assert_eq!(
+            map_each(r#"{"a":[ 1,2 , {"b":2},2],"c":2}"#, &["a"], twos).as_deref(),
+            Some(r#"{"a":[ 1,[two] , {"b":2},[two]],"c":2}"#)
+        );
+        assert_eq!(map_each(r#"{"a":[1]}"#, &["a"], twos), None);
+        assert_eq!(map_each(r#"{"a":2}"#, &["a"], twos), None);
+    }
+
     /// Applies `find`, `replace` with `9`, `insert` of `9` and `remove`.
     fn check(json: &str, path: &[&str], found: &str, replaced: &str, inserted: &str, removed: &str) {
         assert_eq!(find(json, path).unwrap_or("-"), found, "find {path:?} in {json}");
@@ -465,6 +506,19 @@ mod tests {
         );
         assert_eq!(insert(json, path, "9"), inserted, "insert {path:?} into {json}");
         assert_eq!(remove(json, path), removed, "remove {path:?} from {json}");
+    }
+
+    #[test]
+    fn several_fields_are_found_and_changed_in_one_pass() {
+        let json = r#"{"a":{"b":1},"c":"x","c":2}"#;
+        assert_eq!(
+            find_each(json, [&["c"], &["a", "b"], &["d"], &["c", "e"]]),
+            [Some("2"), Some("1"), None, None]
+        );
+        let edits: [(&[&str], &str); 3] = [(&["a", "z"], "9"), (&["d"], "8"), (&["a", "b"], "7")];
+        assert_eq!(insert_each(json, &edits), r#"{"a":{"b":7,"z":9},"c":"x","c":2,"d":8}"#);
+        assert_eq!(insert_each("{ }", &[(&["a"], "1"), (&["b", "c"], "2")]), r#"{"a":1,"b":{"c":2} }"#);
+        assert_eq!(insert_each(r#"{"x":0}"#, &[(&["a"], "1"), (&["b"], "2")]), r#"{"x":0,"a":1,"b":2}"#);
     }
 
     // req: GW-03

@@ -4,7 +4,7 @@
 //! is told to the listener.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bascule_model::Delivery;
 use serde::Deserialize;
@@ -18,8 +18,8 @@ use crate::{Failure, Id, Message, MessageError, RpcError, TransportError, error_
 /// What a server said that answers nothing of ours.
 #[derive(Debug)]
 pub enum Heard<'a> {
-    /// A notification.
-    Notification { method: &'a str, params: Option<&'a RawValue> },
+    /// A notification, and what stands in it besides.
+    Notification { method: &'a str, params: Option<&'a RawValue>, more: Option<&'a str> },
     /// A line that is no message: a log line on the wrong stream, or broken JSON.
     Junk { line: &'a [u8], why: String },
     /// An answer nobody waits for: a second one, one that came too late, or one to nothing.
@@ -32,11 +32,12 @@ pub enum Heard<'a> {
 pub type Listener = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
 /// Takes a request of the server's, if it wants to: then it owes the answer (see `Connection::answer`). Must return
-/// at once.
-pub type Asked = Box<dyn Fn(Id<'_>, &str, Option<&RawValue>) -> bool + Send + Sync>;
+/// at once. The last is what stands in it besides, as it is spelled.
+pub type Asked = Box<dyn Fn(Id<'_>, &str, Option<&RawValue>, Option<&str>) -> bool + Send + Sync>;
 
-/// Hears each report of progress, as it came, before the answer is given. Must return at once.
-pub type OnProgress = Box<dyn Fn(&RawValue) + Send + Sync>;
+/// Hears each report of progress, as it came, and what stands in it besides, before the answer is given. Must return
+/// at once.
+pub type OnProgress = Box<dyn Fn(&RawValue, Option<&str>) + Send + Sync>;
 
 /// What a request comes to.
 pub type Answer = Result<Box<RawValue>, Failure>;
@@ -66,6 +67,8 @@ struct Waiter {
 pub(crate) struct Progress {
     pub(crate) seen: Notify,
     pub(crate) hear: Option<OnProgress>,
+    /// What stood in the answer besides.
+    pub(crate) more: OnceLock<String>,
 }
 
 impl Router {
@@ -132,12 +135,14 @@ impl Router {
     /// Takes a message. What it gives back is to be sent at once: the answer to a request of the server's.
     #[must_use]
     pub(crate) fn deliver(&self, frame: &[u8]) -> Option<Vec<u8>> {
-        match Message::parse(frame) {
-            Ok(Message::Answer { id, outcome }) => self.settle(id, outcome),
-            Ok(Message::Notification { method, params }) => self.notified(&method, params),
-            Ok(Message::Request { id, method, params }) => {
-                let taken =
-                    method != "ping" && self.asked.as_ref().is_some_and(|asked| asked(id, &method, params));
+        match Message::parse_with_more(frame) {
+            Ok((Message::Answer { id, outcome }, more)) => self.settle(id, outcome, more),
+            Ok((Message::Notification { method, params }, more)) => {
+                self.notified(&method, params, more.as_deref())
+            }
+            Ok((Message::Request { id, method, params }, more)) => {
+                let asked = |asked: &Asked| asked(id, &method, params, more.as_deref());
+                let taken = method != "ping" && self.asked.as_ref().is_some_and(asked);
                 return (!taken).then(|| answer_server(id, &method));
             }
             Err(MessageError::Batch) => {
@@ -162,9 +167,10 @@ impl Router {
         }
     }
 
-    fn settle(&self, id: Id<'_>, outcome: Result<&RawValue, &RawValue>) {
+    fn settle(&self, id: Id<'_>, outcome: Result<&RawValue, &RawValue>, more: Option<String>) {
         match id.as_number().and_then(|id| self.take(id)) {
             Some(waiter) => {
+                more.into_iter().for_each(|more| drop(waiter.progress.more.set(more)));
                 let answer = outcome.map(ToOwned::to_owned);
                 let _ = waiter.answer.send(answer.map_err(|error| Failure::Answered(RpcError::read(error))));
             }
@@ -172,14 +178,14 @@ impl Router {
         }
     }
 
-    fn notified(&self, method: &str, params: Option<&RawValue>) {
+    fn notified(&self, method: &str, params: Option<&RawValue>, more: Option<&str>) {
         if method == "notifications/progress" {
-            self.progressed(params);
+            self.progressed(params, more);
         }
-        (self.listener)(Heard::Notification { method, params });
+        (self.listener)(Heard::Notification { method, params, more });
     }
 
-    fn progressed(&self, params: Option<&RawValue>) {
+    fn progressed(&self, params: Option<&RawValue>, more: Option<&str>) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Told {
@@ -193,7 +199,7 @@ impl Router {
             State::Ended(_) => None,
         };
         if let Some(progress) = progress {
-            progress.hear.iter().for_each(|hear| hear(params));
+            progress.hear.iter().for_each(|hear| hear(params, more));
             progress.seen.notify_one();
         }
     }

@@ -33,6 +33,10 @@ const REAPING: Duration = Duration::from_secs(20);
 /// How much may wait to be read by the process. Beyond it, it is taken not to read at all.
 const MOST_WAITING: usize = 64 << 20;
 
+/// How much a pipe holds, unless it is told otherwise; and the most that everybody may ask for.
+const USUAL_PIPE: usize = 64 << 10;
+const WIDE_PIPE: usize = 1 << 20;
+
 /// How long a process is given to end, each time it is asked less kindly.
 #[derive(Debug, Clone, Copy)]
 pub struct Grace {
@@ -175,6 +179,7 @@ impl Keeper {
 
     async fn listen(&mut self) -> End {
         let mut exited: Option<(Exit, Instant)> = None;
+        let mut is_wide = false;
         let exit = self.child.wait();
         let writing = self.outbox.run();
         tokio::pin!(exit, writing);
@@ -191,7 +196,13 @@ impl Keeper {
             // Nothing is lost when a branch is dropped: lines and outbox keep what they have in themselves.
             tokio::select! {
                 line = self.lines.next() => match line {
-                    Ok(Some(line)) => hear(line, &self.router, &self.outbox),
+                    Ok(Some(line)) => {
+                        if !is_wide && line.is_longer_than(USUAL_PIPE) {
+                            is_wide = true;
+                            widen(self.lines.source());
+                        }
+                        hear(line, &self.router, &self.outbox);
+                    }
                     Ok(None) => return exited.map_or(End::Output, |(exit, _)| End::Exit(exit)),
                     Err(error) => return End::Pipe(error),
                 },
@@ -255,6 +266,15 @@ impl Drop for Keeper {
     fn drop(&mut self) {
         self.make_an_end();
     }
+}
+
+/// A server that sends what no pipe holds at once will do so again: with a wider one we are woken less often for it.
+/// All pipes of a user have a bound together, so not every one is made wide, and this one need not be.
+fn widen(pipe: &pipe::Receiver) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, WIDE_PIPE);
+    #[cfg(not(target_os = "linux"))]
+    let _ = (pipe, WIDE_PIPE);
 }
 
 fn hear(line: Line, router: &Router, outbox: &Outbox) {

@@ -31,7 +31,7 @@ impl Played {
         let (told, heard) = mpsc::unbounded_channel();
         let listener = move |said: Heard<'_>| {
             let _ = told.send(match said {
-                Heard::Notification { method, params } => {
+                Heard::Notification { method, params, .. } => {
                     format!("{method} {}", params.map_or("", |params| params.get()))
                 }
                 other => format!("{other:?}"),

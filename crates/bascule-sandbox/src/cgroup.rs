@@ -115,6 +115,18 @@ impl Group {
         content(self.tasks.as_ref()?).trim().parse().ok()
     }
 
+    /// Whoever keeps the tree has ended it by now. What is left has lost its keeper, and is ended here.
+    pub(crate) fn remove(&self) {
+        const ROUNDS: usize = 20;
+        for _ in 0..ROUNDS {
+            if self.folders.iter().all(|folder| fs::remove_dir(folder).is_ok() || !folder.exists()) {
+                return;
+            }
+            self.kill();
+            std::thread::yield_now();
+        }
+    }
+
     /// Ends whatever is in it.
     fn kill(&self) {
         for folder in &self.folders {
@@ -162,20 +174,6 @@ fn stamps() -> MutexGuard<'static, BTreeSet<u64>> {
 /// Whether a socket with this stamp was made in one of our groups.
 pub(crate) fn is_stamp_of_ours(stamp: u64) -> bool {
     stamps().contains(&stamp)
-}
-
-impl Group {
-    /// Whoever keeps the tree has ended it by now. What is left has lost its keeper, and is ended here.
-    fn remove(&self) {
-        const ROUNDS: usize = 20;
-        for _ in 0..ROUNDS {
-            if self.folders.iter().all(|folder| fs::remove_dir(folder).is_ok() || !folder.exists()) {
-                return;
-            }
-            self.kill();
-            std::thread::yield_now();
-        }
-    }
 }
 
 /// The calling process, and its children to come, belong to the group from now on.

@@ -1,9 +1,10 @@
 //! Which files: Landlock, which can only allow. What must stay closed is left out of what is granted.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use landlock::{
-    ABI, Access, AccessFs, BitFlags, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr,
+    ABI, Access, AccessFs, AccessNet, BitFlags, RestrictionStatus, Ruleset, RulesetAttr, RulesetCreatedAttr,
     RulesetError, Scope, path_beneath_rules,
 };
 
@@ -18,17 +19,17 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 
 /// Confines this process and its children to come. Signals and abstract sockets stay within them.
 pub(crate) fn confine(files: &Files) -> Result<Option<RestrictionStatus>, RulesetError> {
-    let (readable, writable) = match files {
+    let (readable, writable): (BTreeSet<PathBuf>, BTreeSet<PathBuf>) = match files {
         Files::All => return Ok(None),
         Files::AllBut { secrets, write } => {
             let closed = closed(secrets);
             let writable = write.iter().filter_map(|path| path.canonicalize().ok());
-            (below(Path::new("/"), &closed), writable.flat_map(|path| below(&path, &closed)).collect())
+            let readable = below(Path::new("/"), &closed).into_iter().collect();
+            (readable, writable.flat_map(|path| below(&path, &closed)).collect())
         }
         Files::Listed { read, write, secrets } => {
             let closed = closed(secrets);
-            let open =
-                |paths: &[PathBuf]| paths.iter().flat_map(|path| listed(path, &closed)).collect::<Vec<_>>();
+            let open = |paths: &[PathBuf]| paths.iter().flat_map(|path| listed(path, &closed)).collect();
             (open(read), open(write))
         }
     };
@@ -42,12 +43,23 @@ pub(crate) fn confine(files: &Files) -> Result<Option<RestrictionStatus>, Rulese
         .handle_access(all)?
         .scope(Scope::from_all(WANTED))?
         .create()?
-        .add_rules(path_beneath_rules(readable, read))?
-        .add_rules(path_beneath_rules(writable, all))?
+        // What may be written may be read. A rule takes several system calls, and a full `/tmp` has many entries.
+        .add_rules(path_beneath_rules(readable.difference(&writable), read))?
+        .add_rules(path_beneath_rules(&writable, all))?
         .add_rules(path_beneath_rules(DEVICES, devices))?
         .add_rules(path_beneath_rules(shared, all))?
         .restrict_self()?;
     Ok(Some(status))
+}
+
+/// Closes everything: no path can be opened, no TCP port reached, nobody outside signalled. Says what came of it.
+pub(crate) fn close() -> Result<RestrictionStatus, RulesetError> {
+    Ruleset::default()
+        .handle_access(AccessFs::from_all(WANTED))?
+        .handle_access(AccessNet::from_all(WANTED))?
+        .scope(Scope::from_all(WANTED))?
+        .create()?
+        .restrict_self()
 }
 
 /// What stays closed. A link to a secret place protects the place; of the devices only `DEVICES` are opened.
@@ -68,7 +80,7 @@ fn real(path: &Path) -> Option<PathBuf> {
 /// granted itself, so it cannot be listed; everything else in it is.
 fn below(root: &Path, closed: &[PathBuf]) -> Vec<PathBuf> {
     let mut granted = Vec::new();
-    grant(root, closed, &mut granted);
+    grant(root, &closed.iter().map(PathBuf::as_path).collect::<Vec<_>>(), &mut granted);
     granted
 }
 
@@ -81,18 +93,20 @@ fn listed(path: &Path, closed: &[PathBuf]) -> Vec<PathBuf> {
     }
 }
 
-fn grant(path: &Path, closed: &[PathBuf], granted: &mut Vec<PathBuf>) {
+fn grant(path: &Path, closed: &[&Path], granted: &mut Vec<PathBuf>) {
     if closed.iter().any(|secret| path.starts_with(secret)) {
         return;
     }
-    if !closed.iter().any(|secret| secret.starts_with(path)) {
+    // The others cannot be anywhere below.
+    let within: Vec<&Path> = closed.iter().copied().filter(|secret| secret.starts_with(path)).collect();
+    if within.is_empty() {
         return granted.push(path.to_path_buf());
     }
     let Ok(entries) = std::fs::read_dir(path) else { return };
     for entry in entries.flatten() {
         // A link grants nothing: where it leads is granted, or closed, by its own path.
         if entry.file_type().is_ok_and(|kind| !kind.is_symlink()) {
-            grant(&entry.path(), closed, granted);
+            grant(&entry.path(), &within, granted);
         }
     }
 }

@@ -5,17 +5,24 @@
 //! server. One file per mechanism: `capabilities`, `filesystem` (Landlock), `syscalls` (seccomp), `limits`
 //! (rlimits), `cgroup` and `watchdog` (the whole tree), `namespaces`, `reaper`. `peers` tells who of them
 //! connects to us, with the help of `sockets` and `tree`. [`policy`] says what is wanted, [`probe`] what this kernel can give.
+//!
+//! A script runs in a worker, which is our own code and needs next to nothing: [`spawn_worker`] starts it (`worker`,
+//! `launcher`), and it locks itself with [`cell::lock`] (`cell`, `allowed`) before it reads anything.
 
 #![allow(unsafe_code, reason = "confinement is system calls; every block states why it is sound")]
 
+pub mod cell;
 pub mod jail;
 pub mod policy;
 pub mod probe;
 
+mod allowed;
 mod capabilities;
 mod cgroup;
 mod filesystem;
+mod filter;
 mod launch;
+mod launcher;
 mod limits;
 mod namespaces;
 mod peers;
@@ -24,9 +31,11 @@ mod sockets;
 mod syscalls;
 mod tree;
 mod watchdog;
+mod worker;
 
 pub use launch::{Jail, Lifeline, Warden, launch};
 pub use peers::{Peer, is_ours, peer};
 pub use policy::{Files, Policy};
 pub use probe::Confinement;
-pub use watchdog::{Hit, TreeLimits, Watch};
+pub use watchdog::{Hit, TreeLimits, Watch, resident_bytes};
+pub use worker::{End, Output, Worker, spawn_worker};

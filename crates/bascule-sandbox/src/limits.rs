@@ -18,14 +18,31 @@ pub(crate) fn set_tasks(processes: Option<u64>) -> io::Result<()> {
     present.map_or(Ok(()), |present| limit(libc::RLIMIT_NPROC, present + processes * TASKS_A_PROCESS))
 }
 
+/// What holds for a script worker: so much address space and processor time, and next to nothing of all else. The stack
+/// stays as it is.
+pub(crate) fn set_for_worker(address_space: u64, cpu_seconds: u64) -> io::Result<()> {
+    limit(libc::RLIMIT_AS, address_space)?;
+    // The first ends it by SIGXCPU, which says why; the second by SIGKILL, should it ignore that.
+    limit_softly(libc::RLIMIT_CPU, cpu_seconds, cpu_seconds.saturating_add(1))?;
+    limit(libc::RLIMIT_FSIZE, 0)?;
+    limit(libc::RLIMIT_CORE, 0)?;
+    limit(libc::RLIMIT_NPROC, 0)?;
+    // Room for one besides the usual three: Landlock's.
+    limit(libc::RLIMIT_NOFILE, 4)
+}
+
 fn limit(resource: libc::__rlimit_resource_t, most: u64) -> io::Result<()> {
+    limit_softly(resource, most, most)
+}
+
+fn limit_softly(resource: libc::__rlimit_resource_t, soft: u64, most: u64) -> io::Result<()> {
     let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: `now` is a valid place for the answer.
     if unsafe { libc::getrlimit(resource, &raw mut now) } != 0 {
         return Err(io::Error::last_os_error());
     }
     let most = most.min(now.rlim_max);
-    let wanted = libc::rlimit { rlim_cur: most, rlim_max: most };
+    let wanted = libc::rlimit { rlim_cur: soft.min(most), rlim_max: most };
     // SAFETY: `wanted` is a valid limit, and lower than the one in force, which nobody is forbidden to set.
     if unsafe { libc::setrlimit(resource, &raw const wanted) } == 0 {
         Ok(())

@@ -80,11 +80,11 @@ struct Look {
     began: Instant,
     /// Our own servers, and what they hold; none if that is too much to look at.
     servers: HashSet<u32>,
-    servers_sockets: Option<HashSet<u64>>,
+    servers_sockets: Option<HashSet<u32>>,
     /// Who is still to be looked at, the next one last.
     left: Vec<u32>,
     has_listed_all: bool,
-    holders: HashMap<u64, Vec<Holder>>,
+    holders: HashMap<u32, Vec<Holder>>,
     /// Who was found to be free, the latest one last.
     known: Vec<u32>,
 }
@@ -100,7 +100,7 @@ impl Look {
     fn begin(known: Vec<u32>) -> Self {
         let began = Instant::now();
         let servers: HashSet<u32> = below(std::process::id()).into_iter().collect();
-        let held: Vec<Option<u64>> = servers
+        let held: Vec<Option<u32>> = servers
             .iter()
             .flat_map(|pid| descriptors_of(*pid))
             .map(|(_, socket)| socket)
@@ -116,7 +116,7 @@ impl Look {
         if self.began >= asked { self } else { Self::begin(self.known) }
     }
 
-    fn holder_of(&mut self, inode: u64) -> Peer {
+    fn holder_of(&mut self, inode: u32) -> Peer {
         match self.servers_sockets.as_ref().map(|sockets| sockets.contains(&inode)) {
             Some(true) => Peer::Confined,
             Some(false) if self.has_free_holder(inode) => Peer::Free,
@@ -124,7 +124,7 @@ impl Look {
         }
     }
 
-    fn has_free_holder(&mut self, inode: u64) -> bool {
+    fn has_free_holder(&mut self, inode: u32) -> bool {
         let mut asked = 0;
         loop {
             let holders = self.holders.get(&inode).map_or(&[][..], Vec::as_slice);
@@ -165,17 +165,17 @@ impl Look {
 impl Holder {
     /// Whether it is in no jail while it holds the socket. The number may be another process's by now: then that one
     /// would have to hold it before and after.
-    fn is_free(&self, inode: u64) -> bool {
+    fn is_free(&self, inode: u32) -> bool {
         self.holds(inode) && is_free(self.pid) && self.holds(inode)
     }
 
-    fn holds(&self, inode: u64) -> bool {
+    fn holds(&self, inode: u32) -> bool {
         socket_at(&format!("/proc/{}/fd/{}", self.pid, self.descriptor)) == Some(inode)
     }
 }
 
 /// The descriptors of a process, and which of them are which sockets.
-fn descriptors_of(pid: u32) -> impl Iterator<Item = (u32, Option<u64>)> {
+fn descriptors_of(pid: u32) -> impl Iterator<Item = (u32, Option<u32>)> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     descriptors.filter_map(|entry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
@@ -183,7 +183,7 @@ fn descriptors_of(pid: u32) -> impl Iterator<Item = (u32, Option<u64>)> {
     })
 }
 
-fn socket_at(path: &str) -> Option<u64> {
+fn socket_at(path: &str) -> Option<u32> {
     let target = fs::read_link(path).ok()?;
     target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }

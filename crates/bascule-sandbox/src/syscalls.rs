@@ -1,11 +1,13 @@
 //! Which system calls: a seccomp filter that refuses, with EPERM, what no tool server needs.
 //!
 //! A list of what is refused, because servers are written in anything: a list of what is allowed would break with
-//! the next release of any of their runtimes. The script worker, which is ours alone, will have the other kind.
+//! the next release of any of their runtimes. The script worker, which is ours alone, has the other kind (`allowed`).
 
 use std::io;
 
-use libc::{c_long, sock_filter, sock_fprog};
+use libc::{c_long, sock_filter};
+
+use crate::filter::{self, NUMBER_AT, answer, answer_to, argument_at, load, refuse_with, skip};
 
 /// Younger than the list of those that have names.
 const OPEN_TREE_ATTR: c_long = 467;
@@ -81,13 +83,10 @@ const NAMESPACES: u32 = (libc::CLONE_NEWNS
 /// Without a network no socket can be made; pairs, which lead nowhere, can.
 const NETWORK: &[c_long] = &[libc::SYS_socket];
 
-#[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: u32 = 0xC000_003E;
-#[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: u32 = 0xC000_00B7;
-
 /// From here on x86_64 counts the calls of another ABI, under which the same calls have other numbers.
 const OTHER_ABI: u32 = 0x4000_0000;
+
+const REFUSE: u32 = refuse_with(libc::EPERM);
 
 /// Refuses for this process and its children to come. Needs `no_new_privs`.
 pub(crate) fn refuse(harden: bool, network: bool) -> io::Result<()> {
@@ -97,56 +96,31 @@ pub(crate) fn refuse(harden: bool, network: bool) -> io::Result<()> {
     if refused.is_empty() {
         return Ok(());
     }
-    let mut program = program(&refused, harden);
-    let filter = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: `filter` points at `program`, which lives until the call returns; the kernel copies it.
-    let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    filter::install(program(&refused, harden))
 }
 
-/// A program of the kernel's little machine: the wrong architecture dies, what is refused gets EPERM.
+/// The wrong architecture dies, what is refused gets EPERM.
 fn program(refused: &[c_long], harden: bool) -> Vec<sock_filter> {
-    const ARCH_AT: u32 = 4;
-    const NUMBER_AT: u32 = 0;
-    // The low half of the first argument, on machines that put it first.
-    const FLAGS_AT: u32 = 16;
-    let load = |at| op(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, at, 0, 0);
-    let answer = |what| op(libc::BPF_RET | libc::BPF_K, what, 0, 0);
-    let mut out = vec![
-        load(ARCH_AT),
-        op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, ARCHITECTURE, 1, 0),
-        answer(libc::SECCOMP_RET_KILL_PROCESS),
-        load(NUMBER_AT),
-        op(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, OTHER_ABI, 0, 1),
-        answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
-    ];
+    let mut out = Vec::from(filter::opening());
+    out.extend([skip(libc::BPF_JGE, OTHER_ABI, 0, 1), answer(REFUSE)]);
     if harden {
+        // What it is given lies in memory, where a filter cannot look. Every libc does without it.
+        out.extend(answer_to(libc::SYS_clone3, refuse_with(libc::ENOSYS)));
         out.extend([
-            // What it is given lies in memory, where a filter cannot look. Every libc does without it.
-            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_clone3 as u32, 0, 1),
-            answer(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32),
-            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_clone as u32, 0, 4),
-            load(FLAGS_AT),
-            op(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, NAMESPACES, 0, 1),
-            answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            skip(libc::BPF_JEQ, libc::SYS_clone as u32, 0, 4),
+            load(argument_at(0)),
+            skip(libc::BPF_JSET, NAMESPACES, 0, 1),
+            answer(REFUSE),
             load(NUMBER_AT),
             // The limits of others are not its to set: a process without time, or without files, is as good as dead.
-            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, libc::SYS_prlimit64 as u32, 0, 4),
-            load(FLAGS_AT),
-            op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, 0),
-            answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+            skip(libc::BPF_JEQ, libc::SYS_prlimit64 as u32, 0, 4),
+            load(argument_at(0)),
+            skip(libc::BPF_JEQ, 0, 1, 0),
+            answer(REFUSE),
             load(NUMBER_AT),
         ]);
     }
-    for number in refused {
-        out.push(op(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *number as u32, 0, 1));
-        out.push(answer(libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
-    }
-    out.push(answer(libc::SECCOMP_RET_ALLOW));
+    out.extend(refused.iter().flat_map(|number| answer_to(*number, REFUSE)));
+    out.push(answer(filter::ALLOW));
     out
-}
-
-fn op(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
-    sock_filter { code: code as u16, jt, jf, k }
 }

@@ -109,6 +109,14 @@ impl Watch {
         self.held.store(held && self.group.as_ref().is_some_and(Group::counts_memory), Ordering::Relaxed);
     }
 
+    /// There is nothing left to look after: what the kernel kept for it is removed, which may take a while.
+    pub fn release(&self) {
+        if self.ran_out_of_memory() {
+            self.hit.lock().expect("nothing panics while holding it").get_or_insert(Hit::OutOfMemory);
+        }
+        self.group.iter().for_each(Group::remove);
+    }
+
     /// The server's own process: the first below the one that keeps it.
     pub fn server(&self) -> Option<u32> {
         below(self.root).first().copied()
@@ -235,7 +243,8 @@ fn pages(pid: u32) -> Pages {
     Pages { resident: bytes(1), data: bytes(5) }
 }
 
-fn resident_bytes(pid: u32) -> u64 {
+/// How much memory a process has resident, in bytes, files that it maps included. 0 if there is no such process.
+pub fn resident_bytes(pid: u32) -> u64 {
     pages(pid).resident
 }
 

@@ -129,6 +129,11 @@ impl Behaviour {
         self.with("twice", true)
     }
 
+    /// Puts these members, verbatim, into the answer beside its result or error.
+    pub fn beside(self, members: &str) -> Behaviour {
+        self.with("beside", members)
+    }
+
     /// Answers this one with an SSE stream, whatever the script says (HTTP only).
     pub fn as_sse(self) -> Behaviour {
         self.with("as", "sse")

@@ -75,6 +75,11 @@ impl Script {
         names.into_iter().fold(self, |script, name| script.tool(plain_tool(name)))
     }
 
+    /// Lists this tool too, but only for clients that can do something for a server (stdio only).
+    pub fn tool_for_the_able(self, name: &str) -> Script {
+        self.push("ableTools", plain_tool(name))
+    }
+
     /// How calls of this tool are answered, one after another; the last repeats. Without: `Behaviour::echo`.
     pub fn calls(self, tool: &str, behaviours: impl IntoIterator<Item = Behaviour>) -> Script {
         self.behave("calls", tool, behaviours)
@@ -181,6 +186,12 @@ impl Script {
 
     pub(crate) fn has(&self, key: &str) -> bool {
         self.0.contains_key(key)
+    }
+
+    /// The script as those see it who can do something for a server.
+    pub(crate) fn for_the_able(self) -> Script {
+        let more = self.0.get("ableTools").and_then(Value::as_array).cloned().unwrap_or_default();
+        more.into_iter().fold(self, |script, tool| script.push("tools", tool))
     }
 
     pub(crate) fn lists_tool(&self, name: &str) -> bool {

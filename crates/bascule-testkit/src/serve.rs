@@ -7,6 +7,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use crate::asked::Asked;
 use crate::folder::Folder;
 use crate::line::Line;
@@ -36,13 +38,24 @@ fn read_to_the_end(folder: &Folder) {
     let asked = Arc::new(Asked::default());
     let mut stdin = io::stdin().lock();
     let mut line = Vec::new();
+    let mut is_able = false;
     while stdin.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         folder.append("received", text);
         let Some(script) = folder.script() else { return };
-        answer(folder, script, &asked, &String::from_utf8_lossy(text));
+        let text = String::from_utf8_lossy(text);
+        is_able |= speaks_for_the_able(&text);
+        let script = if is_able { script.for_the_able() } else { script };
+        answer(folder, script, &asked, &text);
         line.clear();
     }
+}
+
+/// Whether this is the `initialize` of a client that can do something for a server.
+fn speaks_for_the_able(text: &str) -> bool {
+    let message: Value = serde_json::from_str(text).unwrap_or_default();
+    let abilities = message["params"]["capabilities"].as_object();
+    message["method"] == "initialize" && abilities.is_some_and(|abilities| !abilities.is_empty())
 }
 
 fn answer(folder: &Folder, script: Script, asked: &Arc<Asked>, text: &str) {

@@ -97,8 +97,8 @@ fn progress(request: &Message, times: u64) -> Vec<Step> {
 
 fn act(script: &Script, request: &Message, behaviour: &Behaviour, id: &str) -> Step {
     match behaviour.act() {
-        "result" => result(id, &verbatim(behaviour.get("result"))),
-        "error" => error(id, &verbatim(behaviour.get("error"))),
+        "result" => result(id, &(verbatim(behaviour.get("result")) + &beside(behaviour))),
+        "error" => error(id, &(verbatim(behaviour.get("error")) + &beside(behaviour))),
         "echo" => result(id, &echo(request.arguments())),
         "usual" => usual(script, request, id),
         "big" => Step::Say(big(behaviour, id)),
@@ -109,6 +109,11 @@ fn act(script: &Script, request: &Message, behaviour: &Behaviour, id: &str) -> S
         "abort" => Step::End(Ending::Abort),
         unknown => panic!("a script asks for the unknown act `{unknown}`"),
     }
+}
+
+/// Members that follow the result, or the error.
+fn beside(behaviour: &Behaviour) -> String {
+    behaviour.get("beside").as_str().map(|members| format!(",{members}")).unwrap_or_default()
 }
 
 fn usual(script: &Script, request: &Message, id: &str) -> Step {

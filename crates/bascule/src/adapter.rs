@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::config::Settings;
+use crate::config::{ScriptSettings, Settings};
 use crate::fleet::audience::Audience;
 use crate::fleet::line::Line;
 use crate::fleet::server::Server;
@@ -28,6 +28,7 @@ use crate::fleet::upstream::{Frame, Upstream};
 use crate::fleet::world::World;
 use crate::fleet::{Common, Start};
 use crate::normalise::addressed;
+use crate::script::Scripts;
 
 /// How many servers are started at a time: each may be an `npx` that installs a package.
 const STARTING_AT_ONCE: usize = 8;
@@ -52,6 +53,8 @@ pub struct BridgeConfig {
     /// Whether `init` waits until every server has been tried once. Otherwise they join as they come, and calls
     /// wait for theirs.
     pub wait_for_servers: bool,
+    /// Whether workers are kept ready for scripts, once there has been one.
+    pub keep_workers: bool,
 }
 
 impl BridgeConfig {
@@ -65,6 +68,7 @@ impl BridgeConfig {
             events: Arc::new(DiscardEvents),
             reconnect: true,
             wait_for_servers: true,
+            keep_workers: true,
         }
     }
 }
@@ -76,6 +80,7 @@ pub struct McpBridgeAdapter {
     confines: bool,
     /// One change of the configuration at a time.
     pub(crate) reloading: tokio::sync::Mutex<()>,
+    pub(crate) scripts: Scripts,
 }
 
 impl ProviderAdapter for McpBridgeAdapter {
@@ -109,6 +114,7 @@ impl ProviderAdapter for McpBridgeAdapter {
     async fn terminate(&self) {
         self.common.stop.cancel();
         self.common.world.rcu(|world| World { catalog: Arc::default(), ..World::clone(world) });
+        self.scripts.close().await;
         self.common.actors.close();
         self.common.actors.wait().await;
         // A listing may have come in while they ended.
@@ -119,8 +125,9 @@ impl ProviderAdapter for McpBridgeAdapter {
 impl McpBridgeAdapter {
     /// Starts to start the servers.
     fn open(config: BridgeConfig) -> Self {
-        let BridgeConfig { settings, only, patience, jailer, events, reconnect, .. } = config;
+        let BridgeConfig { settings, only, patience, jailer, events, reconnect, keep_workers, .. } = config;
         let confines = jailer.is_some();
+        let scripts = Scripts::new(jailer.clone(), &settings.bridge.scripts, keep_workers);
         let message_limit = settings.bridge.max_message_bytes;
         let common = Arc::new(Common {
             world: ArcSwap::from_pointee(World::default()),
@@ -143,12 +150,15 @@ impl McpBridgeAdapter {
         // An actor may have listed its tools by now, on another thread: the world is made of what it has.
         common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
         common.catch_up();
-        Self::of(common, confines)
+        let mut bridge = Self::of(common, confines);
+        bridge.scripts = scripts;
+        bridge
     }
 
     /// A bridge of servers that are being kept already.
     pub(crate) fn of(common: Arc<Common>, confines: bool) -> Self {
-        Self { common, confines, reloading: tokio::sync::Mutex::new(()) }
+        let scripts = Scripts::new(None, &ScriptSettings::default(), false);
+        Self { common, confines, reloading: tokio::sync::Mutex::new(()), scripts }
     }
 
     /// Waits until every server has been tried once, or that long. Says whether they all have.

@@ -1,6 +1,7 @@
 //! The one road to a tool. Every face sends its calls along it; there is no other.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use bascule_catalog::{CatalogTool, Verdict};
 use bascule_client::CallToolResult;
@@ -15,8 +16,8 @@ use tracing::warn;
 use crate::McpBridgeAdapter;
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
-use crate::fleet::errand::{Errand, Hear};
-use crate::fleet::server::{Answered, Server};
+use crate::fleet::errand::{Beside, Errand, Hear};
+use crate::fleet::server::{Answered, Server, was_given_up};
 use crate::normalise::addressed;
 use crate::report::Report;
 
@@ -29,6 +30,9 @@ pub(crate) struct Passage {
     pub(crate) hear: Option<Hear>,
     /// The server to call, where that is not the one that everybody shares.
     pub(crate) server: Option<Arc<Server>>,
+    /// Learns the id under which the call was last sent.
+    pub(crate) sent: Arc<AtomicU64>,
+    pub(crate) beside: Arc<Beside>,
 }
 
 impl McpBridgeAdapter {
@@ -49,7 +53,7 @@ impl McpBridgeAdapter {
         correlation_id: Option<CorrelationId>,
     ) -> BridgeResult<CallOutcome> {
         let begin = Instant::now();
-        let id = correlation_id.unwrap_or_else(fresh_id);
+        let id = correlation_id.unwrap_or_else(next_id);
         let report = Report::open(self.common.events.clone(), request.tool.clone(), id.clone());
         let ended = match self.travel(&request, &passage, &id, begin).await {
             Ok(result) => {
@@ -83,8 +87,14 @@ impl McpBridgeAdapter {
                 tool: Some(request.tool.tool()),
                 params: &params,
                 hear: passage.hear.clone(),
+                beside: Some(&passage.beside),
             };
-            match server.run(&errand, hints.read_only_hint || hints.idempotent_hint, &deadline).await {
+            let linger = server.settings.limits_for(request.tool.tool()).max_execution;
+            let mut stranger = passage.server.is_none().then(|| server.audience.stranger(linger));
+            let ended = server.run(&errand, hints.read_only_hint || hints.idempotent_hint, &deadline).await;
+            let was_given_up = matches!(&ended, Err(error) if was_given_up(error));
+            stranger.iter_mut().for_each(|stranger| stranger.has_ended = !was_given_up);
+            match ended {
                 Ok(Answered { raw, attempts }) => {
                     return check_result(&tool, raw, id).map_err(|mut error| {
                         error.attempts = Some(attempts);
@@ -133,13 +143,14 @@ impl McpBridgeAdapter {
 
 /// The parameters as they go out: the client's own where there are some, in which as little as possible is changed.
 fn spelled(request: &CallRequest, passage: &Passage, token: u64) -> String {
+    passage.sent.store(token, Ordering::Release);
     let name = serde_json::Value::from(request.tool.tool()).to_string();
     let Some(params) = &passage.params else {
         let arguments = &request.arguments;
         return format!(r#"{{"name":{name},"arguments":{arguments},"_meta":{{"progressToken":{token}}}}}"#);
     };
-    let named = bascule_client::patch::insert(params.get(), &["name"], &name);
-    bascule_client::patch::insert(&named, &["_meta", "progressToken"], &token.to_string())
+    let edits: [(&[&str], &str); 2] = [(&["name"], &name), (&["_meta", "progressToken"], &token.to_string())];
+    bascule_client::patch::insert_each(params.get(), &edits)
 }
 
 fn check_arguments(
@@ -168,7 +179,7 @@ fn check_result(
     raw: Box<RawValue>,
     correlation_id: &CorrelationId,
 ) -> BridgeResult<ToolResult> {
-    let result = CallToolResult::parse(raw.clone()).map_err(|error| {
+    let result = CallToolResult::read(raw).map_err(|(raw, error)| {
         let said = format!("`{}` answered with something that is no tool result: {error}", tool.id());
         let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, said);
         error.result = Some(raw);
@@ -233,7 +244,17 @@ pub(crate) fn chance() -> u64 {
     u64::from_ne_bytes(bits)
 }
 
-/// An id for a call whose caller has none.
+/// An id for a call whose caller has none: nobody has to be unable to guess it, so chance is asked once.
+fn next_id() -> CorrelationId {
+    static FIRST: LazyLock<u128> = LazyLock::new(|| u128::from(chance()) << 64 | u128::from(chance()));
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    // Any odd number gives each its own; this one makes neighbours look different.
+    const STEP: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
+    let count = u128::from(COUNT.fetch_add(1, Ordering::Relaxed));
+    CorrelationId::from_random(FIRST.wrapping_add(count.wrapping_mul(STEP)))
+}
+
+/// An id that nobody can guess.
 pub(crate) fn fresh_id() -> CorrelationId {
     let mut bits = [0; 16];
     // Without the system's chance nothing secret is at stake here: the clock will do.

@@ -21,7 +21,9 @@ mod post_mortem;
 mod relay;
 mod reload;
 mod report;
+mod script;
 mod status;
 
 pub use adapter::{BridgeConfig, McpBridgeAdapter};
 pub use reload::{Plan, Reloaded};
+pub use script::{Mode, ScriptOutcome, ScriptRequest, Selection, SelectionError, Trace};

@@ -151,7 +151,7 @@ async fn connect(target: &Target) -> Result<Client, String> {
         message_limit: target.message_limit,
         // Progress too: its token is the bridge's own.
         listener: Box::new(|heard| {
-            if let Heard::Notification { method, params } = heard {
+            if let Heard::Notification { method, params, .. } = heard {
                 print(&notification(method, params.map(RawValue::get)));
             }
         }),
@@ -168,7 +168,8 @@ async fn hand_on(
     params: Option<Box<RawValue>>,
 ) -> Result<(), String> {
     let Some(id) = Id::from_json(&id) else { return Ok(()) };
-    match client.request(&method, |_| params.map(|params| params.get().to_owned()), None).answer().await {
+    match client.request(&method, |_| params.map(|params| params.get().to_owned()), None, None).answer().await
+    {
         Ok(result) => print(&success_answer(id, result.get())),
         Err(Failure::Answered(fault)) => {
             let data = fault.data.map_or_else(String::new, |data| format!(r#","data":{data}"#));

@@ -225,10 +225,21 @@ impl Inner {
         let last = frame.last;
         // The lock is held meanwhile, so that two who push here are in the same order there.
         let taken = match &state.onto {
-            Some((other, _)) => other.push(frame.bytes),
+            // An answer fits there too; only that is no end of the other.
+            Some((other, _)) => other.0.put_onto(frame),
             None => state.take(frame, self.limit),
         };
         let end = if !taken { Some(End::Overflown) } else { last.then_some(End::Finished) };
+        self.settle(state, end);
+        taken
+    }
+
+    /// Takes a frame of a lane that leads onto this one.
+    fn put_onto(&self, frame: Frame) -> bool {
+        let mut state = self.lock();
+        let taken = state.end.is_none() && state.take(frame, self.limit);
+        state.queue.back_mut().into_iter().for_each(|frame| frame.last = false);
+        let end = (!taken).then_some(End::Overflown).filter(|_| state.end.is_none());
         self.settle(state, end);
         taken
     }

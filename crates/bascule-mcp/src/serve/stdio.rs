@@ -19,8 +19,6 @@ use crate::line::{Line, Lines};
 use crate::scan::Unread;
 use crate::{Id, Message, MessageError, RpcError, error_answer};
 
-/// What open requests are given once the client has said its last word.
-const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(5);
 /// How long the client may take nothing of what is written to it.
 const WRITE_WITHIN: Duration = Duration::from_secs(30);
 /// Small messages that are there at the same time are written together, up to about this size.
@@ -28,8 +26,8 @@ const TOGETHER: usize = 64 << 10;
 
 /// Serves one client until its input ends, it takes nothing any more, or `stop`.
 ///
-/// `limit` is the longest message that is taken, and how much may be waiting to be written. When the input ends,
-/// or at `stop`, open requests are given a moment to be answered; then the session is ended.
+/// `limit` is the longest message that is taken; twice that may be waiting to be written, besides answers. When the input ends,
+/// or at `stop`, open requests have so much `grace` to be answered; then the session is ended.
 /// `finish` ends a request's lane and nothing else; a lane that is closed unfinished leaves its request unanswered,
 /// as a cancelled one should be.
 pub async fn serve_stdio<H: Host>(
@@ -38,9 +36,9 @@ pub async fn serve_stdio<H: Host>(
     stdin: impl AsyncRead,
     stdout: impl AsyncWrite,
     limit: usize,
-    stop: CancellationToken,
+    (stop, grace): (CancellationToken, Duration),
 ) {
-    let lane = Lane::new(limit);
+    let lane = Lane::new(limit.saturating_mul(2));
     let reader = lane.reader();
     let mut client = Client { host, place, lane: lane.clone(), limit, session: None };
     let reading = async {
@@ -49,14 +47,17 @@ pub async fn serve_stdio<H: Host>(
             () = stop.cancelled() => {}
             () = lane.closed() => {}
         }
-        if timeout(LAST_ANSWERS_WITHIN, lane.settled()).await.is_err() {
+        if timeout(grace, lane.settled()).await.is_err() {
             debug!("open requests were given up");
         }
         lane.close();
     };
-    let ((), written) = tokio::join!(reading, write(reader, stdout));
-    if let Err(error) = written {
-        debug!(%error, "could not write to stdout");
+    let ((), written) = tokio::join!(reading, write(&reader, stdout));
+    let has_overflown = reader.has_overflown();
+    match written {
+        Err(error) => debug!(%error, "could not write to stdout"),
+        Ok(()) if has_overflown => warn!("the client did not take what it was sent, and was cut off"),
+        Ok(()) => {}
     }
     if let Some(session) = client.session {
         client.host.end(&client.place, &session);
@@ -134,7 +135,7 @@ impl<H: Host> Client<H> {
     }
 }
 
-async fn write(reader: Reader, stdout: impl AsyncWrite) -> io::Result<()> {
+async fn write(reader: &Reader, stdout: impl AsyncWrite) -> io::Result<()> {
     let mut stdout = std::pin::pin!(stdout);
     while let Some(frame) = reader.next().await {
         let mut lines = frame.bytes;
@@ -182,8 +183,14 @@ mod tests {
         let (stdin, stdout) = split(far);
         let (parrot, heard) = parrot();
         let stop = CancellationToken::new();
-        let served =
-            tokio::spawn(serve_stdio(parrot.clone(), Place::Together, stdin, stdout, limit, stop.clone()));
+        let served = tokio::spawn(serve_stdio(
+            parrot.clone(),
+            Place::Together,
+            stdin,
+            stdout,
+            limit,
+            (stop.clone(), SOON / 2),
+        ));
         let (from, into) = split(near);
         Caller { into, from: BufReader::new(from).lines(), parrot, heard, stop, served }
     }

@@ -10,8 +10,8 @@ use bascule_model::{
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::McpBridgeAdapter;
 use crate::control::{ListedTool, Listing, RunningBridge, What};
+use crate::{McpBridgeAdapter, ScriptOutcome, ScriptRequest};
 
 /// Either.
 pub(crate) enum Bridge {
@@ -60,6 +60,14 @@ impl Bridge {
                 bridge.execute(CallRequest { tool, arguments, patience }, Some(correlation_id)).await
             }
             Self::Running(bridge) => bridge.call(&tool, &arguments, patience, &correlation_id).await,
+        }
+    }
+
+    /// Runs a script. Dropped, it is killed.
+    pub(crate) async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
+        match self {
+            Self::Own(bridge) => bridge.run_script(request).await,
+            Self::Running(bridge) => bridge.ask(What::Run, &request).await,
         }
     }
 

@@ -8,12 +8,14 @@ mod failure;
 mod logging;
 mod output;
 mod pretty;
+mod run;
 mod serve;
 mod session;
 mod status;
 mod terminal;
 mod token;
 mod tools;
+mod waterfall;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -65,6 +67,7 @@ enum Command {
     Describe(describe::Describe),
     /// Call one tool
     Call(call::Call),
+    Run(run::Run),
     Serve(serve::Serve),
     Status(status::ShowStatus),
     Events(status::Events),
@@ -93,6 +96,11 @@ pub fn main() -> ExitCode {
     {
         return crate::relay::main();
     }
+    if let [_, worker, arguments @ ..] = &*typed
+        && worker == crate::script::worker::NAME
+    {
+        return crate::script::worker::main(arguments);
+    }
     match Arguments::try_parse_from(&typed) {
         Ok(arguments) => run(arguments),
         Err(error) => misunderstood(&error, typed.iter().any(|word| word == "--json")),
@@ -107,7 +115,12 @@ fn run(Arguments { common, command }: Arguments) -> ExitCode {
     let output = Output::new(common.json);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime {
-        Ok(runtime) => runtime.block_on(perform(&common, command, &output)),
+        Ok(runtime) => {
+            let ended = runtime.block_on(perform(&common, command, &output));
+            // Whoever reads stdin does so in a thread, which only the other side can end.
+            runtime.shutdown_background();
+            ended
+        }
         Err(error) => Err(Failure::Usage(format!("could not start: {error}"))),
     };
     let code = ended.unwrap_or_else(|failure| output.failure(&failure));
@@ -124,6 +137,7 @@ async fn perform(common: &Common, command: Command, output: &Output) -> Result<E
         Command::Tools(tools) => tools.run(session, output).await,
         Command::Describe(describe) => describe.run(session, output).await,
         Command::Call(call) => call.run(session, output).await,
+        Command::Run(run) => run.run(session, output).await,
         Command::Serve(serve) => serve.run(session, output).await,
         Command::Status(status) => status.run(session, output).await,
         Command::Events(events) => events.run(session, output).await,

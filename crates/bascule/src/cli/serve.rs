@@ -43,7 +43,7 @@ pub(crate) struct Serve {
     /// With --stdio: this server alone, under its own names
     #[arg(long, value_name = "NAME", requires = "stdio")]
     server: Option<String>,
-    /// Which tools clients see: `all`; `code` is not there yet
+    /// Which tools clients see: all, or two that describe the others and run scripts that call them
     #[arg(long, value_enum)]
     show: Option<Shown>,
     /// How long calls under way may take to finish when the bridge is to end, or their server is
@@ -56,21 +56,17 @@ pub(crate) struct Serve {
 enum Shown {
     /// Every tool of every server
     All,
-    /// Three tools that find and run the others
+    /// Few tools, which describe the others and run scripts that call them
     Code,
 }
 
 impl Serve {
     pub(crate) async fn run(self, session: Session, output: &Output) -> Result<ExitCode, Failure> {
         let grace = Duration::from_millis(self.grace_ms);
-        if self.show == Some(Shown::Code) {
-            return Err(Failure::Usage("`--show code` comes with code mode, which is not there yet".into()));
-        }
-        if self.show.is_none() && session.settings.bridge.show == Show::Code {
-            output.remark(
-                "`\"show\": \"code\"` comes with code mode, which is not there yet: all tools are shown",
-            );
-        }
+        let show = self.show.map(|shown| match shown {
+            Shown::All => Show::All,
+            Shown::Code => Show::Code,
+        });
         let mut signals = Signals::listen();
         let mut hang_up = signal(SignalKind::hangup()).map_err(|error| failed("hear signals", error))?;
         let place = Place::of(&session.path).map_err(|error| failed("find a place for the socket", error))?;
@@ -90,7 +86,7 @@ impl Serve {
         let ids = MessageIds::new(crate::call::chance());
         let events = Arc::new(BusEvents::new(bus.clone(), "bascule", ids, SystemTime::now));
         let (path, face) = (session.path.clone(), face_of(&session.settings.bridge, grace));
-        let message_limit = session.settings.bridge.max_message_bytes;
+        let BridgeSettings { max_message_bytes: message_limit, session_idle, .. } = session.settings.bridge;
         let bridge = BridgeConfig {
             jailer: Some(jailer()),
             events,
@@ -106,7 +102,7 @@ impl Serve {
                 return Err(failed("open the control socket", error));
             }
         };
-        let gateway = Gateway::open(bridge.clone(), &bus);
+        let gateway = Gateway::open(bridge.clone(), &bus, session_idle, grace, show);
         let (faces, stop) = (TaskTracker::new(), CancellationToken::new());
         let mut said = format!("serving {} (process {})", path.display(), std::process::id());
         if let Some(listener) = listener {
@@ -117,7 +113,7 @@ impl Serve {
             let (gateway, stop) = (gateway.clone(), stop.clone());
             faces.spawn(async move {
                 let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
-                serve_stdio(gateway, client, stdin, stdout, message_limit, stop.clone()).await;
+                serve_stdio(gateway, client, stdin, stdout, message_limit, (stop.clone(), grace)).await;
                 // Whoever started us has hung up.
                 stop.cancel();
             });

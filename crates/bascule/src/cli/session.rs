@@ -13,7 +13,7 @@ use super::terminal::spin;
 use crate::config::{self, Loaded, Problem, ServerSettings, Settings};
 use crate::control::{Place, RunningBridge};
 use crate::normalise::addressed;
-use crate::{BridgeConfig, McpBridgeAdapter};
+use crate::{BridgeConfig, McpBridgeAdapter, Selection};
 
 /// A configuration that was read.
 pub(crate) struct Session {
@@ -50,6 +50,12 @@ impl Session {
     /// The one server that a tool needs; none where it is not configured, which the bridge will say.
     pub(crate) fn only(&self, tool: &ToolId) -> Option<Vec<ServerName>> {
         Some(self.settings.server(tool.server()).map(|server| server.name.clone()).into_iter().collect())
+    }
+
+    /// The servers that a script may need.
+    pub(crate) fn concerned(&self, tools: &Selection) -> Option<Vec<ServerName>> {
+        let names = self.settings.servers.iter().map(|server| server.name.clone());
+        Some(names.filter(|name| tools.concerns(name.as_str())).collect())
     }
 
     /// The bridge that serves this configuration in another process.
@@ -108,6 +114,7 @@ impl Session {
             jailer: Some(jailer()),
             // Tried once: whoever typed this can do so again.
             reconnect: false,
+            keep_workers: false,
             ..BridgeConfig::new(self.settings)
         };
         let starting = McpBridgeAdapter::init(config);

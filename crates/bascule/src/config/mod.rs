@@ -35,8 +35,8 @@ pub use find::find;
 pub use parse::{Loaded, Origin, parse};
 pub use problem::{Problem, Problems, Severity};
 pub use settings::{
-    BridgeSettings, Isolation, Limits, Network, Retry, Sandbox, ServerSettings, Session, Settings, Show,
-    ToolSettings, TransportSettings,
+    BridgeSettings, Isolation, Limits, Network, Retry, Sandbox, ScriptSettings, ServerSettings, Session,
+    Settings, Show, ToolSettings, TransportSettings,
 };
 pub use url::{ServerUrl, UrlError};
 pub use watch::FileWatch;

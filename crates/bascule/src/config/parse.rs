@@ -13,7 +13,7 @@ use super::expand::{Environment, Variables};
 use super::problem::{Notes, Problem, Problems, Severity};
 use super::reader::{Field, Object};
 use super::server::{self, Entry};
-use super::settings::{BridgeSettings, Settings, Show};
+use super::settings::{BridgeSettings, ScriptSettings, Settings, Show};
 use super::syntax;
 use super::transport::expanded;
 
@@ -105,12 +105,44 @@ fn bridge(field: Field, variables: &Variables) -> Option<BridgeSettings> {
         max_message_bytes: object
             .read("maxMessageBytes", Field::positive)
             .map_or(default.max_message_bytes, |bytes| bytes as usize),
+        session_idle: object.read("sessionIdleMs", Field::millis).unwrap_or(default.session_idle),
         hosts: object.read("allowedHosts", texts).unwrap_or_default(),
         origins: object.read("allowedOrigins", texts).unwrap_or_default(),
         tokens: object.read("tokens", |f| f.list(|f| token(&f, variables))).unwrap_or_default(),
+        scripts: object.read("scripts", scripts).unwrap_or_default(),
     };
     object.warn_unknown();
     Some(bridge)
+}
+
+fn scripts(field: Field) -> Option<ScriptSettings> {
+    let mut object = field.object()?;
+    let default = ScriptSettings::default();
+    let mut number = |key, default| object.read(key, Field::positive).unwrap_or(default);
+    let mut settings = ScriptSettings {
+        memory_mb: number("memoryMb", default.memory_mb),
+        max_calls: number("maxCalls", default.max_calls),
+        max_concurrent_calls: number("maxConcurrentCalls", default.max_concurrent_calls),
+        max_output_bytes: number("maxOutputBytes", default.max_output_bytes),
+        max_log_bytes: number("maxLogBytes", default.max_log_bytes),
+        max_scripts: number("maxScripts", default.max_scripts),
+        ..default
+    };
+    settings.pool_size = object.read("poolSize", Field::count).unwrap_or(settings.pool_size);
+    settings.timeout = object.read("timeoutMs", Field::millis).unwrap_or(settings.timeout);
+    settings.call_timeout = object.read("callTimeoutMs", Field::millis).unwrap_or(settings.call_timeout);
+    settings.time_zone = object.read("timeZone", zone).unwrap_or(settings.time_zone);
+    object.warn_unknown();
+    Some(settings)
+}
+
+/// One that this machine need not have: workers know only those that it has, and take UTC for the others.
+fn zone(field: Field) -> Option<String> {
+    let name = field.text()?;
+    match jiff::tz::TimeZone::get(name) {
+        Ok(_) => Some(name.to_owned()),
+        Err(_) => field.expected("a time zone like `Europe/Zurich`"),
+    }
 }
 
 fn texts(field: Field) -> Option<Vec<String>> {

@@ -44,6 +44,9 @@ fn used(name: Option<ServerName>, mut entry: Object, variables: &Variables) -> O
     let isolation = entry.read("isolation", isolation).unwrap_or_default();
     let pool_size = entry.read("poolSize", |f| f.count().map(|size| size as usize)).unwrap_or(1);
     let session = entry.read("session", session).unwrap_or_default();
+    let max_sessions = entry
+        .read("maxSessions", Field::positive)
+        .map_or(ServerSettings::MAX_SESSIONS, |sessions| sessions as usize);
     let sandbox = entry.read("sandbox", |f| sandbox(f, variables)).unwrap_or_default();
     let limits = entry.read("limits", |f| limits(f, &Limits::default())).unwrap_or_default();
     let base = ToolSettings { limits: limits.clone(), call_timeout, retry: Retry::default() };
@@ -65,6 +68,7 @@ fn used(name: Option<ServerName>, mut entry: Object, variables: &Variables) -> O
         isolation,
         pool_size,
         session,
+        max_sessions,
         sandbox,
         limits,
         tools,

@@ -43,12 +43,16 @@ pub struct BridgeSettings {
     pub show: Show,
     /// The longest message that is carried.
     pub max_message_bytes: usize,
+    /// `sessionIdleMs`: how long a client may be silent before it is taken to be gone.
+    pub session_idle: Duration,
     /// `allowedHosts`: names that clients may call the bridge by, besides loopback names.
     pub hosts: Vec<String>,
     /// `allowedOrigins`: where web pages may come from, besides loopback names.
     pub origins: Vec<String>,
     /// Any one of these must be shown by clients over HTTP; none need be where there are none.
     pub tokens: Vec<Secret<String>>,
+    /// What scripts may use up.
+    pub scripts: ScriptSettings,
 }
 
 impl Default for BridgeSettings {
@@ -57,9 +61,53 @@ impl Default for BridgeSettings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7420)),
             show: Show::All,
             max_message_bytes: 64 << 20,
+            session_idle: Duration::from_secs(30 * 60),
             hosts: Vec::new(),
             origins: Vec::new(),
             tokens: Vec::new(),
+            scripts: ScriptSettings::default(),
+        }
+    }
+}
+
+/// `bascule.scripts`: what a script may use up (CM-01), and how many are kept ready.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScriptSettings {
+    /// How long one may run.
+    pub timeout: Duration,
+    /// What its objects may occupy.
+    pub memory_mb: u32,
+    /// How long each of its calls may take (CM-11).
+    pub call_timeout: Duration,
+    /// How many calls it may make.
+    pub max_calls: u32,
+    /// How many of them run at once; the others wait.
+    pub max_concurrent_calls: u32,
+    /// How long the JSON text of its value may be.
+    pub max_output_bytes: u32,
+    /// How much of its console is kept.
+    pub max_log_bytes: u32,
+    /// How many scripts run at once; the others wait.
+    pub max_scripts: u32,
+    /// How many workers are kept ready.
+    pub pool_size: u32,
+    /// The zone of its local dates.
+    pub time_zone: String,
+}
+
+impl Default for ScriptSettings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(30),
+            memory_mb: 512,
+            call_timeout: Duration::from_secs(30),
+            max_calls: 10_000,
+            max_concurrent_calls: 64,
+            max_output_bytes: 8 << 20,
+            max_log_bytes: 256 << 10,
+            max_scripts: 16,
+            pool_size: 2,
+            time_zone: "UTC".into(),
         }
     }
 }
@@ -104,6 +152,8 @@ pub struct ServerSettings {
     pub pool_size: usize,
     /// Whether clients share a connection.
     pub session: Session,
+    /// `maxSessions`: how many connections it may have for clients, besides the bridge's own.
+    pub max_sessions: usize,
     /// What confines its process.
     pub sandbox: Sandbox,
     /// What it may use up.
@@ -124,6 +174,8 @@ impl ServerSettings {
 
     /// The default of `keepAliveMs`.
     pub const KEEP_ALIVE: Duration = Duration::from_secs(30);
+    /// The default of `maxSessions`.
+    pub const MAX_SESSIONS: usize = 100;
     /// The default of `cancelGraceMs`.
     pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
@@ -144,6 +196,7 @@ impl ServerSettings {
             isolation: Isolation::default(),
             pool_size: 1,
             session: Session::default(),
+            max_sessions: Self::MAX_SESSIONS,
             sandbox: Sandbox::default(),
             limits: Limits::default(),
             tools: BTreeMap::new(),

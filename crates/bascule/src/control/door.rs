@@ -279,6 +279,13 @@ impl House {
             };
             return say(writer, answer).await;
         }
+        if question.what == What::Run {
+            let answer = match serde_json::from_str(raw.get()) {
+                Ok(request) => self.bridge.run_script(request).await.and_then(|outcome| document(&outcome)),
+                Err(error) => Err(misunderstood(error)),
+            };
+            return say(writer, answer).await;
+        }
         let params = match serde_json::from_str::<Option<Params>>(raw.get()) {
             Ok(params) => params.unwrap_or_default(),
             Err(error) => return say(writer, Err(misunderstood(error))).await,
@@ -306,7 +313,9 @@ impl House {
                 let tool = self.bridge.get_tool(&id)?;
                 document(&ListedTool::of(&tool))
             }
-            What::Status | What::Events | What::Call => document(&crate::status::of(&self.bridge)),
+            What::Status | What::Events | What::Call | What::Run => {
+                document(&crate::status::of(&self.bridge))
+            }
         }
     }
 

@@ -46,6 +46,8 @@ pub(crate) enum What {
     Tool,
     /// Make a call. Who hangs up cancels it.
     Call,
+    /// Run a script. Who hangs up kills it.
+    Run,
 }
 
 /// An answer, in one line.

@@ -94,7 +94,9 @@ impl Actor {
             Err(_) if self.stop.is_cancelled() => return None,
             Err(error) => return Some((Loss::Fault, self.still_down(error), Instant::now())),
         };
-        let End::Lost(loss, why) = self.keep(&line).await else {
+        let end = self.keep(&line).await;
+        self.audience.lost();
+        let End::Lost(loss, why) = end else {
             line.stop().await;
             return None;
         };
@@ -309,6 +311,11 @@ impl Actor {
         let refreshed = old.map(|old| changes(&old, &tools));
         self.status.send_modify(|status| status.tools = Some(tools));
         self.common.publish(&self.settings.name, self.serial);
+        match &refreshed {
+            None => self.audience.listed(true),
+            Some(Event::ToolsRefreshed { added, removed, .. }) if added.is_empty() && removed.is_empty() => {}
+            Some(_) => self.audience.listed(false),
+        }
         self.common.events.offer(event);
         refreshed.into_iter().for_each(|event| self.tell(event));
     }

@@ -1,12 +1,19 @@
 //! A request on its way to a server, which may have to be sent more than once.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bascule_client::OnProgress;
 use serde_json::value::RawValue;
 
 /// Hears reports of progress, as they came.
-pub(crate) type Hear = Arc<dyn Fn(&RawValue) + Send + Sync>;
+pub(crate) type Hear = Arc<dyn Fn(&RawValue, Option<&str>) + Send + Sync>;
+
+/// What stands in a request and in its answer that JSON-RPC does not know: members, as they are spelled.
+#[derive(Default)]
+pub(crate) struct Beside {
+    pub(crate) request: Option<String>,
+    pub(crate) answer: OnceLock<String>,
+}
 
 /// What is to be asked, and who hears how it goes.
 pub(crate) struct Errand<'a> {
@@ -16,12 +23,13 @@ pub(crate) struct Errand<'a> {
     /// Spells the parameters, given the id of the request, which is its progress token too.
     pub(crate) params: &'a (dyn Fn(u64) -> Option<String> + Send + Sync),
     pub(crate) hear: Option<Hear>,
+    pub(crate) beside: Option<&'a Beside>,
 }
 
 impl Errand<'_> {
     pub(crate) fn on_progress(&self) -> Option<OnProgress> {
         let hear = self.hear.clone()?;
-        Some(Box::new(move |params| hear(params)))
+        Some(Box::new(move |params, more| hear(params, more)))
     }
 
     /// What it is called in errors.

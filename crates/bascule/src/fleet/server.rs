@@ -225,6 +225,9 @@ impl Server {
     /// One of its tools, or why it cannot be used.
     pub(crate) fn tool(&self, id: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
         self.line()?;
+        if let Some(tool) = self.status.borrow().tools.as_ref().and_then(|tools| tools.get(id.tool())) {
+            return Ok(tool.clone());
+        }
         let catalog: Catalog = self.tools().into_iter().collect();
         catalog.resolve(id).cloned().map_err(|miss| unknown_tool(id, miss))
     }
@@ -300,7 +303,7 @@ fn waiting(why: &BridgeError, attempt: u32, next: Instant) -> Box<BridgeError> {
 }
 
 /// Whether the server may still be working at a call that nobody waits for.
-fn was_given_up(error: &BridgeError) -> bool {
+pub(crate) fn was_given_up(error: &BridgeError) -> bool {
     error.code == ErrorCode::ProviderTimeout && error.delivery == Delivery::Unknown
 }
 

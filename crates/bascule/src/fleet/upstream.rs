@@ -12,9 +12,10 @@ use bascule_client::{
     TransportError,
 };
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, ServerName, ToolDefinition};
-use bascule_sandbox::{Confinement, Watch};
+use bascule_sandbox::{Confinement, TreeLimits, Watch};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
+use tokio::task::JoinError;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -82,8 +83,9 @@ impl Upstream {
         if frame.stop.is_cancelled() {
             return Err(normalise::not_started(&settings.name, "the start was called off"));
         }
-        let (transport, watch) =
-            reach(&settings, frame).map_err(|why| normalise::not_started(&settings.name, why))?;
+        let (starting, within) = (settings.clone(), frame.clone());
+        let reached = aside(move || reach(&starting, &within)).await;
+        let (transport, watch) = reached.map_err(|why| normalise::not_started(&settings.name, why))?;
         Self::greet(settings, transport, watch, frame).await
     }
 
@@ -107,10 +109,17 @@ impl Upstream {
         };
         match Client::connect(transport, options).await {
             Ok(client) => {
-                let pid = watch.as_ref().and_then(|watch| watch.server()).or(client.pid());
-                let upstream = Self { settings, client, watch, changed, pid };
-                // It is installed and runs: from here on its own limits hold.
-                upstream.bind(None);
+                let pid = client.pid();
+                let mut upstream = Self { settings, client, watch, changed, pid };
+                if let Some(watch) = upstream.watch.clone() {
+                    // It is installed and runs: from here on its own limits hold.
+                    let limits = upstream.limits(None);
+                    let bound = aside(move || {
+                        watch.bind(limits);
+                        watch.server()
+                    });
+                    upstream.pid = bound.await.or(pid);
+                }
                 Ok(upstream)
             }
             Err(ConnectError::TimedOut { stderr, .. }) => {
@@ -133,18 +142,21 @@ impl Upstream {
 
     /// From now on its processes are held to the limits of the server, or of the one tool that it is to run.
     pub(crate) fn bind(&self, tool: Option<&str>) {
-        let Some(watch) = &self.watch else { return };
+        // Most tools have no limits but their server's, which hold already.
+        let limits = self.limits(tool);
+        if let Some(watch) = self.watch.as_ref().filter(|watch| watch.limits() != limits) {
+            watch.bind(limits);
+        }
+    }
+
+    fn limits(&self, tool: Option<&str>) -> TreeLimits {
         let limits = match tool {
             Some(tool) => self.settings.limits_for(tool).clone(),
             // A limit that a process has been given cannot be raised again.
             None if self.settings.isolation == Isolation::PerCall => self.settings.largest_limits(),
             None => self.settings.limits.clone(),
         };
-        let limits = launch::limits_of(&self.settings, &limits);
-        // Most tools have no limits but their server's, which hold already.
-        if tool.is_none() || watch.limits() != limits {
-            watch.bind(limits);
-        }
+        launch::limits_of(&self.settings, &limits)
     }
 
     pub(crate) fn info(&self) -> &ServerInfo {
@@ -185,12 +197,18 @@ impl Upstream {
         errand: &Errand<'_>,
         mut deadline: Deadline,
     ) -> BridgeResult<Box<RawValue>> {
-        let mut pending = self.client.request(errand.method, errand.params, errand.on_progress());
+        let more = errand.beside.and_then(|beside| beside.request.as_deref());
+        let mut pending = self.client.request(errand.method, errand.params, errand.on_progress(), more);
         loop {
             tokio::select! {
                 biased;
                 step = pending.next() => match step {
-                    Step::Answer(answer) => return answer.map_err(|failure| self.failed(&failure)),
+                    Step::Answer(answer) => {
+                        if let (Some(beside), Some(more)) = (errand.beside, pending.more()) {
+                            let _ = beside.answer.set(more.to_owned());
+                        }
+                        return answer.map_err(|failure| self.failed(&failure));
+                    }
                     Step::Progress => deadline.sign_of_life(Instant::now()),
                 },
                 () = sleep_until(deadline.next()) => {
@@ -233,6 +251,9 @@ impl Upstream {
     /// Ends the connection and the process.
     pub(crate) async fn stop(&self) {
         self.client.close().await;
+        if let Some(watch) = self.watch.clone() {
+            aside(move || watch.release()).await;
+        }
     }
 
     /// What to say to a new call when the server is gone.
@@ -255,6 +276,17 @@ impl Upstream {
         let mut error = BridgeError::new(ErrorCode::ProviderTimeout, delivery, said);
         error.stderr = normalise::text(self.client.stderr());
         error
+    }
+}
+
+/// Does what takes the system its time on a thread that may wait: calls go on meanwhile. Whoever leaves before it is
+/// done leaves what comes of it to be dropped, which is the end of a process.
+async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    match tokio::task::spawn_blocking(work).await.map_err(JoinError::try_into_panic) {
+        Ok(done) => done,
+        Err(Ok(panic)) => std::panic::resume_unwind(panic),
+        // The runtime is ending, and so is whoever waits here.
+        Err(Err(_)) => std::future::pending().await,
     }
 }
 
@@ -342,7 +374,7 @@ impl StartBound {
 const JUNK_TOLD: usize = 5;
 
 fn asked(audience: Audience) -> bascule_client::Asked {
-    Box::new(move |id, method, params| audience.asked(id, method, params))
+    Box::new(move |id, method, params, more| audience.asked(id, method, params, more))
 }
 
 /// Logs what a server says unasked. Sizes, not contents: they may hold secrets.
@@ -353,12 +385,12 @@ fn listener(server: ServerName, changed: Arc<Notify>, audience: Audience) -> bas
         Heard::Notification { method: method @ "notifications/progress", .. } => {
             debug!(%server, method, "notification");
         }
-        Heard::Notification { method, params } => {
+        Heard::Notification { method, params, more } => {
             if method == "notifications/tools/list_changed" {
                 changed.notify_one();
             }
             debug!(%server, method, "notification");
-            audience.heard(method, params);
+            audience.heard(method, params, more);
         }
         // A server may print as much of it as it likes; the log, which it would stall, may not.
         Heard::Junk { line, why } => match junk.fetch_add(1, Ordering::Relaxed) {
@@ -368,7 +400,10 @@ fn listener(server: ServerName, changed: Arc<Notify>, audience: Audience) -> bas
             }
             _ => {}
         },
-        Heard::Unmatched { id } => debug!(%server, id, "an answer that nobody waits for"),
+        Heard::Unmatched { id } => {
+            debug!(%server, id, "an answer that nobody waits for");
+            audience.answered_late(id);
+        }
         Heard::TooLong { limit } => warn!(%server, limit, "a message was too long to be read"),
     })
 }

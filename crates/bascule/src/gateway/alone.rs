@@ -1,8 +1,9 @@
 //! One server behind the bridge, under its own names: all passes that need not be changed.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use bascule_client::{notification, patch};
+use bascule_client::{notification, patch, with_more};
 use bascule_mcp::Lane;
 use bascule_model::{CallRequest, ToolId};
 use serde_json::value::RawValue;
@@ -11,17 +12,19 @@ use tokio::time::Instant;
 use super::Gateway;
 use super::desk::Desk;
 use super::session::Session;
-use super::wire::{Level, Outcome, Refusal, failed_call};
+use super::wire::{Level, Outcome, Refusal, failed_call, text_of};
 use crate::call::Passage;
 use crate::deadline::Deadline;
-use crate::fleet::errand::{Errand, Hear};
+use crate::fleet::errand::{Beside, Errand, Hear};
+use crate::fleet::server::was_given_up;
 
 impl Gateway {
     /// The server's own answer to `initialize`, as soon as it has given one.
     pub(super) async fn begin_alone(&self, session: &Arc<Session>, name: &str) -> Outcome {
         let desk = self.desk(session, name)?;
         desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
-        Ok(desk.server.line()?.info().raw.get().to_owned())
+        let line = desk.server.line().map_err(|error| desk.discreet(error))?;
+        Ok(line.info().raw.get().to_owned())
     }
 
     pub(super) async fn answer_alone(
@@ -31,19 +34,28 @@ impl Gateway {
         method: &str,
         params: Option<Box<RawValue>>,
         lane: &Lane,
+        beside: &Arc<Beside>,
     ) -> Outcome {
         let desk = self.desk(session, name)?;
         match method {
-            "tools/call" => self.call(session, &desk, params, None, lane).await,
-            "tools/list" if desk.hides_tools() => Ok(desk.permitted_tools()),
-            "logging/setLevel" => self.set_level(session, &[desk], params.as_deref()).await,
+            "tools/call" => self.call(session, &desk, params, None, lane, beside).await,
+            "tools/list" if desk.hides_tools() => {
+                desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
+                desk.server.line().map_err(|error| desk.discreet(error))?;
+                Ok(desk.permitted_tools())
+            }
+            "logging/setLevel" => self.set_level(session, &[desk], params.as_deref(), lane).await,
             "resources/subscribe" | "resources/unsubscribe" => {
                 let uri = params.as_deref().and_then(|params| patch::text(params.get(), &["uri"]));
                 let uri = uri.unwrap_or_default();
                 self.subscribe(session, &desk, method, (&uri, &uri), params, lane).await
             }
             "initialize" => Err(Refusal::new(-32600, "this session has begun already")),
-            _ => self.forward(session, &desk, method, params, lane).await,
+            // A server that is not particular about spelling would take it for a call that nobody has checked.
+            _ if method.trim().eq_ignore_ascii_case("tools/call") => {
+                Err(Refusal::new(Refusal::METHOD_NOT_FOUND, format!("nobody here knows `{method}`")))
+            }
+            _ => self.forward(session, &desk, method, params, lane, beside).await,
         }
     }
 
@@ -55,26 +67,31 @@ impl Gateway {
         params: Option<Box<RawValue>>,
         name: Option<String>,
         lane: &Lane,
+        beside: &Arc<Beside>,
     ) -> Outcome {
         let params =
             params.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`tools/call` needs parameters"))?;
-        let name = name.or_else(|| patch::text(params.get(), &["name"]));
-        let name = name.filter(|name| !name.is_empty());
+        let [own, arguments, token] =
+            patch::find_each(params.get(), [&["name"], &["arguments"], &["_meta", "progressToken"]]);
+        let name = name.or_else(|| serde_json::from_str(own?).ok()).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`name` is missing"))?;
-        let arguments = patch::find(params.get(), &["arguments"]).unwrap_or("{}").to_owned();
-        let arguments =
-            RawValue::from_string(arguments).map_err(|error| Refusal::new(-32700, error.to_string()))?;
+        let arguments = RawValue::from_string(arguments.unwrap_or("{}").to_owned())
+            .map_err(|error| Refusal::new(-32700, error.to_string()))?;
         let tool = ToolId::new(&desk.server.settings.name, &name);
         let request = CallRequest { tool, arguments, patience: None };
+        let mut flight = desk.fly(session, lane, &name);
         let passage = Passage {
-            hear: hear(Some(&params), lane),
+            hear: token.map(|token| hear(token, lane)),
             params: Some(params),
             server: Some(desk.server.clone()),
+            sent: flight.sent.clone(),
+            beside: beside.clone(),
         };
-        let _flight = desk.fly(session, lane);
-        match self.bridge.carry(request, passage, None).await {
-            Ok(outcome) => Ok(outcome.result.raw.get().to_owned()),
-            Err(error) => failed_call(error),
+        let ended = self.bridge.carry(request, passage, None).await;
+        flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
+        match ended {
+            Ok(outcome) => Ok(text_of(outcome.result.raw)),
+            Err(error) => failed_call(desk.discreet(error)),
         }
     }
 
@@ -86,25 +103,33 @@ impl Gateway {
         method: &str,
         params: Option<Box<RawValue>>,
         lane: &Lane,
+        beside: &Arc<Beside>,
     ) -> Outcome {
         let server = &desk.server;
         let begin = Instant::now();
         let deadline =
             Deadline::new(begin, None, server.settings.call_timeout, server.settings.limits.max_execution);
         server.first_start(deadline.next()).await;
-        let _flight = desk.fly(session, lane);
-        let hear = hear(params.as_deref(), lane);
+        let mut flight = desk.fly(session, lane, method);
+        let sent = flight.sent.clone();
+        let token =
+            params.as_deref().and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
+        let hear = token.map(|token| hear(token, lane));
         let spelled = |token: u64| {
+            sent.store(token, Ordering::Release);
             let params = params.as_deref()?.get();
             Some(match &hear {
                 Some(_) => patch::insert(params, &["_meta", "progressToken"], &token.to_string()),
                 None => params.to_owned(),
             })
         };
-        let errand = Errand { method, tool: None, params: &spelled, hear: hear.clone() };
+        let errand =
+            Errand { method, tool: None, params: &spelled, hear: hear.clone(), beside: Some(beside) };
         // What is neither a call nor a change may be asked twice.
         let harmless = method.ends_with("/list") || method.ends_with("/read") || method.ends_with("/get");
-        Ok(server.run(&errand, harmless, &deadline).await?.raw.get().to_owned())
+        let ended = server.run(&errand, harmless, &deadline).await;
+        flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
+        Ok(text_of(ended.map_err(|error| desk.discreet(error))?.raw))
     }
 
     /// A level holds for one client; the server is told the lowest that anybody wants.
@@ -113,6 +138,7 @@ impl Gateway {
         session: &Arc<Session>,
         desks: &[Arc<Desk>],
         params: Option<&RawValue>,
+        lane: &Lane,
     ) -> Outcome {
         let level = params.and_then(|params| patch::text(params.get(), &["level"]));
         let level = level.as_deref().and_then(Level::parse);
@@ -120,16 +146,24 @@ impl Gateway {
         session.set_level(level);
         for desk in desks {
             let lowest = desk.level().unwrap_or(level);
-            let spelled = |_| Some(format!(r#"{{"level":"{}"}}"#, lowest.name()));
-            let errand = Errand { method: "logging/setLevel", tool: None, params: &spelled, hear: None };
+            let mut flight = desk.fly(session, lane, "logging/setLevel");
+            let sent = flight.sent.clone();
+            let spelled = |token| {
+                sent.store(token, Ordering::Release);
+                Some(lowest.spelled())
+            };
+            let errand =
+                Errand { method: "logging/setLevel", tool: None, params: &spelled, hear: None, beside: None };
             let settings = &desk.server.settings;
             let deadline =
                 Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
             // Many clients set it as the first thing they do.
             desk.server.first_start(deadline.next()).await;
-            match desk.server.run(&errand, true, &deadline).await {
+            let ended = desk.server.run(&errand, true, &deadline).await;
+            flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
+            match ended {
                 // A server without a log has nothing to be set.
-                Err(error) if desks.len() == 1 => return Err(error.into()),
+                Err(error) if desks.len() == 1 => return Err(desk.discreet(error).into()),
                 _ => {}
             }
         }
@@ -157,7 +191,7 @@ impl Gateway {
         if before == desk.has_subscriber(uri) && before {
             return Ok("{}".into());
         }
-        let done = self.forward(session, desk, method, params, lane).await;
+        let done = self.forward(session, desk, method, params, lane, &Arc::default()).await;
         if done.is_err() && is_new {
             session.unsubscribe(name, uri);
         }
@@ -165,14 +199,13 @@ impl Gateway {
     }
 }
 
-/// Reports of progress go back under the client's own token, if it gave one.
-fn hear(params: Option<&RawValue>, lane: &Lane) -> Option<Hear> {
-    let token = patch::find(params?.get(), &["_meta", "progressToken"])?.to_owned();
-    let lane = lane.clone();
-    Some(Arc::new(move |params: &RawValue| {
+/// Reports of progress go back under the client's own token.
+fn hear(token: &str, lane: &Lane) -> Hear {
+    let (token, lane) = (token.to_owned(), lane.clone());
+    Arc::new(move |params: &RawValue, more: Option<&str>| {
         let params = patch::insert(params.get(), &["progressToken"], &token);
-        lane.push(notification("notifications/progress", Some(&params)));
-    }))
+        lane.push(with_more(notification("notifications/progress", Some(&params)), more));
+    })
 }
 
 impl Desk {

@@ -1,55 +1,109 @@
 //! One server as one audience sees it; routes what the server says of itself to the one it concerns (GW-04).
 //!
 //! MCP does not say for whose call a server asks something of a client, or logs something. Where only one client
-//! has calls under way it is that one's; where several have, it is nobody's: it is never guessed.
+//! has calls under way it is that one's; where several have, it is nobody's: it is never guessed. A call that was given
+//! up counts for as long as a call may take, or until the server answers it; so do calls that come by other faces.
 
-use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
 
-use bascule_client::{Id, error_answer, notification, patch, request_as};
+use bascule_catalog::ServerTools;
+use bascule_client::{Id, error_answer, notification, patch, request_as, with_more};
 use bascule_mcp::Lane;
+use bascule_model::BridgeError;
 use serde_json::value::RawValue;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
 use super::session::{Key, Session};
 use super::wire::Level;
+use crate::config::Isolation;
 use crate::deadline::Deadline;
 use crate::fleet::Common;
 use crate::fleet::audience::{Audience, Ear};
 use crate::fleet::errand::Errand;
 use crate::fleet::server::Server;
+use crate::fleet::status::State as Status;
+
+/// Changes that come close together are told once.
+const SETTLING: Duration = Duration::from_millis(50);
 
 pub(super) struct Desk {
     pub(super) server: Arc<Server>,
     /// Whether the server is this audience's own, and ends with it.
     own: bool,
+    /// Whether that is one client and no other.
+    is_one_clients: bool,
     state: Mutex<State>,
     next_call: AtomicU64,
-    /// The gateway's.
-    tasks: TaskTracker,
+    /// Whether others' tools were shown in place of its own, before it had listed them.
+    anticipated: AtomicBool,
+    around: Surroundings,
     /// Ourselves, for those who ask through us.
     this: Weak<Self>,
+}
+
+/// What all desks share.
+#[derive(Clone, Default)]
+pub(super) struct Surroundings {
+    pub(super) tasks: TaskTracker,
+    pub(super) stop: CancellationToken,
+    /// Counted up whenever some desk has other tools.
+    pub(super) changes: Arc<AtomicU64>,
+}
+
+impl Surroundings {
+    /// Does something that is not worth finishing when all ends.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tasks.spawn(async move { stop.run_until_cancelled(work).await });
+    }
 }
 
 #[derive(Default)]
 struct State {
     sessions: Vec<Weak<Session>>,
-    /// Calls under way: whose, and where what belongs to them goes.
-    flying: Vec<(u64, Arc<Session>, Lane)>,
+    /// The listings that have changed, which will be told in a moment.
+    due: BTreeMap<String, Option<Vec<u8>>>,
+    flying: Vec<Flying>,
 }
 
-/// A call that is under way.
+/// A request under way: whose, and where what belongs to it goes.
+#[derive(Clone)]
+struct Flying {
+    number: u64,
+    session: Arc<Session>,
+    lane: Lane,
+    /// Its id at the server, or 0 before it was sent.
+    sent: Arc<AtomicU64>,
+    /// Till when the server may be at work on it though it was given up.
+    until: Option<Instant>,
+}
+
+/// The handle of the one who made it. Dropped before it has landed, it is given up: then the server may not know that
+/// yet, or not care, and what it says may still belong to it, until it answers or as long as a call may take.
 pub(super) struct Flight<'a> {
     desk: &'a Desk,
     number: u64,
+    linger: Duration,
+    pub(super) sent: Arc<AtomicU64>,
+    pub(super) has_landed: bool,
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        self.desk.state().flying.retain(|(number, ..)| *number != self.number);
+        let mut state = self.desk.state();
+        match self.has_landed || self.sent.load(Ordering::Acquire) == 0 {
+            true => state.flying.retain(|flying| flying.number != self.number),
+            false => {
+                let own = state.flying.iter_mut().find(|flying| flying.number == self.number);
+                own.into_iter().for_each(|own| own.until = Some(Instant::now() + self.linger));
+            }
+        }
     }
 }
 
@@ -60,9 +114,9 @@ impl Desk {
         key: &Key,
         capabilities: &str,
         common: &Arc<Common>,
-        tasks: &TaskTracker,
+        around: &Surroundings,
     ) -> Arc<Self> {
-        let own = *key != Key::Capabilities("{}".into());
+        let own = !key.is_unable();
         let server = match own {
             true => Server::spawn(base.settings.clone(), Audience::new(capabilities), common),
             false => base.clone(),
@@ -70,19 +124,36 @@ impl Desk {
         let desk = Arc::new_cyclic(|this| Self {
             server,
             own,
+            is_one_clients: matches!(key, Key::Client(_)),
             state: Mutex::default(),
             next_call: AtomicU64::new(0),
-            tasks: tasks.clone(),
+            anticipated: AtomicBool::new(false),
+            around: around.clone(),
             this: this.clone(),
         });
         desk.server.audience.attach(Arc::downgrade(&desk) as Weak<dyn Ear>);
+        around.changes.fetch_add(1, Ordering::AcqRel);
         desk
+    }
+
+    /// The tools of its server; until they are listed, those that it shows to others.
+    pub(super) fn tools(&self, base: &Server) -> Option<Arc<ServerTools>> {
+        self.server.tools().or_else(|| {
+            self.anticipated.store(true, Ordering::Release);
+            self.server.tools().or_else(|| base.tools())
+        })
     }
 
     /// Whether it is still the right one: the server may have been configured anew.
     pub(super) fn serves(&self, base: &Arc<Server>) -> bool {
         match self.own {
-            true => self.server.settings == base.settings && !self.server.is_stopped(),
+            // One that was given up has another chance when its like is well.
+            true => {
+                let is_given_up = matches!(self.server.state(), Status::Unavailable { .. });
+                (Arc::ptr_eq(&self.server.settings, &base.settings) || self.server.settings == base.settings)
+                    && !self.server.is_stopped()
+                    && !(is_given_up && base.line().is_ok())
+            }
             false => Arc::ptr_eq(&self.server, base),
         }
     }
@@ -113,11 +184,42 @@ impl Desk {
         }
     }
 
-    /// A call begins; what the server says meanwhile may belong to it.
-    pub(super) fn fly(&self, session: &Arc<Session>, lane: &Lane) -> Flight<'_> {
+    /// The same when another takes its place: calls under way may finish.
+    pub(super) async fn retire(&self, grace: Duration) {
+        if self.own {
+            let retired = self.around.stop.run_until_cancelled(self.server.retire(grace)).await;
+            if retired.is_none() {
+                self.server.stop().await;
+            }
+        }
+    }
+
+    /// Tells a server that is new here what its clients want, once it is there.
+    pub(super) fn remind(self: &Arc<Self>) {
+        let desk = self.clone();
+        self.around.spawn(async move {
+            desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
+            desk.tell_wishes().await;
+        });
+    }
+
+    /// A request for a tool, or of a method, begins; what the server says meanwhile may belong to it.
+    pub(super) fn fly(&self, session: &Arc<Session>, lane: &Lane, name: &str) -> Flight<'_> {
         let number = self.next_call.fetch_add(1, Ordering::Relaxed);
-        self.state().flying.push((number, session.clone(), lane.clone()));
-        Flight { desk: self, number }
+        let sent = Arc::<AtomicU64>::default();
+        let linger = self.server.settings.limits_for(name).max_execution;
+        let (session, lane) = (session.clone(), lane.clone());
+        self.state().flying.push(Flying { number, session, lane, sent: sent.clone(), until: None });
+        Flight { desk: self, number, linger, sent, has_landed: false }
+    }
+
+    /// What its process wrote to stderr may be about other clients' calls: it is for the operator, unless there are
+    /// no others.
+    pub(super) fn discreet(&self, mut error: Box<BridgeError>) -> Box<BridgeError> {
+        if !self.is_one_clients {
+            error.stderr = None;
+        }
+        error
     }
 
     /// Hands on what a client has said, whole. What is said first arrives first.
@@ -134,9 +236,11 @@ impl Desk {
         }
     }
 
-    /// The lowest level that one of its clients wants to hear of.
+    /// The lowest level that one of its clients wants to hear of, if one has said so. Who has not, wants the usual.
     pub(super) fn level(&self) -> Option<Level> {
-        self.sessions().iter().filter_map(|session| session.level()).min()
+        let levels: Vec<_> = self.sessions().iter().map(|session| session.level()).collect();
+        let is_said = levels.iter().any(Option::is_some);
+        levels.into_iter().map(|level| level.unwrap_or(Level::USUAL)).min().filter(|_| is_said)
     }
 
     /// Whether one of its clients still wants to hear of a resource.
@@ -152,8 +256,13 @@ impl Desk {
         }
         let uris = left.subscriptions(self.server.settings.name.as_str());
         let unwanted: Vec<String> = uris.into_iter().filter(|uri| !self.has_subscriber(uri)).collect();
-        let desk = self.clone();
-        self.tasks.spawn(async move {
+        let (desk, level) = (self.clone(), left.level());
+        self.around.spawn(async move {
+            // Asked here, not before: of two who leave at once, the later one must have the last word.
+            let others = desk.level().unwrap_or(Level::USUAL);
+            if level.is_some_and(|level| level < others) {
+                desk.settle("logging/setLevel", &others.spelled()).await;
+            }
             for uri in unwanted {
                 let params = serde_json::json!({ "uri": uri }).to_string();
                 desk.settle("resources/unsubscribe", &params).await;
@@ -167,26 +276,29 @@ impl Desk {
         let deadline =
             Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
         let spelled = |_| Some(params.to_owned());
-        let errand = Errand { method, tool: None, params: &spelled, hear: None };
+        let errand = Errand { method, tool: None, params: &spelled, hear: None, beside: None };
         if let Err(error) = self.server.run(&errand, true, &deadline).await {
             debug!(server = %settings.name, method, %error, "could not be settled");
         }
     }
 
-    fn sessions(&self) -> Vec<Arc<Session>> {
+    pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
         let all = self.state().sessions.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
         all.into_iter().filter(|session| !session.has_ended()).collect()
     }
 
     /// The one client that the server can mean, and where to reach it: by its only call, else on its own stream.
     fn the_one(&self) -> Result<(Arc<Session>, Option<Lane>), Nobody> {
-        let flying = self.state().flying.clone();
-        let mut callers = flying.iter().map(|(_, session, _)| session);
+        if self.server.audience.has_strangers() {
+            return Err(Nobody::Several);
+        }
+        let flying = self.flying();
+        let mut callers = flying.iter().map(|flying| &flying.session);
         if let Some(first) = callers.next() {
             if callers.any(|other| !Arc::ptr_eq(other, first)) {
                 return Err(Nobody::Several);
             }
-            let mut lanes = flying.iter().map(|(_, _, lane)| lane).filter(|lane| !lane.is_closed());
+            let mut lanes = flying.iter().map(|flying| &flying.lane).filter(|lane| !lane.is_closed());
             // Which of several calls it belongs to is not known, but whose they are: any way to that client will do.
             let lane = lanes.next_back().filter(|_| flying.len() == 1 || !first.listens());
             return Ok((first.clone(), lane.cloned()));
@@ -196,6 +308,13 @@ impl Desk {
             [] => Err(Nobody::None),
             _ => Err(Nobody::Several),
         }
+    }
+
+    /// What the server may be at work on.
+    fn flying(&self) -> Vec<Flying> {
+        let (mut state, now) = (self.state(), Instant::now());
+        state.flying.retain(|flying| flying.until.is_none_or(|until| now < until));
+        state.flying.clone()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -211,17 +330,20 @@ enum Nobody {
 }
 
 impl Ear for Desk {
-    fn heard(&self, method: &str, params: Option<&RawValue>) {
-        let frame = || notification(method, params.map(RawValue::get));
+    fn heard(&self, method: &str, params: Option<&RawValue>, more: Option<&str>) {
+        let frame = || with_more(notification(method, params.map(RawValue::get)), more);
         let text = |field: &str| params.and_then(|params| patch::text(params.get(), &[field]));
         match method {
-            // Told by the bridge, once it has listed them itself.
-            "notifications/tools/list_changed" if !self.own => {}
+            // Told once they are listed: who asks for them must not get the old ones.
+            "notifications/tools/list_changed" => {}
             "notifications/message" => self.logged(text("level").as_deref().and_then(Level::parse), frame()),
             "notifications/resources/updated" => {
                 let (name, uri) = (self.server.settings.name.as_str(), text("uri").unwrap_or_default());
                 for session in self.sessions() {
-                    let Some(shown) = session.subscribed(name, &uri) else { continue };
+                    let shown = session.subscribed(name, &uri);
+                    let Some(shown) = shown.or_else(|| session.subscribed_above(name, &uri)) else {
+                        continue;
+                    };
                     session.tell_unasked(match (params, shown == uri) {
                         (Some(params), false) => {
                             let shown = serde_json::Value::from(shown).to_string();
@@ -232,9 +354,7 @@ impl Ear for Desk {
                 }
             }
             "notifications/cancelled" => self.withdrawn(params),
-            method if method.ends_with("/list_changed") => {
-                self.sessions().iter().for_each(|session| session.tell_unasked(frame()));
-            }
+            method if method.ends_with("/list_changed") => self.announce([(method, Some(frame()))]),
             _ => match self.the_one() {
                 Ok((_, Some(lane))) => _ = lane.push(frame()),
                 Ok((session, None)) => session.tell_unasked(frame()),
@@ -245,20 +365,25 @@ impl Ear for Desk {
         }
     }
 
-    fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>) -> bool {
+    fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>, more: Option<&str>) -> bool {
         let Some(this) = self.this.upgrade() else { return false };
+        // A process that is there for one call would never hear the answer.
+        if self.server.settings.isolation == Isolation::PerCall {
+            return false;
+        }
         match self.the_one() {
+            Ok((session, _)) if !session.can_be_asked(method) => false,
             Ok((session, lane)) => {
                 let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
-                let ours = session.ask(&this, id.as_json(), token);
+                let Some(ours) = session.ask(&this, id.as_json(), token, lane.as_ref()) else {
+                    self.refuse(id.as_json(), -32000, "too many questions are open to this client");
+                    return true;
+                };
                 let params = params.map(RawValue::get);
                 let own = params.filter(|_| token.is_some());
                 let own = own.map(|params| patch::insert(params, &["_meta", "progressToken"], &ours));
-                let frame = request_as(&ours, method, own.as_deref().or(params));
-                match lane {
-                    Some(lane) => _ = lane.push(frame),
-                    None => session.tell_unasked(frame),
-                }
+                let frame = with_more(request_as(&ours, method, own.as_deref().or(params)), more);
+                session.tell(lane.as_ref(), frame);
                 true
             }
             Err(Nobody::None) => false,
@@ -272,31 +397,90 @@ impl Ear for Desk {
         }
     }
 
+    fn listed(&self, is_first: bool) {
+        self.around.changes.fetch_add(1, Ordering::AcqRel);
+        let was_anticipated = self.anticipated.swap(false, Ordering::AcqRel);
+        match is_first && !was_anticipated {
+            false => self.announce([("tools", None)]),
+            // It is late: those who have begun without it hear that it is there.
+            true => self.announce(["tools", "prompts", "resources"].map(|kind| (kind, None))),
+        }
+    }
+
+    fn answered_late(&self, id: &str) {
+        let Ok(id) = id.parse::<u64>() else { return };
+        let is_it = |flying: &Flying| flying.until.is_some() && flying.sent.load(Ordering::Acquire) == id;
+        self.state().flying.retain(|flying| !is_it(flying));
+    }
+
+    fn lost(&self) {
+        self.state().flying.retain(|flying| flying.until.is_none());
+        let params = r#"{"requestId":0,"reason":"the server that asked is gone"}"#;
+        self.withdraw(None, params);
+    }
+
     /// What its clients have told it, it has forgotten with its last connection.
     fn returned(&self) {
         let Some(desk) = self.this.upgrade() else { return };
-        let name = self.server.settings.name.as_str();
-        let uris: BTreeSet<String> =
-            self.sessions().iter().flat_map(|session| session.subscriptions(name)).collect();
-        let level = self.level();
-        self.tasks.spawn(async move {
-            if let Some(level) = level {
-                desk.settle("logging/setLevel", &format!(r#"{{"level":"{}"}}"#, level.name())).await;
-            }
-            for uri in uris {
-                let params = serde_json::json!({ "uri": uri }).to_string();
-                desk.settle("resources/subscribe", &params).await;
-            }
-        });
+        self.around.spawn(async move { desk.tell_wishes().await });
     }
 }
 
 impl Desk {
+    /// Tells the server what its clients want to hear.
+    async fn tell_wishes(&self) {
+        let name = self.server.settings.name.as_str();
+        let uris: BTreeSet<String> =
+            self.sessions().iter().flat_map(|session| session.subscriptions(name)).collect();
+        if let Some(level) = self.level() {
+            self.settle("logging/setLevel", &level.spelled()).await;
+        }
+        for uri in uris {
+            let params = serde_json::json!({ "uri": uri }).to_string();
+            self.settle("resources/subscribe", &params).await;
+        }
+    }
+
+    /// Tells its clients that listings have changed, as the server has said it or, of what it has, in our own words. What
+    /// comes close together is told once.
+    fn announce<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<Vec<u8>>)>) {
+        let Some(desk) = self.this.upgrade() else { return };
+        // Who has not begun yet has seen nothing that could have changed.
+        if self.sessions().iter().all(|session| !session.has_begun()) {
+            return;
+        }
+        let is_due = {
+            let mut state = self.state();
+            let is_due = !state.due.is_empty();
+            state.due.extend(changes.into_iter().map(|(what, said)| (what.to_owned(), said)));
+            is_due
+        };
+        if !is_due {
+            self.around.spawn(async move {
+                sleep(SETTLING).await;
+                let due = std::mem::take(&mut desk.state().due);
+                let frames = due.into_iter().filter_map(|(what, said)| said.or_else(|| desk.changed(&what)));
+                let frames: Vec<Vec<u8>> = frames.collect();
+                for session in desk.sessions().iter().filter(|session| session.has_begun()) {
+                    frames.iter().for_each(|frame| session.tell_unasked(frame.clone()));
+                }
+            });
+        }
+    }
+
+    /// That the server's tools (or prompts, or resources) have changed, if it has any.
+    fn changed(&self, kind: &str) -> Option<Vec<u8>> {
+        let line = self.server.line().ok()?;
+        patch::find(line.info().raw.get(), &["capabilities", kind])?;
+        Some(notification(&format!("notifications/{kind}/list_changed"), None))
+    }
+
     /// Lines of a server's log go to the one whose call they come with, if it wants them.
     fn logged(&self, level: Option<Level>, frame: Vec<u8>) {
-        let wants = |session: &Session| match (session.level(), level) {
-            (Some(least), Some(level)) => level >= least,
-            _ => true,
+        let is_said = self.level().is_some();
+        let wants = |session: &Session| {
+            let least = session.level().or(is_said.then_some(Level::USUAL));
+            level.is_none() || level >= least
         };
         match self.the_one() {
             Ok((session, Some(lane))) if wants(&session) => _ = lane.push(frame),
@@ -308,10 +492,14 @@ impl Desk {
     fn withdrawn(&self, params: Option<&RawValue>) {
         let Some(params) = params else { return };
         let Some(id) = patch::find(params.get(), &["requestId"]) else { return };
+        self.withdraw(Some(id), params.get());
+    }
+
+    fn withdraw(&self, id: Option<&str>, params: &str) {
         for session in self.sessions() {
-            if let Some(ours) = session.withdraw(self, id) {
-                let params = patch::insert(params.get(), &["requestId"], &ours);
-                session.tell_unasked(notification("notifications/cancelled", Some(&params)));
+            for (ours, lane) in session.withdraw(self, id) {
+                let params = patch::insert(params, &["requestId"], &ours);
+                session.tell(lane.as_ref(), notification("notifications/cancelled", Some(&params)));
             }
         }
     }

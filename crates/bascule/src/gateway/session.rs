@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bascule_client::patch;
-use bascule_mcp::{Lane, Place};
+use bascule_client::{patch, request_as};
+use bascule_mcp::{Lane, Place, Uris};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,8 +22,14 @@ pub(super) enum Key {
     Client(String),
 }
 
-/// What a server may ask of a client, and has to know of from the beginning.
-const ASKABLE: [&str; 3] = ["roots", "sampling", "elicitation"];
+/// What a server may ask of a client, and has to know of from the beginning; and what there is to know about it.
+const ASKABLE: [(&str, &[&str]); 3] =
+    [("roots", &["listChanged"]), ("sampling", &["context", "tools"]), ("elicitation", &["form", "url"])];
+/// How many questions may be open to a client.
+const MOST_QUESTIONS: usize = 256;
+/// The id of our own question to a client, whether it is there, and how long it has for the answer.
+const PING: &str = "\"bascule-ping\"";
+const PONG_WITHIN: Duration = Duration::from_secs(30);
 /// How much is kept for a client that does not listen yet: so many messages, of so many bytes together.
 const KEPT: usize = 64;
 const KEPT_BYTES: usize = 1 << 20;
@@ -53,7 +59,11 @@ struct State {
     subscriptions: HashMap<(String, String), String>,
     /// The servers it has had to do with.
     servers: HashSet<String>,
+    uris: Option<Arc<Uris>>,
+    begun: bool,
     ended: bool,
+    /// Since when it has owed an answer to our ping.
+    pinged: Option<Instant>,
 }
 
 /// What a server has asked of a client.
@@ -63,15 +73,41 @@ struct Question {
     id: String,
     /// Under which the server hears how the answer comes along, if it wants to. The client has our id instead.
     token: Option<String>,
+    /// Where it was put, if that was not the client's own stream.
+    lane: Option<Lane>,
+}
+
+impl Key {
+    /// Those who can do nothing for a server: they share the bridge's own.
+    pub(super) fn unable() -> Self {
+        Self::Capabilities("{}".into())
+    }
+
+    pub(super) fn is_unable(&self) -> bool {
+        matches!(self, Self::Capabilities(abilities) if abilities == "{}")
+    }
+}
+
+/// What servers are told of what a client offers: what they may ask, in one spelling. Whatever else stands there makes
+/// no difference to them, and must not make a difference between clients: each such set has a process of its own.
+fn abilities(offered: &str) -> String {
+    let is_there = |value: &&str| value.starts_with('{') || *value == "true";
+    let ability = |(name, parts): &(&str, &[&str])| {
+        let value = patch::find(offered, &[name]).filter(is_there)?;
+        let parts = parts.iter().filter_map(|part| {
+            let value = patch::find(value, &[part]).filter(is_there)?;
+            Some(format!("\"{part}\":{}", if value == "true" { value } else { "{}" }))
+        });
+        Some(format!("\"{name}\":{{{}}}", parts.collect::<Vec<_>>().join(",")))
+    };
+    format!("{{{}}}", ASKABLE.iter().filter_map(ability).collect::<Vec<_>>().join(","))
 }
 
 impl Session {
     /// A client that says this in its `initialize`.
     pub(super) fn new(id: String, place: Place, params: &str) -> Self {
         let offered = patch::find(params, &["capabilities"]).unwrap_or("{}");
-        let askable = ASKABLE.iter().filter_map(|name| Some((*name, patch::find(offered, &[name])?)));
-        let members: Vec<String> = askable.map(|(name, value)| format!("\"{name}\":{value}")).collect();
-        let capabilities = format!("{{{}}}", members.join(","));
+        let capabilities = abilities(offered);
         let key = Key::Capabilities(capabilities.clone());
         let state = State {
             seen: Instant::now(),
@@ -82,28 +118,59 @@ impl Session {
             level: None,
             subscriptions: HashMap::new(),
             servers: HashSet::new(),
+            uris: None,
+            begun: false,
             ended: false,
+            pinged: None,
         };
         Self { id, place, key, capabilities, state: Mutex::new(state), next_ask: AtomicU64::new(1) }
     }
 
     /// It has said something.
     pub(super) fn touch(&self) {
-        self.state().seen = Instant::now();
+        let mut state = self.state();
+        (state.seen, state.pinged) = (Instant::now(), None);
     }
 
-    /// Whether it has been silent for so long, and takes nothing either.
-    pub(super) fn is_idle(&self, limit: Duration) -> bool {
-        let state = self.state();
-        let listens = state.lane.as_ref().is_some_and(|lane| !lane.is_closed());
-        state.requests.is_empty() && !listens && state.seen.elapsed() >= limit
+    /// It knows that it has begun.
+    pub(super) fn begin(&self) {
+        self.state().begun = true;
     }
 
-    /// It has made a request. What is given back fires when it no longer wants the answer.
-    pub(super) fn take_up(&self, id: &str) -> CancellationToken {
-        let token = CancellationToken::new();
-        self.state().requests.insert(id.to_owned(), token.clone());
-        token
+    pub(super) fn has_begun(&self) -> bool {
+        self.state().begun
+    }
+
+    /// Whether it is gone: silent for so long and, if it listens, silent too when asked whether it is there. An open
+    /// stream proves nothing: what stands between may keep it open.
+    pub(super) fn is_gone(&self, idle: Duration) -> bool {
+        let mut state = self.state();
+        if !state.requests.is_empty() || state.seen.elapsed() < idle {
+            return false;
+        }
+        let Some(lane) = state.lane.as_ref().filter(|lane| !lane.is_closed()) else { return true };
+        match state.pinged {
+            Some(pinged) => pinged.elapsed() >= PONG_WITHIN.min(idle),
+            None => {
+                lane.push(request_as(PING, "ping", None));
+                state.pinged = Some(Instant::now());
+                false
+            }
+        }
+    }
+
+    /// It has made a request. What is given back fires when it no longer wants the answer. None if it waits for an
+    /// answer under that id already: nobody could tell the two apart.
+    pub(super) fn take_up(&self, id: &str) -> Option<CancellationToken> {
+        let (mut state, token) = (self.state(), CancellationToken::new());
+        if state.requests.contains_key(id) {
+            return None;
+        }
+        if state.ended {
+            token.cancel();
+        }
+        state.requests.insert(id.to_owned(), token.clone());
+        Some(token)
     }
 
     pub(super) fn put_down(&self, id: &str) {
@@ -143,12 +210,31 @@ impl Session {
         }
     }
 
-    /// A server asks something of it. Gives the id under which it is asked, which is its progress token too.
-    pub(super) fn ask(&self, desk: &Arc<Desk>, id: &str, token: Option<&str>) -> String {
+    /// Says something that belongs to a request of its, if it can still be said there.
+    pub(super) fn tell(&self, lane: Option<&Lane>, frame: Vec<u8>) {
+        match lane.filter(|lane| !lane.is_closed()) {
+            Some(lane) => _ = lane.push(frame),
+            None => self.tell_unasked(frame),
+        }
+    }
+
+    /// A server asks something of it. Gives the id under which it is asked, which is its progress token too; none if
+    /// too much is asked of it already.
+    pub(super) fn ask(
+        &self,
+        desk: &Arc<Desk>,
+        id: &str,
+        token: Option<&str>,
+        lane: Option<&Lane>,
+    ) -> Option<String> {
+        if self.state().asked.len() >= MOST_QUESTIONS {
+            return None;
+        }
         let ours = format!("\"bascule-{}\"", self.next_ask.fetch_add(1, Ordering::Relaxed));
         let (desk, id, token) = (desk.clone(), id.to_owned(), token.map(str::to_owned));
-        self.state().asked.insert(ours.clone(), Question { desk, id, token });
-        ours
+        let question = Question { desk, id, token, lane: lane.cloned() };
+        self.state().asked.insert(ours.clone(), question);
+        Some(ours)
     }
 
     /// Who is to hear of the progress that goes by this token of ours, and by what token.
@@ -156,6 +242,13 @@ impl Session {
         let state = self.state();
         let question = state.asked.get(token)?;
         Some((question.desk.clone(), question.token.clone()?))
+    }
+
+    /// Whether it said that it can be asked this, if it is one of those things that a client has to say.
+    pub(super) fn can_be_asked(&self, method: &str) -> bool {
+        let family = method.split('/').next().unwrap_or_default();
+        let is_askable = ASKABLE.iter().any(|(name, _)| *name == family);
+        method != "initialize" && (!is_askable || patch::find(&self.capabilities, &[family]).is_some())
     }
 
     /// Whether it has a stream open for what is said unasked.
@@ -171,14 +264,13 @@ impl Session {
         }
     }
 
-    /// A server no longer wants to know. Gives our id of the question.
-    pub(super) fn withdraw(&self, desk: &Desk, id: &str) -> Option<String> {
-        let mut state = self.state();
-        let is_it = |question: &Question| std::ptr::eq(&*question.desk, desk) && question.id == id;
-        let ours = state.asked.iter().find(|(_, question)| is_it(question));
-        let ours = ours.map(|(ours, _)| ours.clone())?;
-        state.asked.remove(&ours);
-        Some(ours)
+    /// A server no longer wants to know the answer to one question, or to any. Gives our ids, and where they were put.
+    pub(super) fn withdraw(&self, desk: &Desk, id: Option<&str>) -> Vec<(String, Option<Lane>)> {
+        let is_it = |question: &Question| {
+            std::ptr::eq(&*question.desk, desk) && id.is_none_or(|id| question.id == id)
+        };
+        let withdrawn = self.state().asked.extract_if(|_, question| is_it(question)).collect::<Vec<_>>();
+        withdrawn.into_iter().map(|(ours, question)| (ours, question.lane)).collect()
     }
 
     /// Nothing is sent to it any more, nothing is done for it, and who asked it something learns that.
@@ -221,6 +313,17 @@ impl Session {
         self.state().subscriptions.get(&(server.to_owned(), uri.to_owned())).cloned()
     }
 
+    /// The same for a part of such a resource.
+    pub(super) fn subscribed_above(&self, server: &str, uri: &str) -> Option<String> {
+        let state = self.state();
+        let mut own = state.subscriptions.iter().filter(|((own, _), _)| own == server);
+        own.find_map(|((_, above), shown)| {
+            let rest = uri.strip_prefix(above.as_str())?;
+            let is_part = above.ends_with('/') || rest.starts_with(['/', '?', '#']);
+            is_part.then(|| format!("{shown}{rest}"))
+        })
+    }
+
     /// The URIs of a server's resources that it wants to hear of.
     pub(super) fn subscriptions(&self, server: &str) -> Vec<String> {
         let state = self.state();
@@ -239,12 +342,13 @@ impl Session {
         self.state().servers.iter().cloned().collect()
     }
 
-    /// Whether a change of this server's, or of all, concerns it.
-    pub(super) fn sees(&self, server: Option<&str>) -> bool {
-        match (&self.place, server) {
-            (Place::Together, _) | (_, None) => true,
-            (Place::Alone(own), Some(server)) => own == server,
-        }
+    /// How the resources were shown to it that it has last seen listed.
+    pub(super) fn uris(&self) -> Option<Arc<Uris>> {
+        self.state().uris.clone()
+    }
+
+    pub(super) fn has_seen(&self, uris: Arc<Uris>) {
+        self.state().uris = Some(uris);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -3,24 +3,27 @@
 //! Tools come from the catalog, which the bridge keeps anyway. Resources and prompts are asked of those servers that
 //! have them; one that is down is left out, and said to be.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bascule_catalog::Catalog;
+use bascule_catalog::{Catalog, ServerTools};
 use bascule_client::patch;
 use bascule_mcp::Lane;
-use bascule_mcp::{Names, Uris, parse_prefixed};
-use bascule_model::{BridgeResult, ProviderAdapter};
+use bascule_mcp::{Names, Uris, parse_prefixed, prefixed};
+use bascule_model::BridgeResult;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::Gateway;
 use super::desk::Desk;
-use super::session::Session;
-use super::wire::{Outcome, Refusal};
+use super::session::{Key, Session};
+use super::wire::{Outcome, Refusal, failed_call};
+use super::{Gateway, key_for};
 use crate::deadline::Deadline;
-use crate::fleet::errand::Errand;
+use crate::fleet::errand::{Beside, Errand};
+use crate::fleet::server::{Server, was_given_up};
 
 /// A client that begins waits so long for servers that are starting; the others join as they come.
 const BEGINNING: Duration = Duration::from_secs(10);
@@ -29,10 +32,12 @@ const MOST_PAGES: usize = 100;
 /// So many tools are listed on a page: most clients never ask for a second one.
 const PAGE: usize = 1_000;
 
-/// The names under which the tools of a catalog are shown.
+/// The tools that a client sees, and the names under which they are shown.
 pub(super) struct ToolNames {
     catalog: Arc<Catalog>,
     names: Names,
+    /// The bridge's catalog and the desks' changes when this was made: as long as they are the same, so is this.
+    made_of: (Arc<Catalog>, u64),
 }
 
 /// A kind of thing that is listed.
@@ -65,15 +70,13 @@ struct Merged {
 }
 
 impl Gateway {
-    pub(super) async fn begin_together(&self, _: &Arc<Session>) -> Outcome {
-        self.bridge.first_starts(BEGINNING).await;
-        let world = self.bridge.common.world.load();
+    pub(super) async fn begin_together(&self, session: &Arc<Session>) -> Outcome {
+        self.seat(session);
+        self.first_starts(session).await;
+        let world = self.bridge.common.world.load_full();
         let infos: Vec<(String, String)> = world
             .in_order()
-            .filter_map(|server| {
-                let line = server.line().ok()?;
-                Some((server.settings.name.to_string(), line.info().raw.get().to_owned()))
-            })
+            .filter_map(|base| Some((base.settings.name.to_string(), self.info(session, base)?)))
             .collect();
         let has =
             |name: &str| infos.iter().any(|(_, raw)| patch::find(raw, &["capabilities", name]).is_some());
@@ -109,22 +112,32 @@ impl Gateway {
         method: &str,
         params: Option<Box<RawValue>>,
         lane: &Lane,
+        beside: &Arc<Beside>,
     ) -> Outcome {
         let raw = params.as_deref().map_or("{}", RawValue::get);
         let text = |field: &str| patch::text(raw, &[field]).unwrap_or_default();
         match method {
-            "tools/list" => self.list_tools(&text("cursor")).await,
+            "tools/list" => self.list_tools(session, &text("cursor")).await,
             "tools/call" => {
-                let (server, tool) = self.tool_of(&text("name")).await?;
-                let desk = self.desk(session, &server)?;
-                self.call(session, &desk, params, Some(tool), lane).await
+                if let Some(done) = self.call_own(session, &text("name"), raw).await {
+                    return done;
+                }
+                let (server, tool) = self.tool_of(session, &text("name")).await?;
+                let desk = match self.desk(session, &server) {
+                    Ok(desk) => desk,
+                    Err(error) => return failed_call(error),
+                };
+                let called = self.call(session, &desk, params, Some(tool), lane, beside).await?;
+                Ok(self.with_shown_links(session, &server, called, "content", &[]))
             }
-            "resources/list" => self.list(session, RESOURCES).await,
-            "resources/templates/list" => self.list(session, TEMPLATES).await,
-            "prompts/list" => self.list(session, PROMPTS).await,
+            "resources/list" => self.list(session, RESOURCES, lane).await,
+            "resources/templates/list" => self.list(session, TEMPLATES, lane).await,
+            "prompts/list" => self.list(session, PROMPTS, lane).await,
             "prompts/get" => {
-                let (server, name) = self.prompt_of(session, &text("name")).await?;
-                self.hand_on(session, &server, method, raw, &[(&["name"], quoted(&name))], lane).await
+                let (server, name) = self.prompt_of(session, &text("name"), lane).await?;
+                let fields: &[(&[&str], String)] = &[(&["name"], quoted(&name))];
+                let prompt = self.hand_on(session, &server, method, raw, fields, lane).await?;
+                Ok(self.with_shown_links(session, &server, prompt, "messages", &["content"]))
             }
             "resources/read" => self.read(session, &text("uri"), raw, lane).await,
             "resources/subscribe" | "resources/unsubscribe" => {
@@ -133,17 +146,36 @@ impl Gateway {
             "completion/complete" => self.complete(session, raw, lane).await,
             "logging/setLevel" => {
                 let desks = self.desks_with(session, "logging").0;
-                self.set_level(session, &desks, params.as_deref()).await
+                self.set_level(session, &desks, params.as_deref(), lane).await
             }
             "initialize" => Err(Refusal::new(-32600, "this session has begun already")),
             _ => Err(Refusal::new(Refusal::METHOD_NOT_FOUND, format!("nobody here knows `{method}`"))),
         }
     }
 
+    /// Waits for those servers that are starting, the bridge's and this client's own.
+    async fn first_starts(&self, session: &Arc<Session>) {
+        let by = Instant::now() + BEGINNING;
+        let world = self.bridge.common.world.load_full();
+        let own = world.in_order().filter_map(|base| self.server_for(session, base).ok());
+        let servers: Vec<_> = own.chain(world.in_order().cloned()).collect();
+        futures_util::future::join_all(servers.iter().map(|server| server.first_start(by))).await;
+    }
+
+    /// What a server says of itself to this client; before it has, what it says to others.
+    fn info(&self, session: &Arc<Session>, base: &Arc<Server>) -> Option<String> {
+        let line = self.server_for(session, base).ok()?.line().or_else(|_| base.line()).ok()?;
+        Some(line.info().raw.get().to_owned())
+    }
+
     /// The tools of all servers, page by page; the cursor is the name after which the page begins.
-    async fn list_tools(&self, cursor: &str) -> Outcome {
-        self.bridge.first_starts(BEGINNING).await;
-        let shown = self.tool_names();
+    async fn list_tools(&self, session: &Arc<Session>, cursor: &str) -> Outcome {
+        self.first_starts(session).await;
+        if self.shows_code() {
+            let tools = self.own_tools().join(",");
+            return Ok(format!(r#"{{"tools":[{tools}]{}}}"#, absent(&self.missing(session))));
+        }
+        let shown = self.tool_names(session);
         let tools = shown.catalog.tools().filter_map(|tool| {
             let name = shown.names.shown(tool.id().server(), tool.id().tool())?;
             Some((name, tool))
@@ -157,43 +189,80 @@ impl Gateway {
             let raw = tool.definition().raw.get();
             patch::insert(raw, &["name"], &quoted(name))
         });
-        let tools: Vec<String> = spelled.collect();
+        let mut tools: Vec<String> = spelled.collect();
         let next = match (rest.peek(), page.last()) {
             (Some(_), Some((name, _))) => format!(r#","nextCursor":{}"#, quoted(name)),
-            _ => String::new(),
+            _ => {
+                tools.extend(self.own_tools());
+                String::new()
+            }
         };
-        Ok(format!(r#"{{"tools":[{}]{next}{}}}"#, tools.join(","), absent(&self.missing())))
+        Ok(format!(r#"{{"tools":[{}]{next}{}}}"#, tools.join(","), absent(&self.missing(session))))
     }
 
-    /// Made anew when the catalog is another.
-    fn tool_names(&self) -> Arc<ToolNames> {
-        let catalog = self.bridge.common.world.load().catalog.clone();
-        let mut known = self.names.lock().expect("nothing panics while holding it");
-        match &*known {
-            Some(names) if Arc::ptr_eq(&names.catalog, &catalog) => names.clone(),
-            _ => {
-                let names = Names::of(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
-                let names = Arc::new(ToolNames { catalog, names });
-                *known = Some(names.clone());
-                names
-            }
+    /// What a client sees, made anew when that is something else than before. All who can do the same see the same,
+    /// unless some server has a process for each.
+    fn tool_names(&self, session: &Arc<Session>) -> Arc<ToolNames> {
+        let world = self.bridge.common.world.load_full();
+        let mut keys = world.servers.values().map(|base| key_for(&base.settings, session));
+        let own = keys.by_ref().find(|key| matches!(key, Key::Client(_)));
+        let view = own.unwrap_or_else(|| session.key.clone());
+        // Read before the tools are: what changes meanwhile is seen the next time.
+        let changes = if view.is_unable() { 0 } else { self.around.changes.load(Ordering::Acquire) };
+        let is_same = |known: &&Arc<ToolNames>| {
+            known.made_of.1 == changes && Arc::ptr_eq(&known.made_of.0, &world.catalog)
+        };
+        if let Some(known) = self.names().get(&view).filter(is_same) {
+            return known.clone();
+        }
+        let catalog = match view.is_unable() {
+            true => world.catalog.clone(),
+            false => Arc::new(world.in_order().filter_map(|base| self.tools_for(session, base)).collect()),
+        };
+        let names = Names::of(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
+        let names = Arc::new(ToolNames { catalog, names, made_of: (world.catalog.clone(), changes) });
+        self.names().insert(view, names.clone());
+        names
+    }
+
+    fn tools_for(&self, session: &Arc<Session>, base: &Arc<Server>) -> Option<Arc<ServerTools>> {
+        match key_for(&base.settings, session).is_unable() {
+            true => base.tools(),
+            false => self.desk(session, base.settings.name.as_str()).ok()?.tools(base),
         }
     }
 
-    async fn tool_of(&self, shown: &str) -> Result<(String, String), Refusal> {
+    async fn tool_of(&self, session: &Arc<Session>, shown: &str) -> Result<(String, String), Refusal> {
         let find = || {
-            self.tool_names().names.original(shown).map(|(server, tool)| (server.to_owned(), tool.to_owned()))
+            let names = self.tool_names(session);
+            names.names.original(shown).map(|(server, tool)| (server.to_owned(), tool.to_owned()))
         };
         if let Some(found) = find() {
             return Ok(found);
         }
         // It may be a tool of a server that is starting.
-        self.bridge.first_starts(BEGINNING).await;
-        find().ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, format!("there is no tool `{shown}`")))
+        self.first_starts(session).await;
+        // Else the server by whose name it goes says what is the matter: it may be down, or the tool denied.
+        find()
+            .or_else(|| self.by_prefix(shown).pop())
+            .ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, format!("there is no tool `{shown}`")))
     }
 
-    async fn list(&self, session: &Arc<Session>, kind: Kind) -> Outcome {
-        let Merged { items, missing } = self.merged(session, kind).await;
+    /// The servers by whose names what is shown like this may go, and what it would be called there.
+    fn by_prefix(&self, shown: &str) -> Vec<(String, String)> {
+        let world = self.bridge.common.world.load();
+        let parts = world.in_order().filter_map(|base| {
+            let name = base.settings.name.as_str();
+            let rest = shown.strip_prefix(name)?.strip_prefix("__")?;
+            Some((name.to_owned(), rest.to_owned()))
+        });
+        let mut parts: Vec<_> = parts.collect();
+        parts.sort_by_key(|(name, _)| name.len());
+        parts
+    }
+
+    async fn list(&self, session: &Arc<Session>, kind: Kind, lane: &Lane) -> Outcome {
+        let Merged { items, missing } = self.merged(session, kind, lane, None).await;
         let shown = shown(kind, &items);
         let spelled = items
             .iter()
@@ -203,10 +272,24 @@ impl Gateway {
         Ok(format!(r#"{{"{}":[{}]{}}}"#, kind.field, items.join(","), absent(&missing)))
     }
 
-    /// Asks every server that has such things, all at once; the order is that of the configuration.
-    async fn merged(&self, session: &Arc<Session>, kind: Kind) -> Merged {
-        let (desks, mut missing) = self.desks_with(session, kind.capability);
-        let asking = desks.iter().map(|desk| async move { (desk, pages(desk, kind).await) });
+    /// Asks every server that has such things, or only some, all at once; the order is that of the configuration.
+    async fn merged(
+        &self,
+        session: &Arc<Session>,
+        kind: Kind,
+        lane: &Lane,
+        only: Option<&[String]>,
+    ) -> Merged {
+        let (mut desks, mut missing) = self.desks_with(session, kind.capability);
+        desks.retain(|desk| {
+            only.is_none_or(|only| only.iter().any(|name| desk.server.settings.name.as_str() == name))
+        });
+        let asking = desks.iter().map(|desk| async move {
+            let mut flight = desk.fly(session, lane, kind.method);
+            let listed = pages(desk, kind, &flight.sent).await;
+            flight.has_landed = !matches!(&listed, Err(error) if was_given_up(error));
+            (desk, listed)
+        });
         let mut items = Vec::new();
         for (desk, listed) in futures_util::future::join_all(asking).await {
             let name = desk.server.settings.name.as_str();
@@ -218,61 +301,171 @@ impl Gateway {
                 Err(error) => missing.push(json!({ "server": name, "why": error.message })),
             }
         }
+        if kind.field == RESOURCES.field && only.is_none() {
+            let uris = Uris::of(items.iter().map(|(server, uri, _)| (server.as_str(), uri.as_str())));
+            session.has_seen(Arc::new(uris));
+        }
         Merged { items, missing }
     }
 
     /// The servers that offer something, and those that cannot say.
     fn desks_with(&self, session: &Arc<Session>, capability: &str) -> (Vec<Arc<Desk>>, Vec<Value>) {
         let world = self.bridge.common.world.load_full();
-        let offers = world.in_order().filter(|server| {
-            let offer = |raw: &str| patch::find(raw, &["capabilities", capability]).is_some();
-            server.line().is_ok_and(|line| offer(line.info().raw.get()))
-        });
+        let offers = world.in_order().filter(|server| self.offers(session, server, capability));
         let desks =
             offers.filter_map(|server| self.desk(session, server.settings.name.as_str()).ok()).collect();
-        (desks, self.missing())
+        (desks, self.missing(session))
     }
 
-    fn missing(&self) -> Vec<Value> {
-        let down = |server: bascule_model::ServerHealth| {
-            let why = server.cause?;
-            Some(json!({ "server": server.name, "why": why }))
+    fn missing(&self, session: &Arc<Session>) -> Vec<Value> {
+        let world = self.bridge.common.world.load_full();
+        let down = |base: &Arc<Server>| {
+            let why = match self.server_for(session, base) {
+                Ok(server) => server.state().why()?.message.clone(),
+                Err(error) => error.message,
+            };
+            Some(json!({ "server": base.settings.name, "why": why }))
         };
-        self.bridge.health().into_iter().filter_map(down).collect()
+        world.in_order().filter_map(down).collect()
     }
 
-    async fn prompt_of(&self, session: &Arc<Session>, shown: &str) -> Result<(String, String), Refusal> {
-        let merged = self.merged(session, PROMPTS).await;
-        let names = Names::of(merged.items.iter().map(|(server, name, _)| (server.as_str(), name.as_str())));
-        let found = names.original(shown).map(|(server, name)| (server.to_owned(), name.to_owned()));
-        found.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, format!("there is no prompt `{shown}`")))
+    fn offers(&self, session: &Arc<Session>, base: &Arc<Server>, capability: &str) -> bool {
+        let info = self.info(session, base);
+        info.is_some_and(|raw| patch::find(&raw, &["capabilities", capability]).is_some())
     }
 
-    /// Whose resource it may be: as the URI says, else as the listing says, else anybody's who has some.
-    async fn owners(&self, session: &Arc<Session>, shown: &str) -> Vec<(String, String)> {
-        if let Some((server, uri)) = parse_prefixed(shown) {
-            return vec![(server, uri)];
+    /// Whose prompt it is. Those are asked first by whose names it goes: the others may be slow.
+    async fn prompt_of(
+        &self,
+        session: &Arc<Session>,
+        shown: &str,
+        lane: &Lane,
+    ) -> Result<(String, String), Refusal> {
+        let likely: Vec<String> = self.by_prefix(shown).into_iter().map(|(server, _)| server).collect();
+        for only in [Some(&likely[..]).filter(|likely| !likely.is_empty()), None] {
+            let merged = self.merged(session, PROMPTS, lane, only).await;
+            let pairs = merged.items.iter().map(|(server, name, _)| (server.as_str(), name.as_str()));
+            if let Some((server, name)) = Names::of(pairs).original(shown) {
+                return Ok((server.to_owned(), name.to_owned()));
+            }
         }
-        let items = self.merged(session, RESOURCES).await.items;
-        let uris = Uris::of(items.iter().map(|(server, uri, _)| (server.as_str(), uri.as_str())));
-        if let Some((server, uri)) = uris.original(shown) {
-            return vec![(server.to_owned(), uri.to_owned())];
+        Err(Refusal::new(Refusal::INVALID_PARAMS, format!("there is no prompt `{shown}`")))
+    }
+
+    /// Whose resource it is, as the URI says or the listing that the client has seen.
+    fn known_owner(&self, session: &Session, shown: &str) -> Option<(String, String)> {
+        let seen = session.uris();
+        let seen = || seen.as_ref()?.original(shown).map(|(server, uri)| (server.to_owned(), uri.to_owned()));
+        parse_prefixed(shown).or_else(seen)
+    }
+
+    /// Whose it may be otherwise: as a new listing says, else anybody's who has resources. It is never guessed which
+    /// of several is meant that list it.
+    async fn owners(
+        &self,
+        session: &Arc<Session>,
+        shown: &str,
+        lane: &Lane,
+    ) -> Result<Vec<(String, String)>, Refusal> {
+        let items = self.merged(session, RESOURCES, lane, None).await.items;
+        if let Some(owner) = self.known_owner(session, shown) {
+            return Ok(vec![owner]);
+        }
+        let several = items.iter().filter(|(_, uri, _)| uri == shown);
+        let several: BTreeSet<String> = several.map(|(server, ..)| prefixed(server, shown)).collect();
+        if !several.is_empty() {
+            let said = several.into_iter().collect::<Vec<_>>().join("` or `");
+            let said = format!("several servers have `{shown}`: ask for `{said}`");
+            return Err(Refusal::new(Refusal::INVALID_PARAMS, said));
         }
         let desks = self.desks_with(session, "resources").0;
-        desks.iter().map(|desk| (desk.server.settings.name.to_string(), shown.to_owned())).collect()
+        Ok(desks.iter().map(|desk| (desk.server.settings.name.to_string(), shown.to_owned())).collect())
     }
 
     /// Reading does no harm: where nobody knows whose a resource is, each is asked until one has it.
     async fn read(&self, session: &Arc<Session>, shown: &str, params: &str, lane: &Lane) -> Outcome {
         let mut refused = Refusal::new(-32002, format!("no server is known to have `{shown}`"));
-        for (server, uri) in self.owners(session, shown).await {
-            let own = [(&["uri"][..], quoted(&uri))];
-            match self.hand_on(session, &server, "resources/read", params, &own, lane).await {
+        let known = self.known_owner(session, shown);
+        if let Some(owner) = &known {
+            match self.read_from(session, owner, shown, params, lane).await {
+                Err(refusal) if parse_prefixed(shown).is_none() => refused = refusal,
+                read => return read,
+            }
+        }
+        for owner in self.owners(session, shown, lane).await? {
+            match self.read_from(session, &owner, shown, params, lane).await {
                 Ok(read) => return Ok(read),
                 Err(refusal) => refused = refusal,
             }
         }
         Err(refused)
+    }
+
+    async fn read_from(
+        &self,
+        session: &Arc<Session>,
+        (server, uri): &(String, String),
+        shown: &str,
+        params: &str,
+        lane: &Lane,
+    ) -> Outcome {
+        let fields: &[(&[&str], String)] = &[(&["uri"], quoted(uri))];
+        let read = self.hand_on(session, server, "resources/read", params, fields, lane).await?;
+        // What was asked for is called as it was asked for.
+        let contents = patch::map_each(&read, &["contents"], |item| {
+            let own = patch::text(item, &["uri"])?;
+            let shown = match own == *uri {
+                true => shown.to_owned(),
+                false => self.shown_uri(session, server, &own)?,
+            };
+            (shown != own).then(|| patch::insert(item, &["uri"], &quoted(&shown)))
+        });
+        Ok(contents.unwrap_or(read))
+    }
+
+    /// A result in which links and embedded resources lead back to their server. They stand in the list `field`, each
+    /// at this path of its item.
+    fn with_shown_links(
+        &self,
+        session: &Arc<Session>,
+        server: &str,
+        result: String,
+        field: &str,
+        at: &[&str],
+    ) -> String {
+        // Most results have none.
+        if !result.contains("\"resource") {
+            return result;
+        }
+        let changed = patch::map_each(&result, &[field], |item| {
+            let place = match patch::text(item, &[at, &["type"]].concat())?.as_str() {
+                "resource_link" => [at, &["uri"]].concat(),
+                "resource" => [at, &["resource", "uri"]].concat(),
+                _ => return None,
+            };
+            let shown = self.shown_uri(session, server, &patch::text(item, &place)?)?;
+            Some(patch::insert(item, &place, &quoted(&shown)))
+        });
+        changed.unwrap_or(result)
+    }
+
+    /// What a server's URI is called where a client must find back to it: as it was listed. One that was not listed
+    /// names its server if another might be taken for it; but an address on the web is one for everybody.
+    fn shown_uri(&self, session: &Arc<Session>, server: &str, uri: &str) -> Option<String> {
+        let seen = session.uris();
+        if let Some(shown) = seen.as_ref().and_then(|uris| uris.shown(server, uri)) {
+            return (shown != uri).then(|| shown.to_owned());
+        }
+        let is_web = uri.starts_with("http://") || uri.starts_with("https://");
+        let world = self.bridge.common.world.load_full();
+        let offers = |base: &&Arc<Server>| self.offers(session, base, "resources");
+        let is_own = |base: &Arc<Server>| base.settings.name.as_str() == server;
+        let has_rivals = || {
+            let able: Vec<_> = world.in_order().filter(offers).collect();
+            able.len() > 1 && able.into_iter().any(is_own)
+        };
+        let is_ambiguous = parse_prefixed(uri).is_some() || (!is_web && has_rivals());
+        is_ambiguous.then(|| prefixed(server, uri))
     }
 
     async fn subscribe_to(
@@ -283,7 +476,11 @@ impl Gateway {
         params: &str,
         lane: &Lane,
     ) -> Outcome {
-        let [(server, uri)] = &self.owners(session, shown).await[..] else {
+        let owners = match self.known_owner(session, shown) {
+            Some(owner) => vec![owner],
+            None => self.owners(session, shown, lane).await?,
+        };
+        let [(server, uri)] = &owners[..] else {
             return Err(Refusal::new(-32002, format!("no one server is known to have `{shown}`")));
         };
         let desk = self.desk(session, server)?;
@@ -291,11 +488,16 @@ impl Gateway {
         self.subscribe(session, &desk, method, (uri, shown), params, lane).await
     }
 
-    async fn template_of(&self, session: &Arc<Session>, shown: &str) -> Result<(String, String), Refusal> {
+    async fn template_of(
+        &self,
+        session: &Arc<Session>,
+        shown: &str,
+        lane: &Lane,
+    ) -> Result<(String, String), Refusal> {
         if let Some(own) = parse_prefixed(shown) {
             return Ok(own);
         }
-        let items = self.merged(session, TEMPLATES).await.items;
+        let items = self.merged(session, TEMPLATES, lane, None).await.items;
         let uris = Uris::of(items.iter().map(|(server, uri, _)| (server.as_str(), uri.as_str())));
         let found = uris.original(shown).map(|(server, uri)| (server.to_owned(), uri.to_owned()));
         found.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, format!("there is no template `{shown}`")))
@@ -306,12 +508,12 @@ impl Gateway {
         let (server, field, own) = match kind.as_str() {
             "ref/prompt" => {
                 let shown = patch::text(params, &["ref", "name"]).unwrap_or_default();
-                let (server, name) = self.prompt_of(session, &shown).await?;
+                let (server, name) = self.prompt_of(session, &shown, lane).await?;
                 (server, "name", name)
             }
             _ => {
                 let shown = patch::text(params, &["ref", "uri"]).unwrap_or_default();
-                let (server, uri) = self.template_of(session, &shown).await?;
+                let (server, uri) = self.template_of(session, &shown, lane).await?;
                 (server, "uri", uri)
             }
         };
@@ -340,7 +542,7 @@ impl Gateway {
         let params = fields
             .iter()
             .fold(params.to_owned(), |params, (path, value)| patch::insert(&params, path, value));
-        self.forward(session, &desk, method, RawValue::from_string(params).ok(), lane).await
+        self.forward(session, &desk, method, RawValue::from_string(params).ok(), lane, &Arc::default()).await
     }
 }
 
@@ -361,14 +563,17 @@ fn shown(kind: Kind, items: &[(String, String, String)]) -> Vec<String> {
 }
 
 /// All pages of what one server lists, each item as it came.
-async fn pages(desk: &Desk, kind: Kind) -> BridgeResult<Vec<String>> {
+async fn pages(desk: &Desk, kind: Kind, sent: &AtomicU64) -> BridgeResult<Vec<String>> {
     let settings = &desk.server.settings;
     let deadline = Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
     desk.server.first_start(deadline.next()).await;
     let (mut items, mut cursor) = (Vec::new(), None::<String>);
     for _ in 0..MOST_PAGES {
-        let spelled = |_| cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
-        let errand = Errand { method: kind.method, tool: None, params: &spelled, hear: None };
+        let spelled = |token| {
+            sent.store(token, Ordering::Release);
+            cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#))
+        };
+        let errand = Errand { method: kind.method, tool: None, params: &spelled, hear: None, beside: None };
         let page = desk.server.run(&errand, true, &deadline).await?.raw;
         items.extend(
             patch::each(page.get(), &[kind.field]).unwrap_or_default().into_iter().map(str::to_owned),

@@ -1,9 +1,10 @@
 //! How answers and errors are spelled on the MCP wire.
 
-use bascule_client::{Id, error_answer, success_answer};
+use bascule_client::{Id, error_answer, success_answer_of, with_more};
 use bascule_mcp::Lane;
 use bascule_model::{BridgeError, ErrorCode};
 use serde_json::json;
+use serde_json::value::RawValue;
 
 /// The JSON text of a result, or a refusal.
 pub(super) type Outcome = Result<String, Refusal>;
@@ -57,7 +58,7 @@ pub(super) fn failed_call(error: Box<BridgeError>) -> Outcome {
     match error.code {
         // The tool did answer: the client gets the answer as it came, and the operator the report.
         ErrorCode::InvalidOutput if error.result.is_some() => {
-            Ok(error.result.map(|result| result.get().to_owned()).unwrap_or_default())
+            Ok(error.result.map(text_of).unwrap_or_default())
         }
         ErrorCode::InvalidInput => {
             let content = [json!({ "type": "text", "text": error.message })];
@@ -74,10 +75,15 @@ pub(super) fn failed_call(error: Box<BridgeError>) -> Outcome {
     }
 }
 
+/// The text of a result, which may be long: itself, not a copy.
+pub(super) fn text_of(result: Box<RawValue>) -> String {
+    Box::<str>::from(result).into_string()
+}
+
 /// An answer in full.
 pub(super) fn spell(id: Id<'_>, outcome: Outcome) -> Vec<u8> {
     match outcome {
-        Ok(result) => success_answer(id, &result),
+        Ok(result) => success_answer_of(id, result),
         Err(Refusal { raw: Some(error), .. }) => {
             format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()
         }
@@ -90,10 +96,10 @@ pub(super) fn spell(id: Id<'_>, outcome: Outcome) -> Vec<u8> {
     }
 }
 
-/// Gives the answer to the request of this id.
-pub(super) fn finish(lane: &Lane, id: &str, outcome: Outcome) {
+/// Gives the answer to the request of this id, with what stood in it besides.
+pub(super) fn finish(lane: &Lane, id: &str, outcome: Outcome, more: Option<&str>) {
     match Id::from_json(id) {
-        Some(id) => lane.finish(spell(id, outcome)),
+        Some(id) => lane.finish(with_more(spell(id, outcome), more)),
         None => lane.close(),
     }
 }
@@ -127,7 +133,15 @@ impl Level {
         Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, level)| *level)
     }
 
-    pub(super) fn name(self) -> &'static str {
+    /// What a server goes back to when nobody wants anything else.
+    pub(super) const USUAL: Self = Self::Info;
+
+    /// The parameters of `logging/setLevel`.
+    pub(super) fn spelled(self) -> String {
+        format!(r#"{{"level":"{}"}}"#, self.name())
+    }
+
+    fn name(self) -> &'static str {
         Self::NAMES.iter().find(|(_, level)| *level == self).map_or("debug", |(name, _)| name)
     }
 }

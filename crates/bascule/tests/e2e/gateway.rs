@@ -2,7 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "figures that are seen are worth a look: `--nocapture`")]
 
-mod client;
+pub mod client;
 mod crowd;
 mod errors;
 mod fuzz;

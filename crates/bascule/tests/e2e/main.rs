@@ -23,3 +23,4 @@ mod peers;
 mod promises;
 mod real_clients;
 mod real_servers;
+mod scripts;

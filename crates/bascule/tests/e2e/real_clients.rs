@@ -25,8 +25,11 @@ struct Way {
     asking: &'static str,
 }
 
-/// Together the tools are those that every client sees: `server-everything` has some for the able only.
-const TOGETHER: (&str, &str) = ("everything__", "suite__test_sampling,suite__test_elicitation");
+/// `server-everything` shows the tools that ask to those only who can be asked.
+const TOGETHER: (&str, &str) = (
+    "everything__",
+    "everything__trigger-sampling-request,everything__trigger-elicitation-request,everything__get-roots-list",
+);
 const ALONE: (&str, &str) = ("", "trigger-sampling-request,trigger-elicitation-request,get-roots-list");
 
 fn everything() -> Value {

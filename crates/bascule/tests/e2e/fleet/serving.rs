@@ -46,10 +46,15 @@ impl Serving {
 
     /// With this configuration.
     pub fn start_configured(text: &str, options: &[&str]) -> Self {
+        Self::start_listening(text, "127.0.0.1:0", options)
+    }
+
+    /// At this address.
+    pub fn start_listening(text: &str, address: &str, options: &[&str]) -> Self {
         let runtime = tempfile::tempdir().unwrap();
         let bascule = Bascule::with_text(text).variable("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
         let mut child = bascule
-            .command(&[&["serve", "--listen", "127.0.0.1:0"], options].concat())
+            .command(&[&["serve", "--listen", address], options].concat())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();

@@ -91,3 +91,32 @@ fn a_server_that_is_down_is_said_to_be() {
     let refused = super::parsed(&super::client::post(serving.address(), &alone("gone"), &[], &body).last());
     assert_eq!(refused["error"]["data"]["bascule/error"]["server"], "gone", "{refused}");
 }
+
+// req: GW-04
+#[test]
+fn what_a_shared_server_wrote_to_stderr_is_not_told_to_clients() {
+    let script = Script::new().stderr("about another\n").tools(["t"]).calls("t", [Behaviour::exit(3)]);
+    for (session, is_told) in [("shared", false), ("per-client", true)] {
+        let bridge = Bridge::with(script.clone(), json!({ "session": session, "maxRetries": 0 }));
+        let failed = bridge.alone().call("t", &json!({}));
+        assert_eq!(failed["result"]["isError"], true, "{failed}");
+        assert_eq!(failed.to_string().contains("about another"), is_told, "{session}: {failed}");
+    }
+}
+
+// req: GW-04
+#[test]
+fn a_call_is_checked_however_it_is_disguised() {
+    let bridge = Bridge::with(Script::new().tools(["denied", "t"]), json!({ "deniedTools": ["denied"] }));
+    let client = bridge.alone();
+    let params = json!({ "name": "denied", "arguments": {} });
+    client.notify("tools/call", &params);
+    client.notify("Tools/Call ", &params);
+    assert_eq!(client.ask("TOOLS/call", &params)["error"]["code"], -32601);
+    assert_eq!(client.ask(" tools/call", &params)["error"]["code"], -32601);
+    let without_id =
+        client.post(r#"{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"t"}}"#);
+    assert_eq!(without_id.status, 400);
+    assert_eq!(client.call("t", &json!({}))["result"]["isError"], false);
+    assert!(!bridge.server.received().iter().any(|line| line.contains("denied")));
+}

@@ -65,14 +65,14 @@ fn object() -> impl Strategy<Value = String> {
 }
 
 /// The server's word on one thing and another.
-fn script(result: &str, fault: &str, said: &str) -> Script {
-    let notification = format!(r#"{{"jsonrpc":"2.0","method":"x/said","params":{said}}}"#);
+fn script(result: &str, fault: &str, said: &str, beside: &str) -> Script {
+    let notification = format!(r#"{{"jsonrpc":"2.0","method":"x/said","params":{said},{beside}}}"#);
     Script::new()
         .tools(["take", "give", "fail"])
-        .calls("give", [Behaviour::result(result).after_line(notification)])
-        .calls("fail", [Behaviour::error(fault)])
-        .on("x/ask", [Behaviour::result(result)])
-        .on("x/fail", [Behaviour::error(fault)])
+        .calls("give", [Behaviour::result(result).after_line(notification).beside(beside)])
+        .calls("fail", [Behaviour::error(fault).beside(beside)])
+        .on("x/ask", [Behaviour::result(result).beside(beside)])
+        .on("x/fail", [Behaviour::error(fault).beside(beside)])
 }
 
 /// What follows this in the text, which must be there.
@@ -94,36 +94,42 @@ fn check_call(bridge: &Bridge, client: &Client, prefix: &str, sent: &str, meta: 
     assert_eq!(kept.strip_suffix(','), meta.strip_suffix('}'), "{received}");
 }
 
-fn check_answers(client: &Client, prefix: &str, result: &str, fault: &str, said: &str) {
+fn check_answers(client: &Client, prefix: &str, result: &str, fault: &str, said: &str, beside: &str) {
     let params = format!(r#"{{"name":"{prefix}give"}}"#);
     let mut given = client.request(r#""\u0061""#, "tools/call", &params);
     let notified = given.some();
-    assert_eq!(notified, format!(r#"{{"jsonrpc":"2.0","method":"x/said","params":{said}}}"#));
-    assert_eq!(given.some(), format!(r#"{{"jsonrpc":"2.0","id":"\u0061","result":{result}}}"#));
+    assert_eq!(notified, format!(r#"{{"jsonrpc":"2.0","method":"x/said","params":{said},{beside}}}"#));
+    assert_eq!(given.some(), format!(r#"{{"jsonrpc":"2.0","id":"\u0061","result":{result},{beside}}}"#));
     let failed = client.request("1e3", "tools/call", &format!(r#"{{"name":"{prefix}fail"}}"#)).last();
-    assert_eq!(failed, format!(r#"{{"jsonrpc":"2.0","id":1e3,"error":{fault}}}"#));
+    assert_eq!(failed, format!(r#"{{"jsonrpc":"2.0","id":1e3,"error":{fault},{beside}}}"#));
 }
 
-fn check_unknown(bridge: &Bridge, client: &Client, sent: &str, result: &str, fault: &str, case: usize) {
-    let asked = client.request("2", "x/ask", &format!(r#"{{"n":"ask {case}","x":{sent}}}"#)).last();
-    assert_eq!(asked, format!(r#"{{"jsonrpc":"2.0","id":2,"result":{result}}}"#));
+fn check_unknown(
+    bridge: &Bridge,
+    client: &Client,
+    sent: &str,
+    (result, fault): (&str, &str),
+    beside: &str,
+    case: usize,
+) {
+    let params = format!(r#""params":{{"n":"ask {case}","x":{sent}}},{beside}"#);
+    let asked = client.post(&format!(r#"{{"jsonrpc":"2.0","id":2,"method":"x/ask",{params}}}"#)).last();
+    assert_eq!(asked, format!(r#"{{"jsonrpc":"2.0","id":2,"result":{result},{beside}}}"#));
     let received = bridge.server.wait_for(&format!("ask {case}"));
-    assert!(received.ends_with(&format!(r#""params":{{"n":"ask {case}","x":{sent}}}}}"#)), "{received}");
+    assert!(received.ends_with(&format!(r#"{params}}}"#)), "{received}");
     let failed = client.request("3", "x/fail", sent).last();
-    assert_eq!(failed, format!(r#"{{"jsonrpc":"2.0","id":3,"error":{fault}}}"#));
-    client
-        .tell(&format!(r#"{{"jsonrpc":"2.0","method":"x/told","params":{{"n":"told {case}","x":{sent}}}}}"#));
-    let received = bridge.server.wait_for(&format!("told {case}"));
-    assert_eq!(
-        received,
-        format!(r#"{{"jsonrpc":"2.0","method":"x/told","params":{{"n":"told {case}","x":{sent}}}}}"#)
+    assert_eq!(failed, format!(r#"{{"jsonrpc":"2.0","id":3,"error":{fault},{beside}}}"#));
+    let told = format!(
+        r#"{{"jsonrpc":"2.0","method":"x/told","params":{{"n":"told {case}","x":{sent}}},{beside}}}"#
     );
+    client.tell(&told);
+    assert_eq!(bridge.server.wait_for(&format!("told {case}")), told);
 }
 
 // req: GW-03
 #[test]
 fn what_need_not_change_arrives_as_it_was_spelled() {
-    let bridge = Bridge::of(script("{}", "{}", "{}"));
+    let bridge = Bridge::of(script("{}", "{}", "{}", r#""x":1"#));
     let (alone, together) = (bridge.alone(), bridge.together());
     let case = std::cell::Cell::new(0);
     let config = ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() };
@@ -131,14 +137,15 @@ fn what_need_not_change_arrives_as_it_was_spelled() {
         let meta = format!(r#"{{"own":{meta}}}"#);
         let result = format!(r#"{{"x":{body},"content":[{{"type":"x-new","y":{body}}}], "_meta":{{"z":{body}}}}}"#);
         let fault = format!(r#"{{"code":-31999,"x":{body},"message":"n\u006fo \ud800","data":{body}}}"#);
-        bridge.server.change(script(&result, &fault, &body));
+        let beside = format!(r#""x-new":{body},"y" :{sent},"x-new":1"#);
+        bridge.server.change(script(&result, &fault, &body, &beside));
         for (client, prefix) in [(&alone, ""), (&together, "s__")] {
             case.set(case.get() + 1);
             check_call(&bridge, client, prefix, &sent, &meta, case.get());
-            check_answers(client, prefix, &result, &fault, &body);
+            check_answers(client, prefix, &result, &fault, &body, &beside);
         }
         case.set(case.get() + 1);
-        check_unknown(&bridge, &alone, &sent, &result, &fault, case.get());
+        check_unknown(&bridge, &alone, &sent, (&result, &fault), &beside, case.get());
     });
 }
 

@@ -184,3 +184,62 @@ fn a_real_server_twice_is_told_apart() {
     let templates = shown(&client, "resources/templates/list", "resourceTemplates", "uriTemplate");
     assert!(!templates.is_empty() && templates.iter().all(|uri| uri.starts_with("bascule://")));
 }
+
+// req: GW-02
+#[test]
+fn who_follows_a_link_reaches_the_server_that_gave_it() {
+    let server = |own: &str| {
+        let links = json!([
+            { "type": "resource_link", "uri": "x://both", "name": "n" },
+            { "type": "resource", "resource": { "uri": format!("x://{own}"), "text": "" } },
+            { "type": "resource_link", "uri": "x://unlisted", "name": "n" },
+            { "type": "resource_link", "uri": "https://example.org/", "name": "n" },
+            { "type": "resource_link", "uri": "bascule://a/x://both", "name": "n" },
+            { "type": "x-new", "uri": "x://both" },
+        ]);
+        let listed =
+            json!([{ "uri": "x://both", "name": "n" }, { "uri": format!("x://{own}"), "name": "n" }]);
+        let contents = json!([{ "uri": "x://both", "text": own }, { "uri": "x://part", "text": own }]);
+        let message =
+            json!({ "role": "user", "content": { "type": "resource_link", "uri": "x://both", "name": "n" } });
+        ScriptedStdio::new(
+            Script::new()
+                .capabilities(json!({ "tools": {}, "resources": {}, "prompts": {} }))
+                .tools(["links"])
+                .calls("links", [Behaviour::result(json!({ "content": links }))])
+                .on("prompts/list", [Behaviour::result(json!({ "prompts": [{ "name": "p" }] }))])
+                .on("prompts/get", [Behaviour::result(json!({ "messages": [message] }))])
+                .on("resources/list", [Behaviour::result(json!({ "resources": listed }))])
+                .on("resources/read", [Behaviour::result(json!({ "contents": contents }))]),
+        )
+    };
+    let (a, b) = (server("a"), server("b"));
+    let serving = Serving::start(json!({ "a": a.entry(), "b": b.entry() }));
+    let client = Client::begin(serving.address(), TOGETHER);
+    let links = |tool: &str| {
+        let called = client.call(tool, &json!({}));
+        let content = called["result"]["content"].as_array().unwrap().clone();
+        let uri =
+            |item: &Value| item.get("uri").unwrap_or(&item["resource"]["uri"]).as_str().unwrap().to_owned();
+        content.iter().map(uri).collect::<Vec<_>>()
+    };
+    // Before anything was listed, and after.
+    let unlisted = ["bascule://b/x://both", "bascule://b/x://b", "bascule://b/x://unlisted"];
+    let same = ["https://example.org/", "bascule://b/bascule://a/x://both", "x://both"];
+    assert_eq!(links("b__links"), [unlisted, same].concat());
+    shown(&client, "resources/list", "resources", "uri");
+    let listed = ["bascule://b/x://both", "x://b", "bascule://b/x://unlisted"];
+    assert_eq!(links("b__links"), [listed, same].concat());
+    for uri in listed {
+        let read = client.ask("resources/read", &json!({ "uri": uri }));
+        assert_eq!(read["result"]["contents"][0]["text"], "b", "{uri}: {read}");
+        assert_eq!(read["result"]["contents"][1]["uri"], "bascule://b/x://part");
+    }
+    let read = client.ask("resources/read", &json!({ "uri": "bascule://b/x://both" }));
+    assert_eq!(read["result"]["contents"][0]["uri"], "bascule://b/x://both", "as it was asked for");
+    let prompt = client.ask("prompts/get", &json!({ "name": "b__p" }));
+    assert_eq!(prompt["result"]["messages"][0]["content"]["uri"], "bascule://b/x://both");
+    let bare = client.ask("resources/read", &json!({ "uri": "x://both" }));
+    let said = bare["error"]["message"].as_str().unwrap_or_else(|| panic!("{bare}"));
+    assert!(said.contains("bascule://a/x://both") && said.contains("bascule://b/x://both"), "{said}");
+}

@@ -1,9 +1,10 @@
 //! The same over stdin and stdout: all servers, or one alone.
 
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::time::Duration;
 
-use bascule_testkit::{Behaviour, Script, ScriptedStdio};
+use bascule_testkit::{Behaviour, IdPlace, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::client::hello;
@@ -20,7 +21,10 @@ struct Pipe {
 
 impl Pipe {
     fn open(servers: Value, options: &[&str]) -> Self {
-        let bascule = Bascule::with_servers(servers);
+        Self::of(Bascule::with_servers(servers), options)
+    }
+
+    fn of(bascule: Bascule, options: &[&str]) -> Self {
         let mut command = bascule.command(&[&["serve", "--stdio"], options].concat());
         command.stdin(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
@@ -108,4 +112,36 @@ fn a_client_on_the_pipes_is_served_and_its_end_is_ours() {
         assert!(pipe.child.wait().unwrap().success());
         assert!(server.started().iter().all(|pid| !is_running(*pid)));
     }
+}
+
+// req: GW-04
+#[test]
+fn a_signal_ends_it_though_its_client_has_not_hung_up() {
+    for signal in ["TERM", "INT"] {
+        let server = ScriptedStdio::new(script());
+        let mut pipe = Pipe::open(json!({ "s": server.entry() }), &[]);
+        let kill = format!("kill -{signal} {}", pipe.child.id());
+        Command::new("sh").args(["-c", &kill]).status().unwrap();
+        eventually("it ends", || pipe.child.try_wait().unwrap().is_some());
+        assert!(pipe.child.wait().unwrap().success());
+    }
+}
+
+// req: GW-03
+#[test]
+fn answers_that_are_too_long_together_all_arrive() {
+    const EACH: usize = 400_000;
+    let big = Behaviour::big(EACH, IdPlace::Before).after_delay(Duration::from_millis(100));
+    let server = ScriptedStdio::new(Script::new().tools(["big"]).calls("big", [big]));
+    let text = json!({ "mcpServers": { "s": server.entry() }, "bascule": { "maxMessageBytes": 1_000_000 } });
+    let mut pipe = Pipe::of(Bascule::with_text(&text.to_string()), &["--server", "s"]);
+    for id in 0..8 {
+        pipe.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"big"}}}}"#
+        ));
+    }
+    server.wait_until(|_| server.methods().iter().filter(|method| *method == "tools/call").count() == 8);
+    let mut ids: Vec<_> = (0..8).map(|_| parsed(&pipe.hear())["id"].as_u64().unwrap()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, (0..8).collect::<Vec<_>>());
 }

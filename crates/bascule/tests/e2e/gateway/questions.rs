@@ -1,11 +1,14 @@
 //! What a server asks of a client reaches the one it can mean, and its answer the server; it is never guessed (GW-04).
 
+use std::time::Duration;
+
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::client::{Client, Exchange};
 use super::{Bridge, TOGETHER, alone, call, parsed};
 use crate::fleet::serving::Serving;
+use crate::support::eventually;
 
 /// What a client can do for servers.
 fn able() -> Value {
@@ -62,25 +65,106 @@ fn a_server_is_answered_by_the_client_whose_call_it_works_at() {
     }
 }
 
+fn check_refused(answered: &Value) {
+    let answers = answered["result"]["structuredContent"]["answers"].as_array().unwrap();
+    for answer in answers {
+        let said = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        assert!(said.contains(r#"session: "per-client""#), "{answer}");
+    }
+}
+
 // req: GW-04
 #[test]
 fn where_two_clients_have_calls_under_way_a_question_is_refused() {
-    let bridge = Bridge::of(asking());
+    let script = asking().calls("hold", [Behaviour::asking([json!({ "method": "x/go-on" })])]);
+    let bridge = Bridge::of(script);
     let [one, two] = [(); 2].map(|()| Client::able(bridge.address, &alone("s"), &able()));
-    std::thread::scope(|scope| {
-        scope.spawn(|| one.request("1", "tools/call", &call("hold", &json!({ "mark": "held" })).to_string()));
-        bridge.server.wait_for("\"held\"");
-        let answers = two.call("ask", &json!({}))["result"]["structuredContent"]["answers"].clone();
-        for answer in answers.as_array().unwrap() {
-            let said = answer["error"]["message"].as_str().unwrap();
-            assert!(said.contains(r#"session: "per-client""#), "{answer}");
-        }
-        one.notify("notifications/cancelled", &json!({ "requestId": 1 }));
-        bridge.server.wait_for("notifications/cancelled");
-    });
+    let mut held = one.request("1", "tools/call", &call("hold", &json!({})).to_string());
+    let go_on = held.until("x/go-on");
+    check_refused(&two.call("ask", &json!({})));
+    one.reply(&go_on, "{}");
+    held.result();
     // As soon as only one is left, it is asked again.
     let mut exchange = two.request("2", "tools/call", &call("ask", &json!({})).to_string());
     converse(&two, &mut exchange, "two");
+}
+
+// req: GW-04
+#[test]
+fn a_call_that_was_given_up_still_counts_until_the_server_answers_it() {
+    let late = Duration::from_millis(1500);
+    let script = asking().calls("hold", [Behaviour::text("late").after_delay(late), Behaviour::silence()]);
+    let bridge = Bridge::of(script);
+    let [one, two] = [(); 2].map(|()| Client::able(bridge.address, &alone("s"), &able()));
+    let give_up = |id: u32| {
+        let held = std::thread::scope(|scope| {
+            let params = call("hold", &json!({ "mark": format!("held {id}") })).to_string();
+            let (one, id) = (&one, id.to_string());
+            let holding = scope.spawn({
+                let id = id.clone();
+                move || one.request(&id, "tools/call", &params).last()
+            });
+            bridge.server.wait_for(&format!("held {id}"));
+            one.notify("notifications/cancelled", &json!({ "requestId": id.parse::<u32>().unwrap() }));
+            holding.join().unwrap()
+        });
+        assert!(parsed(&held)["error"].is_object(), "{held}");
+    };
+    give_up(1);
+    check_refused(&two.call("ask", &json!({})));
+    // It answers after all: from then on there is no doubt.
+    eventually("the other is asked", || {
+        let mut exchange = two.request("2", "tools/call", &call("ask", &json!({})).to_string());
+        let first = parsed(&exchange.some());
+        let is_asked = first["method"] == "sampling/createMessage";
+        if is_asked {
+            two.reply(&first, "{}");
+            for method in ["elicitation/create", "roots/list"] {
+                let question = exchange.until(method);
+                two.reply(&question, "{}");
+            }
+            exchange.result();
+        }
+        is_asked
+    });
+    // One that never answers it: who has left is no reason to ask another.
+    give_up(3);
+    one.leave();
+    check_refused(&two.call("ask", &json!({})));
+}
+
+// req: GW-04
+#[test]
+fn what_belongs_to_a_call_of_the_command_line_is_nobody_elses() {
+    let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "CLI" } });
+    let script = Script::new()
+        .tools(["t", "u"])
+        .calls("t", [Behaviour::asking([json!({ "method": "x/ask" })]).after_line(log)])
+        .calls("u", [Behaviour::text("u").after_log("mine")]);
+    let bridge = Bridge::of(script);
+    let client = bridge.alone();
+    let mut hears = client.listen();
+    assert_eq!(client.call("u", &json!({}))["result"]["isError"], false);
+    let called = bridge.serving.bascule.run(&["call", "s:t"]);
+    assert!(called.stdout.contains("per-client"), "its question is refused: {called:?}");
+    client.ask("x/unknown", &json!({}));
+    client.leave();
+    let heard: Vec<_> = std::iter::from_fn(|| hears.next()).collect();
+    assert!(heard.iter().all(|message| !message.contains("CLI")), "{heard:?}");
+}
+
+// req: GW-04
+#[test]
+fn a_client_is_asked_only_what_it_said_it_can_be_asked() {
+    let bridge = Bridge::of(asking());
+    let client = Client::able(bridge.address, &alone("s"), &json!({ "roots": {} }));
+    let mut exchange = client.request("1", "tools/call", &call("ask", &json!({})).to_string());
+    let question = parsed(&exchange.some());
+    assert_eq!(question["method"], "roots/list");
+    client.reply(&question, "{}");
+    let answers = exchange.result()["structuredContent"]["answers"].clone();
+    assert_eq!([&answers[0]["error"]["code"], &answers[1]["error"]["code"]], [-32601, -32601]);
+    assert_eq!(answers[2]["result"], json!({}));
 }
 
 // req: GW-04
@@ -199,10 +283,9 @@ fn a_question_that_is_withdrawn_is_withdrawn_from_the_client() {
     let asks = Behaviour::text("done").after_line(question).after_line(withdrawn);
     let bridge = Bridge::of(Script::new().tools(["t"]).calls("t", [asks]));
     let client = Client::able(bridge.address, &alone("s"), &able());
-    let mut hears = client.listen();
     let mut exchange = client.request("1", "tools/call", r#"{"name":"t"}"#);
     let asked = exchange.until("roots/list");
-    let withdrawn = hears.until("notifications/cancelled");
+    let withdrawn = exchange.until("notifications/cancelled");
     assert_eq!(withdrawn["params"], json!({ "requestId": asked["id"], "reason": "late" }));
 }
 
@@ -218,4 +301,126 @@ fn a_process_of_ones_own_tells_of_its_changed_tools() {
     assert_eq!(client.call("change", &json!({}))["result"]["isError"], false);
     hears.until("notifications/tools/list_changed");
     assert_eq!(client.ask("tools/list", &json!({}))["result"]["tools"].as_array().unwrap().len(), 2);
+}
+
+/// A server that shows a tool, and one that it denies, to those only who can do something for it.
+fn choosy() -> Bridge {
+    let script = Script::new()
+        .tools(["plain"])
+        .tool_for_the_able("ask")
+        .tool_for_the_able("secret")
+        .calls("ask", [Behaviour::asking([sampling()])]);
+    Bridge::with(script, json!({ "deniedTools": ["secret"] }))
+}
+
+fn tool_names(client: &Client) -> Vec<String> {
+    let listed = client.ask("tools/list", &json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap_or_else(|| panic!("{listed}"));
+    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+// req: GW-01, GW-04
+#[test]
+fn together_too_a_client_sees_the_tools_that_a_server_has_for_its_like() {
+    let bridge = choosy();
+    let unable = bridge.together();
+    let client = Client::able(bridge.address, TOGETHER, &able());
+    assert_eq!(tool_names(&client), ["s__plain", "s__ask"]);
+    assert_eq!(tool_names(&unable), ["s__plain"]);
+    let mut exchange = client.request("1", "tools/call", &call("s__ask", &json!({})).to_string());
+    let question = exchange.until("sampling/createMessage");
+    client.reply(&question, r#"{"by":"me"}"#);
+    assert_eq!(exchange.result()["structuredContent"]["answers"][0]["result"]["by"], "me");
+    assert!(unable.call("s__ask", &json!({}))["error"].is_object(), "who does not see it cannot call it");
+    let denied = client.call("s__secret", &json!({}));
+    assert_eq!(
+        denied["result"]["_meta"]["bascule/error"]["code"], "POLICY_DENIED",
+        "denied to all: {denied}"
+    );
+    let wrong = client.request("2", "tools/call", r#"{"name":"s__ask","arguments":[]}"#).result();
+    assert_eq!(wrong["isError"], true, "arguments are checked: {wrong}");
+}
+
+// req: GW-04
+#[test]
+fn together_too_the_tools_that_changed_are_told_to_those_who_see_them() {
+    let change = [Behaviour::text("changed").after_list_changed()];
+    let script = Script::new().tools(["plain"]).tool_for_the_able("change").calls("change", change);
+    let bridge = Bridge::of(script.clone());
+    let client = Client::able(bridge.address, TOGETHER, &able());
+    let mut hears = client.listen();
+    assert_eq!(tool_names(&client), ["s__plain", "s__change"]);
+    bridge.server.change(script.tool_for_the_able("new"));
+    assert_eq!(client.call("s__change", &json!({}))["result"]["isError"], false);
+    hears.until("notifications/tools/list_changed");
+    assert_eq!(tool_names(&client), ["s__plain", "s__change", "s__new"]);
+    assert_eq!(client.call("s__new", &json!({}))["result"]["isError"], false);
+}
+
+// req: GW-04
+#[test]
+fn each_spelling_of_the_same_abilities_is_the_same_audience() {
+    let bridge = Bridge::of(asking());
+    let spellings = [
+        r#"{"sampling":{},"roots":{"listChanged":true}}"#,
+        r#"{ "roots" : { "listChanged" : true } , "sampling" : { } }"#,
+        r#"{"sampling":{"x-new":1},"roots":{"x":[],"listChanged":true},"x":{},"elicitation":null}"#,
+        r#"{"s\u0061mpling":{"tools":false},"roots":{"listChanged":true}}"#,
+    ];
+    for spelling in spellings {
+        let hello = super::client::hello(&json!("here")).replace("\"here\"", spelling);
+        let mut begun = super::client::post(bridge.address, &alone("s"), &[], &hello);
+        assert!(begun.header("mcp-session-id").is_some(), "{}", begun.last());
+    }
+    assert_eq!(bridge.server.started().len(), 2, "the bridge's own, and one for all of them");
+    let begun = bridge.server.received();
+    let told = r#""capabilities":{"roots":{"listChanged":true},"sampling":{}}"#;
+    assert!(begun.iter().any(|line| line.contains(told)), "{begun:?}");
+}
+
+// req: GW-04
+#[test]
+fn a_server_has_so_many_sessions_for_clients_and_no_more() {
+    let bridge = Bridge::with(asking(), json!({ "session": "per-client", "maxSessions": 2 }));
+    let clients = [(); 2].map(|()| Client::able(bridge.address, &alone("s"), &able()));
+    let hello = super::client::hello(&able());
+    let begin = |path: &str| super::client::post(bridge.address, path, &[], &hello).last();
+    let refused = parsed(&begin(&alone("s")));
+    let said = refused["error"]["message"].as_str().unwrap_or_else(|| panic!("{refused}"));
+    assert!(said.contains("`s`") && said.contains("maxSessions"), "{said}");
+    // Together there may be other servers: this one is missing, and said to be.
+    let third = Client::able(bridge.address, TOGETHER, &able());
+    let listed = third.ask("tools/list", &json!({}));
+    assert_eq!(listed["result"]["tools"], json!([]));
+    assert_eq!(listed["result"]["_meta"]["bascule/missing"][0]["server"], "s", "{listed}");
+    clients[0].leave();
+    assert_eq!(tool_names(&third), ["s__ask", "s__hold"], "there is room again");
+}
+
+// req: GW-04
+#[test]
+fn what_a_server_that_died_had_asked_is_withdrawn() {
+    let question = json!({ "jsonrpc": "2.0", "id": "q", "method": "roots/list" });
+    let script = Script::new().tools(["t"]).calls("t", [Behaviour::silence().after_line(question)]);
+    let bridge = Bridge::with(script, json!({ "maxRetries": 0 }));
+    let client = Client::able(bridge.address, &alone("s"), &able());
+    let mut hears = client.listen();
+    let mut exchange = client.request("1", "tools/call", r#"{"name":"t"}"#);
+    let asked = exchange.until("roots/list");
+    bridge.server.kill();
+    // Where the question came, if that is open still; else on its own stream.
+    let rest = std::iter::from_fn(|| exchange.next()).map(|message| parsed(&message));
+    let withdrawn = rest.into_iter().find(|message| message["method"] == "notifications/cancelled");
+    let withdrawn = withdrawn.unwrap_or_else(|| hears.until("notifications/cancelled"));
+    assert_eq!(withdrawn["params"]["requestId"], asked["id"]);
+}
+
+// req: GW-04
+#[test]
+fn where_each_call_has_its_own_process_nobody_is_asked() {
+    let bridge = Bridge::with(asking(), json!({ "isolation": "per-call" }));
+    let client = Client::able(bridge.address, &alone("s"), &able());
+    let answered = client.call("ask", &json!({}));
+    let answers = answered["result"]["structuredContent"]["answers"].as_array().unwrap();
+    assert!(answers.iter().all(|answer| answer["error"]["code"] == -32601), "{answered}");
 }

@@ -82,7 +82,8 @@ fn each_client_has_its_own_log_level() {
     assert_eq!(quiet.ask("logging/setLevel", &json!({ "level": "alert" }))["result"], json!({}));
     let told = of_method(&bridge.server, "logging/setLevel");
     let levels: Vec<_> = told.iter().map(|told| told["params"]["level"].as_str().unwrap()).collect();
-    assert_eq!(levels, ["error", "debug", "debug"]);
+    // Who has set none wants the usual.
+    assert_eq!(levels, ["info", "debug", "debug"]);
     assert!(quiet.ask("logging/setLevel", &json!({ "level": "loud" }))["error"].is_object());
 }
 
@@ -185,4 +186,73 @@ fn a_subscription_ends_with_the_last_of_its_clients() {
     one.leave();
     two.leave();
     eventually("the server is told", || of_method(&bridge.server, "resources/unsubscribe").len() == 1);
+}
+
+// req: GW-04
+#[test]
+fn when_the_one_who_wants_to_hear_most_leaves_the_server_hears_of_it() {
+    let script = Script::new().capabilities(json!({ "tools": {}, "logging": {} })).tools(["t"]);
+    let bridge = Bridge::of(script);
+    let [one, two] = [(); 2].map(|()| bridge.alone());
+    let set = |client: &Client, level: &str| client.ask("logging/setLevel", &json!({ "level": level }));
+    let told = || {
+        let lines = bridge.server.received();
+        let levels =
+            lines.iter().map(|line| parsed(line)).filter(|line| line["method"] == "logging/setLevel");
+        levels.map(|line| line["params"]["level"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    set(&one, "debug");
+    set(&two, "error");
+    one.leave();
+    eventually("it is told what the other wants", || told() == ["debug", "debug", "error"]);
+    set(&two, "debug");
+    two.leave();
+    eventually("it is told that nobody wants anything", || told()[3..] == ["debug", "info"]);
+}
+
+// req: GW-04
+#[test]
+fn an_update_of_a_part_is_told_to_who_subscribed_to_the_whole() {
+    let updated = |uri: &str| {
+        let params = json!({ "uri": uri });
+        json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": params })
+    };
+    let touch = Behaviour::text("").after_line(updated("x://directory")).after_line(updated("x://dir/child"));
+    let script = Script::new()
+        .capabilities(json!({ "tools": {}, "resources": { "subscribe": true } }))
+        .tools(["touch"])
+        .calls("touch", [touch])
+        .on("resources/subscribe", [Behaviour::result(json!({}))]);
+    let bridge = Bridge::of(script);
+    let client = bridge.alone();
+    let mut hears = client.listen();
+    client.ask("resources/subscribe", &json!({ "uri": "x://dir" }));
+    client.call("touch", &json!({}));
+    assert_eq!(hears.until("notifications/resources/updated")["params"]["uri"], "x://dir/child");
+}
+
+// req: GW-04
+#[test]
+fn listings_that_change_many_times_in_a_row_are_told_once() {
+    let changed =
+        json!({ "jsonrpc": "2.0", "method": "notifications/prompts/list_changed", "params": { "x": 1.0 } });
+    let chatty = (0..100).fold(Behaviour::text("done"), |told, _| told.after_line(changed.clone()));
+    let last = json!({ "jsonrpc": "2.0", "method": "notifications/x/list_changed" });
+    let script = Script::new()
+        .capabilities(json!({ "tools": {}, "prompts": {} }))
+        .tools(["chat", "last"])
+        .calls("chat", [chatty])
+        .calls("last", [Behaviour::text("").after_line(last)]);
+    let bridge = Bridge::of(script);
+    // It has to do with all servers from its beginning.
+    let client = bridge.together();
+    let mut hears = client.listen();
+    client.call("s__chat", &json!({}));
+    assert_eq!(parsed(&hears.some())["params"], json!({ "x": 1.0 }));
+    client.call("s__last", &json!({}));
+    let mut told = 1;
+    while parsed(&hears.some())["method"] != "notifications/x/list_changed" {
+        told += 1;
+    }
+    assert!(told < 20, "{told}");
 }

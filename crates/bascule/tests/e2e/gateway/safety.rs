@@ -217,3 +217,19 @@ fn a_confined_server_that_knocks_without_end_keeps_nobody_out() {
     println!("{served} others were served meanwhile");
     assert!(served > 0);
 }
+
+// req: GW-07
+#[test]
+fn an_address_that_others_can_reach_is_served_to_those_who_show_the_token() {
+    let token = "t".repeat(32);
+    let text = json!({ "mcpServers": { "clock": demo("clock") }, "bascule": { "tokens": [token] } });
+    let serving = Serving::start_listening(&text.to_string(), "0.0.0.0:0", &[]);
+    let address = SocketAddr::from(([127, 0, 0, 1], serving.address().port()));
+    for path in [TOGETHER.to_owned(), alone("clock")] {
+        let begin = |headers: &[&str]| post(address, &path, headers, &hello(&json!({}))).status;
+        assert_eq!(begin(&[]), 401);
+        assert_eq!(begin(&["authorization: Bearer wrong"]), 401);
+        assert_eq!(begin(&[&format!("authorization: Bearer {token}")]), 200);
+        assert_eq!(begin(&[&format!("authorization: Bearer {token}"), "host: evil.example"]), 403);
+    }
+}

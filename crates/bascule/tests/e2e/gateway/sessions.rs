@@ -1,9 +1,12 @@
 //! Sessions begin, are kept apart and end, and their processes with them.
 
+use std::io::Write;
+use std::time::Duration;
+
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::json;
 
-use super::client::Client;
+use super::client::{Client, connect, hello, posted};
 use super::{Bridge, TOGETHER, alone, call, extended, parsed};
 use crate::fleet::serving::{Serving, children};
 use crate::support::{eventually, is_running};
@@ -115,4 +118,122 @@ fn a_server_that_comes_back_knows_what_its_clients_want() {
     eventually("it is back", || bridge.server.started().len() == 2);
     let count = |method: &str| bridge.server.methods().iter().filter(|own| *own == method).count();
     eventually("it knows again", || count("resources/subscribe") == 2 && count("logging/setLevel") == 2);
+}
+
+// req: GW-04
+#[test]
+fn a_reload_loses_no_call_and_no_wish_of_clients_with_processes_of_their_own() {
+    let done = [Behaviour::result(json!({}))];
+    let script = Script::new()
+        .capabilities(json!({ "tools": {}, "logging": {}, "resources": { "subscribe": true } }))
+        .tools(["ask"])
+        .calls("ask", [Behaviour::asking([json!({ "method": "roots/list" })])])
+        .on("resources/subscribe", done);
+    let server = ScriptedStdio::new(script);
+    let serving = Serving::start(json!({ "s": server.entry() }));
+    let client = Client::able(serving.address(), &alone("s"), &json!({ "roots": {} }));
+    client.ask("resources/subscribe", &json!({ "uri": "x://1" }));
+    client.ask("logging/setLevel", &json!({ "level": "warning" }));
+    let mut exchange = client.request("1", "tools/call", &call("ask", &json!({})).to_string());
+    let question = exchange.until("roots/list");
+    let before = server.started();
+    serving.configure(&json!({ "s": extended(server.entry(), json!({ "timeoutMs": 29_000 })) }));
+    let count = |method: &str| server.methods().iter().filter(|own| *own == method).count();
+    eventually("the new one knows", || count("resources/subscribe") == 2 && count("logging/setLevel") == 2);
+    assert_eq!(server.started().len(), 4, "the bridge's and the client's, twice");
+    client.reply(&question, r#"{"roots":[]}"#);
+    let answers = exchange.result()["structuredContent"]["answers"].clone();
+    assert_eq!(answers[0]["result"], json!({ "roots": [] }), "the call goes on where it began");
+    eventually("the old ones end", || before.iter().all(|pid| !is_running(*pid)));
+    // One that is configured no more is gone.
+    serving.configure(&json!({}));
+    eventually("nothing is left of it", || server.started().iter().all(|pid| !is_running(*pid)));
+}
+
+// req: GW-01
+#[test]
+fn a_server_that_starts_late_is_announced() {
+    let late = Behaviour::usual().after_delay(Duration::from_secs(12));
+    let script = Script::new()
+        .capabilities(json!({ "tools": {}, "prompts": {} }))
+        .tools(["t"])
+        .on("initialize", [late]);
+    let bridge = Bridge::of(script);
+    let client = bridge.together();
+    let mut hears = client.listen();
+    let heard = [(); 2].map(|()| parsed(&hears.some())["method"].clone());
+    assert_eq!(heard, ["notifications/prompts/list_changed", "notifications/tools/list_changed"]);
+    assert_eq!(client.ask("tools/list", &json!({}))["result"]["tools"][0]["name"], "s__t");
+}
+
+/// A bridge whose clients may be silent for a short time only, with a server that has a process for each.
+fn impatient() -> (ScriptedStdio, Serving) {
+    let server = ScriptedStdio::new(Script::new().tools(["t"]));
+    let entry = extended(server.entry(), json!({ "session": "per-client" }));
+    let text = json!({ "mcpServers": { "s": entry }, "bascule": { "sessionIdleMs": 1000 } });
+    let serving = Serving::start_configured(&text.to_string(), &[]);
+    (server, serving)
+}
+
+// req: GW-04
+#[test]
+fn a_client_that_is_silent_for_long_is_gone_and_its_process_too() {
+    let (server, serving) = impatient();
+    let client = Client::begin(serving.address(), &alone("s"));
+    let own = *server.started().last().unwrap();
+    eventually("its process ends", || !is_running(own));
+    assert_eq!(client.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).status, 404);
+}
+
+// req: GW-04
+#[test]
+fn an_open_stream_keeps_alive_only_who_answers() {
+    let (server, serving) = impatient();
+    let [quick, dead] = [(); 2].map(|()| Client::begin(serving.address(), &alone("s")));
+    let (mut hears, mut hears_nothing) = (quick.listen(), dead.listen());
+    std::thread::scope(|scope| {
+        let dying = scope.spawn(|| {
+            let pinged = hears_nothing.until("ping");
+            assert_eq!(hears_nothing.next(), None, "it is cut off: {pinged}");
+        });
+        for _ in 0..3 {
+            let ping = hears.until("ping");
+            quick.reply(&ping, "{}");
+        }
+        dying.join().unwrap();
+    });
+    assert_eq!(dead.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).status, 404);
+    assert_eq!(quick.call("t", &json!({}))["result"]["isError"], false);
+    assert_eq!(server.started().iter().filter(|pid| is_running(**pid)).count(), 2);
+}
+
+// req: GW-04
+#[test]
+fn an_id_that_is_in_use_is_refused() {
+    let bridge = own();
+    let client = bridge.alone();
+    std::thread::scope(|scope| {
+        let held =
+            scope.spawn(|| client.request("7", "tools/call", &call("hold", &json!({})).to_string()).last());
+        bridge.server.wait_for("\"hold\"");
+        let refused = parsed(&client.request("7", "tools/call", &call("t", &json!({})).to_string()).last());
+        assert_eq!(refused["error"]["code"], -32600, "{refused}");
+        client.notify("notifications/cancelled", &json!({ "requestId": 7 }));
+        bridge.server.wait_for("notifications/cancelled");
+        held.join().unwrap();
+    });
+}
+
+// req: GW-04
+#[test]
+fn who_goes_away_before_it_has_begun_leaves_nothing_behind() {
+    let slow = Behaviour::usual().after_delay(Duration::from_secs(20));
+    let script = Script::new().tools(["t"]).on("initialize", [Behaviour::usual(), slow]);
+    let bridge = Bridge::with(script, json!({ "session": "per-client" }));
+    eventually("the bridge's own is there", || bridge.server.methods().iter().any(|own| own == "tools/list"));
+    let mut stream = connect(bridge.address);
+    stream.write_all(posted(&alone("s"), &[], &hello(&json!({}))).as_bytes()).unwrap();
+    eventually("its process starts", || bridge.server.started().len() == 2);
+    drop(stream);
+    eventually("its process ends", || !is_running(bridge.server.started()[1]));
 }

@@ -25,7 +25,7 @@ fn clients_that_vanish_in_the_middle_of_a_call_cost_nothing() {
     let client = bridge.alone();
     let hold = |n: u32| {
         let params = call("hold", &json!({ "mark": format!("held {n}.") }));
-        json!({ "jsonrpc": "2.0", "id": n, "method": "tools/call", "params": params }).to_string()
+        json!({ "jsonrpc": "2.0", "id": 100 + n, "method": "tools/call", "params": params }).to_string()
     };
     for n in 0..20 {
         let mut stream = connect(bridge.address);

@@ -1,0 +1,111 @@
+//! The JavaScript machine with everything around a script, before there is a script.
+
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::Instant;
+
+use rquickjs::context::EvalOptions;
+use rquickjs::{Context, Ctx, Function, Object, Persistent, Runtime};
+
+use crate::natives::natives;
+use crate::state::State;
+
+/// How deep a script may recurse, in bytes of stack.
+const STACK: usize = 2 << 20;
+
+/// One script's machine.
+pub(crate) struct Engine {
+    pub(crate) harness: Harness,
+    pub(crate) context: Context,
+    pub(crate) runtime: Runtime,
+    pub(crate) state: Rc<State>,
+    pub(crate) clock: Rc<Clock>,
+}
+
+/// When a script must have ended.
+#[derive(Default)]
+pub(crate) struct Clock {
+    deadline: Cell<Option<Instant>>,
+    has_struck: Cell<bool>,
+}
+
+impl Clock {
+    pub(crate) fn set(&self, deadline: Instant) {
+        self.deadline.set(Some(deadline));
+    }
+
+    /// Whether it is over. Once it is, it stays so.
+    pub(crate) fn strikes(&self) -> bool {
+        let over = self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline);
+        self.has_struck.set(self.has_struck.get() || over);
+        self.has_struck.get()
+    }
+}
+
+/// The functions of the harness that the worker calls.
+pub(crate) struct Harness {
+    pub(crate) furnish: Persistent<Function<'static>>,
+    pub(crate) settle: Persistent<Function<'static>>,
+    pub(crate) fire: Persistent<Function<'static>>,
+    pub(crate) describe: Persistent<Function<'static>>,
+    pub(crate) value_text: Persistent<Function<'static>>,
+}
+
+impl Engine {
+    pub(crate) fn new() -> rquickjs::Result<Self> {
+        let (runtime, state, clock) = (Runtime::new()?, Rc::new(State::new()), Rc::new(Clock::default()));
+        runtime.set_max_stack_size(STACK);
+        let ticking = clock.clone();
+        runtime.set_interrupt_handler(Some(Box::new(move || ticking.strikes())));
+        let context = Context::full(&runtime)?;
+        let harness = context.with(|ctx| Harness::build(&ctx, &state))?;
+        Ok(Self { harness, context, runtime, state, clock })
+    }
+}
+
+impl Harness {
+    /// Evaluates the prelude. What its parts give each other, no script can reach.
+    fn build<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Self> {
+        let native = natives(ctx, state)?;
+        let own: Object = part(ctx, "primordials", include_str!("prelude/primordials.js"))?.call(())?;
+        let stacks: Object =
+            part(ctx, "stacks", include_str!("prelude/stacks.js"))?.call((native.clone(), own.clone()))?;
+        let console: Object =
+            part(ctx, "console", include_str!("prelude/console.js"))?.call((native.clone(), own.clone()))?;
+        let timers: Object =
+            part(ctx, "timers", include_str!("prelude/timers.js"))?.call((native.clone(), own.clone()))?;
+        part(ctx, "web", include_str!("prelude/web.js"))?.call::<_, ()>((native.clone(), own.clone()))?;
+        let show: Function = console.get("show")?;
+        let sleep: Function = timers.get("sleep")?;
+        let tools: Object = part(ctx, "tools", include_str!("prelude/tools.js"))?.call((
+            native,
+            own.clone(),
+            stacks,
+            show,
+            sleep,
+        ))?;
+        part(ctx, "lockdown", include_str!("prelude/lockdown.js"))?.call::<_, ()>((own,))?;
+        load_zone(ctx)?;
+        let keep = |from: &Object<'js>, name: &str| -> rquickjs::Result<_> {
+            Ok(Persistent::save(ctx, from.get::<_, Function>(name)?))
+        };
+        Ok(Self {
+            furnish: keep(&tools, "furnish")?,
+            settle: keep(&tools, "settle")?,
+            fire: keep(&timers, "fire")?,
+            describe: keep(&tools, "describe")?,
+            value_text: keep(&tools, "valueText")?,
+        })
+    }
+}
+
+fn part<'js>(ctx: &Ctx<'js>, name: &str, source: &str) -> rquickjs::Result<Function<'js>> {
+    let mut options = EvalOptions::default();
+    options.filename = Some(format!("bascule:{name}"));
+    ctx.eval_with_options(source, options)
+}
+
+/// Local time is read from a file, which a locked process cannot open any more.
+fn load_zone(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+    ctx.eval::<i32, _>("new Date().getHours()").map(|_| ())
+}

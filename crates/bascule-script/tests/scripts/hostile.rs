@@ -1,0 +1,103 @@
+//! Scripts that try to break their harness. What they do to the process and the machine is tested with the program.
+
+use serde_json::json;
+
+use crate::support::{run, run_with, structured};
+
+/// Replaces every method of every builtin by one that throws.
+const PATCH_EVERYTHING: &str = "
+    const seen = new Set(), keep = { add: Set.prototype.add, has: Set.prototype.has, names: Reflect.ownKeys, desc: Object.getOwnPropertyDescriptor, def: Object.defineProperty, call: Reflect.apply, proto: Object.getPrototypeOf };
+    const boom = () => { throw new Error('patched') };
+    const todo = [globalThis]; const owners = [];
+    let at = 0;
+    while (at < todo.length) {
+      const o = todo[at++];
+      if ((typeof o !== 'object' && typeof o !== 'function') || o === null || keep.call(keep.has, seen, [o])) continue;
+      keep.call(keep.add, seen, [o]);
+      owners[owners.length] = o;
+      const names = keep.names(o);
+      for (let n = 0; n < names.length; n++) {
+        if (names[n] === 'mcp' || names[n] === 'github' || names[n] === 'context' || names[n] === 'myServer' || names[n] === 'twins' || names[n] === 'gone' || names[n] === 'bascule') continue;
+        let d; try { d = keep.desc(o, names[n]) } catch { continue }
+        if (d && 'value' in d) todo[todo.length] = d.value;
+        if (d && d.get) todo[todo.length] = d.get;
+      }
+      todo[todo.length] = keep.proto(o);
+    }
+    for (let k = 0; k < owners.length; k++) {
+      const names = keep.names(owners[k]);
+      for (let n = 0; n < names.length; n++) {
+        let d; try { d = keep.desc(owners[k], names[n]) } catch { continue }
+        if (d && d.configurable && typeof d.value === 'function' && names[n] !== 'constructor') {
+          try { keep.def(owners[k], names[n], { value: boom, writable: true, configurable: true }) } catch {}
+        }
+      }
+    }";
+
+// req: CM-09
+#[test]
+fn the_harness_survives_a_script_that_patches_every_prototype() {
+    let code = format!(
+        "const g = mcp.github, c = console.log;\n{PATCH_EVERYTHING}\nc('after'); return (await g.listCommits({{ perPage: 1 }})).args.per_page"
+    );
+    let ran = run(&code);
+    assert_eq!(ran.value(), json!(1));
+    assert_eq!(ran.log(), "after");
+    let code = format!(
+        "const g = mcp.github;\n{PATCH_EVERYTHING}\ntry {{ await g.getSum({{}}) }} catch (e) {{ return [e.code, e.message, e.stack] }}"
+    );
+    let ran = run_with(&code, |_| {}, |_| Some(Err(json!({ "code": "CANCELLED", "message": "m" }))));
+    assert_eq!(ran.value()[0], "CANCELLED", "{}", ran.value());
+    let code = format!("{PATCH_EVERYTHING}\nthrow new TypeError('x')");
+    assert_eq!(run(&code).error().name, "TypeError");
+}
+
+// req: CM-09
+#[test]
+fn prototypes_polluted_by_a_script_do_not_reach_its_calls() {
+    let ran = run("
+        Object.prototype.evil = 1; Object.prototype.then = undefined; Array.prototype[0] = 'x'; Object.prototype.server = 'other';
+        Object.defineProperty(Object.prototype, 'get', { value: 1 });
+        return (await github.listCommits({ repo: 'a' })).args");
+    assert_eq!(ran.value(), json!({ "repo": "a" }));
+    assert_eq!((ran.calls[0].server.as_str(), ran.calls[0].tool.as_str()), ("github", "list_commits"));
+}
+
+// req: CM-09
+#[test]
+fn names_of_every_object_are_never_tools() {
+    for name in ["__proto__", "constructor", "prototype", "toString"] {
+        let ran = run(&format!("return typeof mcp.github.{name}"));
+        assert_eq!(ran.value(), "undefined", "{name}");
+    }
+    assert_eq!(run("return await bascule.call('github:then', {})").error().name, "TypeError");
+}
+
+#[test]
+fn recursion_ends_in_an_error() {
+    let ran = run("const f = () => f(); try { f() } catch (e) { return e.name }");
+    assert!(["RangeError", "InternalError"].contains(&ran.value().as_str().unwrap()));
+    let ran = run("let a = []; for (let n = 0; n < 1e5; n++) a = [a]; return a");
+    assert!(!ran.completed.success);
+}
+
+#[test]
+fn a_thousand_calls_at_once_are_all_answered() {
+    let ran = run_with(
+        "const all = await Promise.all(Array.from({ length: 1000 }, (_, n) => myServer.echo({ n }))); return all.reduce((a, b) => a + b, 0)",
+        |_| {},
+        |call| Some(structured(&serde_json::from_str::<serde_json::Value>(call.args.get()).unwrap()["n"])),
+    );
+    assert_eq!(ran.value(), json!(499_500));
+    assert_eq!(ran.calls.len(), 1000);
+}
+
+#[test]
+fn answers_that_nobody_waits_for_do_nothing() {
+    let ran = run_with(
+        "for (let n = 0; n < 3; n++) myServer.echo({}); await bascule.sleep(2); return 1",
+        |_| {},
+        |_| Some(Err(json!({ "code": "CANCELLED", "message": "unheard" }))),
+    );
+    assert_eq!(ran.value(), json!(1));
+}

@@ -1,0 +1,188 @@
+//! Tools as functions.
+
+use serde_json::json;
+
+use crate::support::{run, run_with, structured};
+
+// req: CM-02
+#[test]
+fn a_tool_is_reached_by_every_spelling() {
+    for call in [
+        "mcp.github.listCommits({})",
+        "github.listCommits({})",
+        "mcp['github']['list_commits']({})",
+        "github.list_commits({})",
+        "context.github.listCommits({})",
+        "bascule.call('github:list_commits', {})",
+    ] {
+        let ran = run(&format!("return await {call}"));
+        assert_eq!(ran.value()["tool"], "list_commits", "{call}");
+        assert_eq!(ran.calls[0].server, "github");
+    }
+    let ran = run(
+        "const { github } = context; return [await github.getSum(), await myServer.echo({}), await mcp['my-server'].echo({})]",
+    );
+    assert_eq!(ran.calls.len(), 3);
+    assert_eq!(ran.calls[1].server, "my-server");
+}
+
+// req: CM-02
+#[test]
+fn a_server_whose_name_is_taken_is_reached_through_mcp() {
+    let ran = run("console.log('still here'); return await mcp.console.write({ a: 1 })");
+    assert_eq!(ran.value()["args"], json!({ "a": 1 }));
+    assert_eq!(ran.log(), "still here");
+}
+
+// req: CM-02
+#[test]
+fn argument_keys_are_spelled_as_the_schema_has_them() {
+    let ran = run("return await github.listCommits({ perPage: 2, repo: 'x' })");
+    assert_eq!(ran.value()["args"], json!({ "per_page": 2, "repo": "x" }));
+}
+
+// req: CM-03
+#[test]
+fn ids_are_unique_and_answers_may_come_in_any_order() {
+    let ran = run("return await Promise.all([1, 2, 3].map((n) => myServer.echo({ n })))");
+    let ids: Vec<_> = ran.calls.iter().map(|call| call.id.as_str()).collect();
+    assert_eq!(ids, ["s-1", "s-2", "s-3"]);
+    let numbers: Vec<_> = ran.value().as_array().unwrap().iter().map(|v| v["args"]["n"].clone()).collect();
+    assert_eq!(numbers, [json!(1), json!(2), json!(3)]);
+}
+
+// req: CM-04
+#[test]
+fn a_result_is_worth_what_it_says() {
+    let answered = |content: serde_json::Value| {
+        move |_: &_| Some(Ok(json!({ "content": content.clone(), "_meta": { "x": 1.5 } })))
+    };
+    let text = |text: &str| json!([{ "type": "text", "text": text }]);
+    let code = "return await myServer.echo({})";
+    assert_eq!(run_with(code, |_| {}, answered(text("[1, 2]"))).value(), json!([1, 2]));
+    assert_eq!(run_with(code, |_| {}, answered(text("hello"))).value(), json!("hello"));
+    for code in [
+        "return await bascule.raw(myServer.echo({}))",
+        "return await bascule.raw(myServer.echo, {})",
+        "return await bascule.raw('my-server:echo', {})",
+    ] {
+        assert_eq!(run_with(code, |_| {}, answered(text("hello"))).value()["_meta"]["x"], 1.5, "{code}");
+    }
+}
+
+// req: CM-05
+#[test]
+fn a_failed_call_throws_what_is_known_of_it() {
+    let error = json!({
+        "code": "PROVIDER_TIMEOUT", "message": "too slow", "retryable": true, "correlationId": "c", "attempts": 2,
+    });
+    let code = "try {\n  await github.listCommits({});\n} catch (e) {\n  return { name: e.name, is: e instanceof MCPToolError, \
+                err: e instanceof Error, tool: e.toolName, code: e.code, message: e.message, again: e.retryable, \
+                attempts: e.data.attempts, cause: e.cause.correlationId, server: e.server, t: e.tool, stack: e.stack };\n}";
+    let seen = run_with(code, |_| {}, |_| Some(Err(error.clone()))).value();
+    assert_eq!(seen["name"], "MCPToolError");
+    assert_eq!((&seen["is"], &seen["err"], &seen["again"]), (&json!(true), &json!(true), &json!(true)));
+    assert_eq!(seen["tool"], "github:list_commits");
+    assert_eq!(seen["code"], "PROVIDER_TIMEOUT");
+    assert_eq!((&seen["attempts"], &seen["cause"]), (&json!(2), &json!("c")));
+    assert_eq!((&seen["server"], &seen["t"]), (&json!("github"), &json!("list_commits")));
+    assert_eq!(seen["stack"], "MCPToolError: too slow\n    at script.ts:2:16");
+}
+
+// req: CM-05
+#[test]
+fn a_tool_that_reports_failure_throws_its_words() {
+    let failed = json!({ "isError": true, "content": [{ "type": "text", "text": "no such repo" }] });
+    let ran = run_with("\n  await github.listCommits({})", |_| {}, |_| Some(Ok(failed.clone())));
+    let error = ran.error();
+    assert_eq!((error.name.as_str(), error.code.as_deref()), ("MCPToolError", Some("TOOL_ERROR")));
+    assert_eq!(error.message, "no such repo");
+    assert_eq!(error.tool_name.as_deref(), Some("github:list_commits"));
+    assert_eq!(error.line, Some(2));
+    let whole =
+        run_with("return await bascule.raw(github.listCommits({}))", |_| {}, |_| Some(Ok(failed.clone())));
+    assert_eq!(whole.value()["isError"], true);
+}
+
+// req: CM-05
+#[test]
+fn a_server_that_is_not_there_is_asked_all_the_same() {
+    let error = json!({ "code": "PROVIDER_INIT_FAILED", "message": "gone" });
+    let ran = run_with("await mcp.gone.anything({ a: 1 })", |_| {}, |_| Some(Err(error.clone())));
+    assert_eq!(ran.error().code.as_deref(), Some("PROVIDER_INIT_FAILED"));
+    assert_eq!((ran.calls[0].server.as_str(), ran.calls[0].tool.as_str()), ("gone", "anything"));
+}
+
+#[test]
+fn a_miss_answers_at_once_with_the_nearest_names() {
+    let ran = run("await github.lstCommits({})");
+    let error = ran.error();
+    assert_eq!((error.name.as_str(), error.code.as_deref()), ("MCPToolError", Some("TOOL_NOT_FOUND")));
+    assert!(error.message.contains("`listCommits`"), "{}", error.message);
+    assert!(ran.calls.is_empty());
+    assert!(run("await mcp.githb.x()").error().message.contains("`github`"));
+    assert_eq!(run("try { await github.nope() } catch (e) { return e.toolName }").value(), "github:nope");
+}
+
+// req: CM-09
+#[test]
+fn names_that_would_collide_are_reached_by_their_original_spelling() {
+    let error = run("await twins.aB({})").error();
+    assert!(error.message.contains("`a_b`, `a-b`"), "{}", error.message);
+    let ran = run("return [await twins.a_b({}), await twins['a-b']({})]");
+    assert_eq!((ran.calls[0].tool.as_str(), ran.calls[1].tool.as_str()), ("a_b", "a-b"));
+}
+
+#[test]
+fn proxies_behave_when_looked_at() {
+    let ran = run("
+        const m = await mcp, g = await mcp.github;
+        return {
+          same: m === mcp && g === mcp.github, text: JSON.stringify(mcp), keys: Object.keys(mcp), tools: Object.keys(github),
+          has: ['github' in mcp, 'nope' in mcp, 'listCommits' in github], type: typeof github.listCommits,
+          again: github.listCommits === github.listCommits, name: github.listCommits.name, proto: Object.getPrototypeOf(mcp),
+          shown: `${typeof mcp} ${mcp.constructor} ${mcp.toString}`, tools2: bascule.tools.length,
+        }");
+    let seen = ran.value();
+    assert_eq!(seen["same"], true);
+    assert_eq!(seen["text"], r#"{"github":{},"myServer":{},"console":{},"twins":{},"gone":{}}"#);
+    assert_eq!(seen["keys"], json!(["github", "myServer", "console", "twins", "gone"]));
+    assert_eq!(seen["tools"], json!(["listCommits", "getSum", "then"]));
+    assert_eq!(seen["has"], json!([true, false, true]));
+    assert_eq!((&seen["type"], &seen["again"]), (&json!("function"), &json!(true)));
+    assert_eq!(seen["tools2"], 7);
+    for change in [
+        "mcp.x = 1",
+        "delete mcp.github",
+        "github.listCommits = 1",
+        "Object.setPrototypeOf(mcp, {})",
+        "bascule.call = 1",
+    ] {
+        assert_eq!(run(change).error().name, "TypeError", "{change}");
+    }
+}
+
+#[test]
+fn arguments_that_are_no_object_are_refused_before_anything_is_sent() {
+    for arguments in
+        ["'a'", "[1]", "1n", "() => 1", "(() => { const a = {}; a.a = a; return a })()", "{ a: 1n }"]
+    {
+        let ran = run(&format!("await myServer.echo({arguments})"));
+        assert_eq!(ran.error().code.as_deref(), Some("INVALID_INPUT"), "{arguments}");
+        assert!(ran.calls.is_empty());
+    }
+}
+
+// req: CM-02
+#[test]
+fn the_context_holds_the_json_that_was_handed_in() {
+    let context = r#"{ "user": { "id": 7 }, "github": "mine", "__proto__": { "x": 1 } }"#;
+    let context = serde_json::value::RawValue::from_string(context.into()).unwrap();
+    let ran = run_with(
+        "return [context.user.id, context.github, typeof context.twins, ({}).x, JSON.stringify(context)]",
+        |init| init.context = Some(context),
+        |_| Some(structured(&json!(1))),
+    );
+    let text = r#"{"user":{"id":7},"github":"mine","__proto__":{"x":1}}"#;
+    assert_eq!(ran.value(), json!([7, "mine", "object", null, text]));
+}

@@ -1,0 +1,149 @@
+//! Code mode: runs a script in a worker process, and makes its calls for it.
+//!
+//! The worker is `bascule-script`, locked in by `bascule-sandbox`; here is the bridge's side of it: `selection` says which
+//! tools a script is given, `pool` keeps workers ready, `run` is the conversation with one of them, `outcome` what comes
+//! of it. A script's call takes the one road, like any other.
+
+mod outcome;
+mod pool;
+mod run;
+mod selection;
+pub(crate) mod worker;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bascule_model::{BridgeError, BridgeResult, CorrelationId, Delivery, ErrorCode};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+
+use crate::McpBridgeAdapter;
+use crate::call::fresh_id;
+use crate::config::ScriptSettings;
+use crate::fleet::server::Server;
+
+pub use outcome::{ScriptOutcome, Trace};
+pub use selection::{Selection, SelectionError};
+
+use outcome::Record;
+use pool::{Pool, Shape};
+use selection::Injected;
+
+/// A script to run.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct ScriptRequest {
+    /// TypeScript.
+    pub code: String,
+    /// What its author calls it; places in it are told by this name.
+    pub name: String,
+    /// The tools that it may call.
+    pub tools: Selection,
+    /// A JSON object that it finds as `context`.
+    pub context: Option<Box<RawValue>>,
+    /// Where it runs.
+    pub mode: Mode,
+    /// How long it may run, if not as long as the configuration says.
+    pub timeout: Option<Duration>,
+    /// What its objects may occupy, if not as much as the configuration says.
+    pub memory_mb: Option<u32>,
+    /// The id that stands before those of its calls.
+    pub correlation_id: Option<CorrelationId>,
+}
+
+impl ScriptRequest {
+    /// A script that may call everything.
+    pub fn new(code: impl Into<String>) -> Self {
+        Self {
+            code: code.into(),
+            name: "script.ts".into(),
+            tools: Selection::all(),
+            context: None,
+            mode: Mode::default(),
+            timeout: None,
+            memory_mb: None,
+            correlation_id: None,
+        }
+    }
+}
+
+/// Where a script runs (CM-10). Either way the worker is used once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Mode {
+    /// In a worker that was ready.
+    #[default]
+    Worker,
+    /// In a worker that is started for it.
+    Subprocess,
+}
+
+/// The server, by its name, that a script's calls go to, where that is not the one that everybody shares.
+pub(crate) type Route<'a> = dyn Fn(&str) -> BridgeResult<Option<Arc<Server>>> + Sync + 'a;
+
+/// The scripts of a bridge.
+pub(crate) struct Scripts {
+    /// None in a program that has no worker to start.
+    pool: Option<Arc<Pool>>,
+    at_once: Semaphore,
+}
+
+impl Scripts {
+    /// `program` understands `__worker`. With `keeps_ready`, workers wait for scripts once there has been one.
+    pub(crate) fn new(program: Option<PathBuf>, settings: &ScriptSettings, keeps_ready: bool) -> Self {
+        let size = if keeps_ready { settings.pool_size as usize } else { 0 };
+        let pool = program.map(|program| Arc::new(Pool::new(program, Shape::of(settings), size)));
+        Self { pool, at_once: Semaphore::new(settings.max_scripts as usize) }
+    }
+
+    /// Ends every worker that waits, and waits for those that are ending.
+    pub(crate) async fn close(&self) {
+        if let Some(pool) = &self.pool {
+            pool.close().await;
+        }
+    }
+}
+
+impl McpBridgeAdapter {
+    /// Runs a script. What it comes to, failure included, is its outcome; an error means that it did not run at all.
+    pub async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
+        self.run_script_along(request, &|_| Ok(None)).await
+    }
+
+    /// The same for a face that has servers of its own for its client: `route` says which.
+    pub(crate) async fn run_script_along(
+        &self,
+        request: ScriptRequest,
+        route: &Route<'_>,
+    ) -> BridgeResult<ScriptOutcome> {
+        let Some(pool) = &self.scripts.pool else {
+            return Err(refused("this program has no worker that could run scripts"));
+        };
+        let _turn = self.scripts.at_once.acquire().await.map_err(|_| refused("the bridge is closing"))?;
+        let settings = self.common.world.load().settings.bridge.scripts.clone();
+        let settings = narrowed(settings, &request);
+        let injected = Injected::select(self, &request.tools).await?;
+        let record = Record::open(request.correlation_id.clone().unwrap_or_else(fresh_id), &injected);
+        if let Some(error) = injected.invalid() {
+            return Ok(record.refuse(error));
+        }
+        let cell = pool.take(&Shape::of(&settings), request.mode).await.map_err(|error| {
+            let said = format!("no worker could be started for the script: {error}");
+            BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, said)
+        })?;
+        Ok(run::run((self, route), cell, request, injected, &settings, record).await)
+    }
+}
+
+/// The configuration's limits with what the request says of them.
+fn narrowed(settings: ScriptSettings, request: &ScriptRequest) -> ScriptSettings {
+    ScriptSettings {
+        timeout: request.timeout.unwrap_or(settings.timeout),
+        memory_mb: request.memory_mb.unwrap_or(settings.memory_mb),
+        ..settings
+    }
+}
+
+fn refused(said: &str) -> Box<BridgeError> {
+    BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said)
+}

@@ -1,0 +1,228 @@
+//! Keeps workers ready, each for one script.
+
+use std::collections::VecDeque;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bascule_sandbox::cell::CellLimits;
+use bascule_sandbox::{End, Output, Worker, spawn_worker};
+use bascule_script::wire::{Frames, FromWorker};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, info, warn};
+
+use super::{Mode, worker};
+use crate::config::ScriptSettings;
+
+/// A worker that is not ready by then never will be.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+/// A worker that has said its last word has so long to end by itself.
+const LAST_BREATH: Duration = Duration::from_millis(200);
+/// How much is taken at a time.
+const PIECE: usize = 32 << 10;
+/// No more is kept of what a worker wrote to its standard error.
+const LAST_WORDS: usize = 4096;
+
+/// What a worker was made for. It cannot be given more later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shape {
+    limits: CellLimits,
+    zone: String,
+}
+
+impl Shape {
+    pub(super) fn of(settings: &ScriptSettings) -> Self {
+        let heap = u64::from(settings.memory_mb) << 20;
+        let limits = CellLimits::for_scripts(heap, settings.timeout.as_secs() + 1);
+        Self { limits, zone: settings.time_zone.clone() }
+    }
+
+    /// Whether a worker of this shape will do for a script of that one.
+    fn holds(&self, other: &Self) -> bool {
+        self.zone == other.zone
+            && self.limits.address_space_bytes >= other.limits.address_space_bytes
+            && self.limits.cpu_seconds >= other.limits.cpu_seconds
+    }
+}
+
+/// Workers that wait.
+pub(super) struct Pool {
+    program: PathBuf,
+    shape: Shape,
+    size: usize,
+    state: Mutex<State>,
+    /// Workers that are being started or seen off.
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<Cell>,
+    coming: usize,
+    /// What the kernel could not give has been said.
+    has_told: bool,
+}
+
+impl Pool {
+    pub(super) fn new(program: PathBuf, shape: Shape, size: usize) -> Self {
+        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
+        Self { program, shape, size, state: Mutex::default(), tasks, stop }
+    }
+
+    /// A worker for one script: one that waits, if there is one that will do, else a new one.
+    pub(super) async fn take(self: &Arc<Self>, shape: &Shape, mode: Mode) -> io::Result<Cell> {
+        if mode == Mode::Worker {
+            let waiting = if self.shape.holds(shape) { self.waiting() } else { None };
+            self.refill();
+            if let Some(cell) = waiting {
+                return Ok(cell);
+            }
+        }
+        self.start(shape).await
+    }
+
+    fn waiting(&self) -> Option<Cell> {
+        loop {
+            let mut cell = self.state().ready.pop_front()?;
+            if cell.is_alive() {
+                return Some(cell);
+            }
+        }
+    }
+
+    fn refill(self: &Arc<Self>) {
+        let wanted = {
+            let mut state = self.state();
+            let wanted = self.size.saturating_sub(state.ready.len() + state.coming);
+            state.coming += wanted;
+            wanted
+        };
+        for _ in 0..wanted {
+            let pool = self.clone();
+            self.tasks.spawn(async move {
+                let started = pool.stop.run_until_cancelled(pool.start(&pool.shape)).await;
+                let mut state = pool.state();
+                state.coming -= 1;
+                match started {
+                    Some(Ok(cell)) if !pool.stop.is_cancelled() => state.ready.push_back(cell),
+                    Some(Err(error)) => warn!(%error, "a script worker did not start"),
+                    _ => {}
+                }
+            });
+        }
+    }
+
+    async fn start(&self, shape: &Shape) -> io::Result<Cell> {
+        let (program, shape) = (self.program.clone(), shape.clone());
+        let spawned = tokio::task::spawn_blocking(move || spawn(&program, &shape)).await;
+        let mut cell = Cell::new(spawned.map_err(io::Error::other)??, self.tasks.clone())?;
+        let missing = timeout(READY_WITHIN, cell.ready()).await??;
+        let tells = !std::mem::replace(&mut self.state().has_told, true);
+        if tells && !missing.is_empty() {
+            info!(missing = missing.join("; "), "scripts are confined, but not by all that there is");
+        }
+        debug!(pid = cell.pid(), "a script worker is ready");
+        Ok(cell)
+    }
+
+    pub(super) async fn close(&self) {
+        self.stop.cancel();
+        let ready = std::mem::take(&mut self.state().ready);
+        drop(ready);
+        self.tasks.close();
+        self.tasks.wait().await;
+        drop(std::mem::take(&mut self.state().ready));
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("nothing panics while holding it")
+    }
+}
+
+fn spawn(program: &Path, shape: &Shape) -> io::Result<Worker> {
+    spawn_worker(program, worker::arguments(&shape.limits), &shape.zone, Output::Captured)
+}
+
+/// A worker process, and the way to it. Dropped, it is killed.
+pub(super) struct Cell {
+    process: Option<Worker>,
+    pub(super) stream: UnixStream,
+    pub(super) frames: Frames,
+    tasks: TaskTracker,
+}
+
+impl Cell {
+    fn new(process: Worker, tasks: TaskTracker) -> io::Result<Self> {
+        let stream = UnixStream::from_std(process.socket.try_clone()?)?;
+        Ok(Self { process: Some(process), stream, frames: Frames::default(), tasks })
+    }
+
+    fn pid(&self) -> u32 {
+        self.process.as_ref().map_or(0, Worker::pid)
+    }
+
+    fn is_alive(&mut self) -> bool {
+        self.process.as_mut().is_some_and(|process| matches!(process.try_wait(), Ok(None)))
+    }
+
+    /// Waits until it has locked itself in. Gives what the kernel lacked for that.
+    async fn ready(&mut self) -> io::Result<Vec<String>> {
+        loop {
+            match self.frames.next() {
+                Ok(Some(FromWorker::Ready(ready))) => return Ok(ready.missing),
+                Ok(Some(_)) => return Err(io::Error::other("the worker spoke before it was ready")),
+                Err(error) => return Err(io::Error::other(error)),
+                Ok(None) => {}
+            }
+            self.stream.readable().await?;
+            if !self.read()? {
+                let (end, words) = self.end().await?;
+                return Err(io::Error::other(format!("{end} {words}")));
+            }
+        }
+    }
+
+    /// Takes what has come. Says whether the worker is still there.
+    pub(super) fn read(&mut self) -> io::Result<bool> {
+        let mut piece = [0; PIECE];
+        match self.stream.try_read(&mut piece) {
+            Ok(0) => Ok(false),
+            Ok(length) => {
+                self.frames.feed(&piece[..length]);
+                Ok(true)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// How it ended, now that it says no more, and what it wrote before.
+    pub(super) async fn end(&mut self) -> io::Result<(End, String)> {
+        let mut process = self.process.take().ok_or_else(|| io::Error::other("it has ended before"))?;
+        let seen_off = move || {
+            let end = process.finish(LAST_BREATH)?;
+            let mut words = vec![0; LAST_WORDS];
+            let read = process.output.as_mut().map_or(Ok(0), |output| io::Read::read(output, &mut words));
+            words.truncate(read.unwrap_or(0));
+            Ok((end, String::from_utf8_lossy(&words).trim().to_owned()))
+        };
+        tokio::task::spawn_blocking(seen_off).await.map_err(io::Error::other)?
+    }
+}
+
+impl Drop for Cell {
+    fn drop(&mut self) {
+        let Some(process) = self.process.take() else { return };
+        // Killing it and waiting for that takes a moment, which is not for the thread that carries the calls.
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(self.tasks.spawn_blocking_on(move || drop(process), &runtime)),
+            Err(_) => drop(process),
+        }
+    }
+}

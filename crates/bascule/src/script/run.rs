@@ -1,0 +1,340 @@
+//! The conversation with one worker: its script goes in, its calls are made, its end is told.
+//!
+//! The worker is not trusted. What it may do is checked here again, its clock is ours, and whatever it says that was not
+//! agreed on ends it. Dropping the conversation cancels the calls and kills the process.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::time::{Duration, Instant};
+
+use bascule_model::{
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, Patience, ToolId,
+};
+use bascule_sandbox::End;
+use bascule_script::wire::{
+    Completed, FromWorker, Init, Limits, RpcCall, RpcResult, ScriptError, ToWorker, push,
+};
+use futures_util::future::FutureExt;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use serde_json::value::{RawValue, to_raw_value};
+
+use super::outcome::Record;
+use super::pool::Cell;
+use super::selection::Injected;
+use super::{Route, ScriptOutcome, ScriptRequest};
+use crate::McpBridgeAdapter;
+use crate::call::Passage;
+use crate::config::ScriptSettings;
+
+/// The worker keeps the time itself; if it has not stopped so long after, it is stopped.
+const GRACE: Duration = Duration::from_millis(250);
+/// While calls of so many bytes wait for their turn, no more are read.
+const MOST_WAITING: usize = 64 << 20;
+
+/// Runs a script in a worker.
+pub(super) async fn run(
+    (bridge, route): (&McpBridgeAdapter, &Route<'_>),
+    cell: Cell,
+    request: ScriptRequest,
+    injected: Injected,
+    settings: &ScriptSettings,
+    record: Record,
+) -> ScriptOutcome {
+    let mut run = Run {
+        bridge,
+        route,
+        cell,
+        settings,
+        outgoing: Vec::new(),
+        running: FuturesUnordered::new(),
+        under_way: Vec::new(),
+        waiting: VecDeque::new(),
+        waiting_bytes: 0,
+        made: 0,
+        record,
+        injected,
+    };
+    let ended = match run.begin(request) {
+        Ok(()) => run.converse().await,
+        Err(error) => Err(error),
+    };
+    run.end(ended)
+}
+
+type Running<'a> = Pin<Box<dyn Future<Output = Answered> + Send + 'a>>;
+
+struct Run<'a> {
+    bridge: &'a McpBridgeAdapter,
+    route: &'a Route<'a>,
+    cell: Cell,
+    settings: &'a ScriptSettings,
+    injected: Injected,
+    outgoing: Vec<u8>,
+    running: FuturesUnordered<Running<'a>>,
+    /// The calls that have begun and not ended.
+    under_way: Vec<(String, String, Instant)>,
+    /// Those that wait for their turn.
+    waiting: VecDeque<RpcCall>,
+    waiting_bytes: usize,
+    /// How many calls the script has made.
+    made: u64,
+    record: Record,
+}
+
+/// A call that has ended.
+struct Answered {
+    id: String,
+    ended: BridgeResult<CallOutcome>,
+}
+
+type Ended = Result<Option<Box<RawValue>>, ScriptError>;
+
+impl<'a> Run<'a> {
+    fn begin(&mut self, request: ScriptRequest) -> Result<(), ScriptError> {
+        let limits = Limits {
+            time_ms: self.settings.timeout.as_millis() as u64,
+            memory_bytes: (self.settings.memory_mb as usize) << 20,
+            output_bytes: self.settings.max_output_bytes as usize,
+            log_bytes: self.settings.max_log_bytes as usize,
+        };
+        let init = Init {
+            id: self.record.id.to_string(),
+            name: request.name,
+            code: request.code,
+            tool_definitions: self.injected.definitions(),
+            absent_servers: self.injected.absent.clone(),
+            context: request.context,
+            limits,
+        };
+        push(&mut self.outgoing, &ToWorker::Init(Box::new(init)))
+            .map_err(|error| failed("RangeError", "SCRIPT_TOO_LONG", error.to_string()))
+    }
+
+    /// Until the script has ended, one way or the other.
+    async fn converse(&mut self) -> Ended {
+        let hard_clock = tokio::time::sleep(self.settings.timeout + GRACE);
+        tokio::pin!(hard_clock);
+        loop {
+            if let Err(error) = self.flush() {
+                return self.lost(error).await;
+            }
+            tokio::select! {
+                ready = self.cell.stream.readable(), if self.waiting_bytes < MOST_WAITING => {
+                    match ready.and_then(|()| self.cell.read()) {
+                        Ok(true) => {}
+                        Ok(false) => return self.gone().await,
+                        Err(error) => return self.lost(error).await,
+                    }
+                    if let Some(ended) = self.hear() {
+                        return ended;
+                    }
+                }
+                Some(answered) = self.running.next() => self.answer_all(answered),
+                _ = self.cell.stream.writable(), if !self.outgoing.is_empty() => {}
+                () = &mut hard_clock => return Err(out_of_time()),
+            }
+        }
+    }
+
+    /// Writes as much as the worker takes.
+    fn flush(&mut self) -> io::Result<()> {
+        let mut written = 0;
+        while written < self.outgoing.len() {
+            match self.cell.stream.try_write(&self.outgoing[written..]) {
+                Ok(length) => written += length,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // It has ended, and why can be read.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => written = self.outgoing.len(),
+                Err(error) => return Err(error),
+            }
+        }
+        self.outgoing.drain(..written);
+        Ok(())
+    }
+
+    /// Everything that the worker has said by now.
+    fn hear(&mut self) -> Option<Ended> {
+        loop {
+            match self.cell.frames.next() {
+                Ok(None) => break,
+                Ok(Some(FromWorker::Console(line))) => {
+                    self.record.log(line, self.settings.max_log_bytes as usize);
+                }
+                Ok(Some(FromWorker::RpcCall(call))) => match self.take_call(call) {
+                    Ok(()) => {}
+                    Err(said) => return Some(Err(misbehaved(&said))),
+                },
+                Ok(Some(FromWorker::ExecutionComplete(completed))) => {
+                    return Some(self.completed(completed));
+                }
+                Ok(Some(FromWorker::Ready(_))) => return Some(Err(misbehaved("it was ready twice"))),
+                Err(error) => return Some(Err(misbehaved(&error.to_string()))),
+            }
+        }
+        self.start_waiting();
+        None
+    }
+
+    /// Ids are counted: one that does not follow its predecessor is not a worker's of ours.
+    fn take_call(&mut self, call: RpcCall) -> Result<(), String> {
+        self.made += 1;
+        if call.id != format!("{}-{}", self.record.id, self.made) {
+            return Err(format!("it made up the id `{}` of a call", call.id.escape_debug()));
+        }
+        self.waiting_bytes += call.args.get().len();
+        self.waiting.push_back(call);
+        Ok(())
+    }
+
+    fn start_waiting(&mut self) {
+        while self.running.len() < self.settings.max_concurrent_calls as usize {
+            let Some(call) = self.waiting.pop_front() else { return };
+            self.waiting_bytes -= call.args.get().len();
+            let tool = format!("{}:{}", call.server, call.tool);
+            self.record.call_began(&call.id, tool.clone());
+            self.under_way.push((call.id.clone(), tool, Instant::now()));
+            let made = self.call(call);
+            self.running.push(made);
+        }
+    }
+
+    fn call(&self, RpcCall { id, server, tool, args }: RpcCall) -> Running<'a> {
+        let number = id.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or(u64::MAX);
+        let refused = if number > self.settings.max_calls.into() {
+            let said = format!("the script may make {} calls", self.settings.max_calls);
+            Some(BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said))
+        } else if !self.injected.allows(&server, &tool) {
+            let said = format!("the script was not given `{server}:{tool}`");
+            Some(BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said))
+        } else {
+            None
+        };
+        let (bridge, route, length) = (self.bridge, self.route, self.settings.call_timeout);
+        Box::pin(async move {
+            let call = async {
+                refused.map_or(Ok(()), Err)?;
+                let tool = ToolId::parse(&format!("{server}:{tool}")).map_err(|error| {
+                    BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, error.to_string())
+                })?;
+                let passage = Passage { server: route(&server)?, ..Passage::default() };
+                let patience = Some(Patience { since: Instant::now(), length });
+                let request = CallRequest { tool, arguments: args, patience };
+                bridge.carry(request, passage, CorrelationId::parse(&id).ok()).await
+            };
+            let ended = call.await;
+            Answered { id, ended }
+        })
+    }
+
+    /// The worker hears of everything that has ended by now at once.
+    fn answer_all(&mut self, first: Answered) {
+        self.answer(first);
+        while let Some(Some(next)) = self.running.next().now_or_never() {
+            self.answer(next);
+        }
+        self.start_waiting();
+    }
+
+    fn answer(&mut self, Answered { id, ended }: Answered) {
+        if let Some(at) = self.under_way.iter().position(|(begun, ..)| *begun == id) {
+            let (id, tool, since) = self.under_way.swap_remove(at);
+            self.record.call_ended(&id, tool, since.elapsed(), why_not(&ended));
+        }
+        let (success, result, error) = match ended {
+            Ok(outcome) => (true, Some(outcome.result.raw), None),
+            Err(error) => (false, None, to_raw_value(&error).ok()),
+        };
+        let answer = RpcResult { id: id.clone(), success, result, error };
+        if let Err(error) = push(&mut self.outgoing, &ToWorker::RpcResult(answer)) {
+            let said = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, error.to_string());
+            let answer = RpcResult { id, success: false, result: None, error: to_raw_value(&said).ok() };
+            let _ = push(&mut self.outgoing, &ToWorker::RpcResult(answer));
+        }
+    }
+
+    /// What the worker says its script came to.
+    fn completed(&self, Completed { success, result, error }: Completed) -> Ended {
+        let most = self.settings.max_output_bytes as usize;
+        match (success, error) {
+            (true, _) if result.as_ref().is_some_and(|result| result.get().len() > most) => {
+                let said = format!("the script's value is longer than {most} bytes of JSON");
+                Err(failed("OutputLimitError", "OUTPUT_LIMIT", said))
+            }
+            (true, _) => Ok(result),
+            (false, Some(error)) => Err(error),
+            (false, None) => Err(misbehaved("it failed without a reason")),
+        }
+    }
+
+    /// The worker is no more, and has not said why.
+    async fn gone(&mut self) -> Ended {
+        if let Some(ended) = self.hear() {
+            return ended;
+        }
+        match self.cell.end().await {
+            Ok((end, words)) => Err(died(end, &words)),
+            Err(error) => self.lost(error).await,
+        }
+    }
+
+    async fn lost(&mut self, error: io::Error) -> Ended {
+        Err(failed("WorkerError", "WORKER_LOST", format!("the script's worker was lost: {error}")))
+    }
+
+    /// Calls that have not ended are cancelled by being dropped.
+    fn end(mut self, ended: Ended) -> ScriptOutcome {
+        for (id, tool, since) in std::mem::take(&mut self.under_way) {
+            let why = "CANCELLED: the script ended first".to_owned();
+            self.record.call_ended(&id, tool, since.elapsed(), Some(why));
+        }
+        self.record.close(ended)
+    }
+}
+
+/// A tool that reports failure has answered, but not as the script hoped.
+fn why_not(ended: &BridgeResult<CallOutcome>) -> Option<String> {
+    match ended {
+        Ok(outcome) if outcome.result.is_error => Some("TOOL_ERROR: the tool reported failure".into()),
+        Ok(_) => None,
+        Err(error) => {
+            let code = serde_json::to_value(error.code).unwrap_or_default();
+            Some(format!("{}: {}", code.as_str().unwrap_or_default(), error.message))
+        }
+    }
+}
+
+fn failed(name: &str, code: &str, message: String) -> ScriptError {
+    ScriptError { name: name.into(), code: Some(code.into()), message, ..ScriptError::default() }
+}
+
+fn out_of_time() -> ScriptError {
+    failed("TimeLimitError", "TIME_LIMIT", "the script ran longer than it may, and was killed".into())
+}
+
+fn misbehaved(how: &str) -> ScriptError {
+    let said = format!("the script's worker did what no worker does, and was killed: {how}");
+    failed("SandboxViolation", "SANDBOX_VIOLATION", said)
+}
+
+fn died(end: End, words: &str) -> ScriptError {
+    match end {
+        End::Violation => {
+            let said = "the script's process made a system call that is forbidden, and was killed".into();
+            failed("SandboxViolation", "SANDBOX_VIOLATION", said)
+        }
+        End::OutOfTime => out_of_time(),
+        _ if words.contains("memory allocation") => {
+            let said = "the script used more memory than it may".into();
+            failed("MemoryLimitError", "MEMORY_LIMIT", said)
+        }
+        _ if words.contains("overflowed its stack") => {
+            let said = "the script is nested too deeply".into();
+            failed("RangeError", "NESTED_TOO_DEEPLY", said)
+        }
+        end => {
+            failed("WorkerError", "WORKER_CRASHED", format!("the script's process is gone: {end}; {words}"))
+        }
+    }
+}

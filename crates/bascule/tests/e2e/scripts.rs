@@ -1,0 +1,68 @@
+//! Code mode: scripts in locked workers, with real servers behind.
+
+mod attacks;
+mod builtins;
+mod crowd;
+mod faces;
+mod limits;
+mod real;
+mod tracing;
+
+use std::time::Duration;
+
+use bascule::{BridgeConfig, McpBridgeAdapter, ScriptOutcome, ScriptRequest};
+use bascule_model::ProviderAdapter;
+use serde_json::{Value, json};
+
+use crate::embedded::{patiently, settings};
+use crate::support::program;
+
+/// The servers that come with the program.
+pub fn demo_servers() -> Value {
+    let demo = |name: &&str| ((*name).to_owned(), json!({ "command": program(), "args": ["__demo", name] }));
+    ["notes", "clock", "counter", "trouble"].iter().map(demo).collect()
+}
+
+/// A bridge in this process that can run scripts.
+pub async fn bridge(configuration: Value) -> McpBridgeAdapter {
+    let settings = settings(&configuration);
+    let config = BridgeConfig { jailer: Some(program().into()), ..BridgeConfig::new(settings) };
+    patiently(McpBridgeAdapter::init(config)).await.unwrap()
+}
+
+pub async fn demo_bridge() -> McpBridgeAdapter {
+    bridge(json!({ "mcpServers": demo_servers() })).await
+}
+
+/// A bridge without servers.
+pub async fn empty_bridge() -> McpBridgeAdapter {
+    bridge(json!({ "mcpServers": {} })).await
+}
+
+pub async fn run(bridge: &McpBridgeAdapter, code: &str) -> ScriptOutcome {
+    run_with(bridge, code, |_| {}).await
+}
+
+pub async fn run_with(
+    bridge: &McpBridgeAdapter,
+    code: &str,
+    change: impl FnOnce(&mut ScriptRequest),
+) -> ScriptOutcome {
+    let mut request = ScriptRequest::new(code);
+    change(&mut request);
+    patiently(bridge.run_script(request)).await.unwrap()
+}
+
+pub fn value(outcome: &ScriptOutcome) -> Value {
+    assert!(outcome.success, "{:?} {:?}", outcome.error, outcome.logs);
+    outcome.result.as_ref().map_or(Value::Null, |result| serde_json::from_str(result.get()).unwrap())
+}
+
+/// The error's name.
+pub fn error(outcome: &ScriptOutcome) -> String {
+    outcome.error.as_ref().unwrap_or_else(|| panic!("it succeeded: {:?}", outcome.result)).name.clone()
+}
+
+pub fn short(request: &mut ScriptRequest) {
+    request.timeout = Some(Duration::from_millis(1500));
+}

@@ -1,0 +1,129 @@
+//! Scripts that try to get out, to bring the bridge down, or to reach what they were not given.
+
+use serde_json::json;
+
+use super::{bridge, demo_bridge, demo_servers, error, run, run_with, short, value};
+use crate::embedded::terminate;
+use crate::support::{descriptors, eventually};
+
+/// After each of these the bridge serves the next script, and nothing is left over.
+#[tokio::test]
+async fn after_every_attack_the_next_script_runs_and_nothing_is_left() {
+    let bridge = demo_bridge().await;
+    run(&bridge, "return 1").await;
+    for code in [
+        "const f = () => f() + 1; f()",
+        "const f = (n) => [n, JSON.stringify({ get a() { return f(n + 1) } })]; f(0)",
+        "let a = {}; for (let n = 0; n < 1e6; n++) a = { a }; return a",
+        "return JSON.parse('['.repeat(1e6))",
+        "Object.prototype.__defineGetter__('type', () => { throw 1 }); return await clock.now({})",
+        "Promise.prototype.then = () => { throw 1 }; return await clock.now({})",
+        "JSON.stringify = () => '{}{}'; Array.prototype.toJSON = () => 'x'; return await clock.now({ a: [1] })",
+        "const a = {}; a.a = a; return a",
+        "return { toJSON() { for (;;) {} } }",
+        "throw { get stack() { for (;;) {} }, __proto__: Error.prototype }",
+        "Promise.reject(new Error('nobody hears')); return 1",
+        "new WeakRef({}); new FinalizationRegistry(() => { for (;;) {} }).register({}, 1); return 1",
+        "Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)",
+        "for (let n = 0; n < 20; n++) setInterval(() => { for (let k = 0; k < 1e5; k++); }, 0); await new Promise(() => {})",
+        "while (true) console.log('x'.repeat(1e5))",
+        "const c = []; for (;;) c.push(clock.now({}))",
+        "await Promise.all(Array.from({ length: 10000 }, () => trouble.sleep({ ms: 100000 })))",
+        "return 'x'.repeat(1e8)",
+        "return new Proxy({}, { ownKeys() { for (;;) {} } })",
+        "return await clock.now({ timezone: 'x'.repeat(5e7) })",
+        "class A { static { for (;;) {} } }",
+        "`${{ toString() { for (;;) {} } }}`",
+        "new Function('return process')()",
+        "return [...(function* () { for (;;) yield 1 })()]",
+    ] {
+        let _ = run_with(&bridge, code, |request| {
+            short(request);
+            request.memory_mb = Some(64);
+        })
+        .await;
+        let next = run(&bridge, "return (await clock.now({ timezone: 'UTC' })).timezone").await;
+        assert_eq!(value(&next), "UTC", "after {code}");
+    }
+    terminate(&bridge).await;
+}
+
+// req: CM-01
+#[tokio::test]
+async fn deep_nesting_of_the_text_ends_the_worker_alone() {
+    let bridge = demo_bridge().await;
+    for code in [
+        format!("return {}1{}", "(".repeat(200_000), ")".repeat(200_000)),
+        format!("return {}1", "!".repeat(500_000)),
+        format!("return {}[]{}", "[".repeat(100_000), "]".repeat(100_000)),
+        format!("return 1{}", "+1".repeat(200_000)),
+    ] {
+        let outcome = run(&bridge, &code).await;
+        assert!(outcome.success || outcome.error.is_some());
+        assert_eq!(value(&run(&bridge, "return 2").await), 2);
+    }
+    terminate(&bridge).await;
+}
+
+// req: CM-02, CM-09
+#[tokio::test]
+async fn a_script_reaches_only_what_it_was_given() {
+    let servers = json!({ "mcpServers": demo_servers() });
+    let bridge = bridge(servers).await;
+    let code = "const seen = [];
+        for (const call of [() => mcp.notes.listNotes({}), () => bascule.call('notes:list_notes', {}), () => clock.convert({})]) {
+          try { await call(); seen.push('reached') } catch (e) { seen.push(e.code) }
+        }
+        return [seen, bascule.tools, typeof globalThis.notes]";
+    let outcome = run_with(&bridge, code, |request| {
+        request.tools = bascule::Selection::named(["clock:now"]).unwrap();
+    })
+    .await;
+    let missed = ["TOOL_NOT_FOUND"; 3];
+    assert_eq!(value(&outcome), json!([missed, ["clock:now"], "undefined"]));
+    assert!(outcome.traces.is_empty());
+    terminate(&bridge).await;
+}
+
+// req: CM-04
+#[tokio::test]
+async fn what_the_configuration_denies_is_denied_to_scripts() {
+    let mut servers = demo_servers();
+    servers["notes"]["deniedTools"] = json!(["delete_*"]);
+    servers["trouble"]["tools"] = json!({ "sleep": { "limits": { "maxExecutionMs": 100 } } });
+    let bridge = bridge(json!({ "mcpServers": servers })).await;
+    let outcome = run(&bridge, "try { await notes.deleteNote({ id: 1 }) } catch (e) { return e.code }").await;
+    assert_eq!(value(&outcome), "TOOL_NOT_FOUND");
+    let outcome =
+        run(&bridge, "try { await trouble.sleep({ ms: 60000 }) } catch (e) { return e.code }").await;
+    assert_eq!(value(&outcome), "PROVIDER_TIMEOUT");
+    terminate(&bridge).await;
+}
+
+// req: CM-01
+#[tokio::test]
+async fn a_hundred_scripts_leave_no_descriptor_behind() {
+    let bridge = demo_bridge().await;
+    for _ in 0..5 {
+        run(&bridge, "return 1").await;
+    }
+    let sockets = || descriptors().iter().filter(|place| place.starts_with("socket:")).count();
+    let before = sockets();
+    for n in 0..100 {
+        let code = if n % 3 == 0 { "throw 1" } else { "return await clock.now({})" };
+        run(&bridge, code).await;
+    }
+    // Workers that wait for scripts, here and in tests beside this one, come and go.
+    eventually("the sockets of ended workers are closed", || sockets() < before + 40);
+    terminate(&bridge).await;
+}
+
+// req: CM-09
+#[tokio::test]
+async fn code_is_never_made_of_text() {
+    let bridge = demo_bridge().await;
+    for code in ["eval('1')", "new Function('return 1')()", "(async () => {}).constructor('1')()"] {
+        assert_eq!(error(&run(&bridge, code).await), "TypeError", "{code}");
+    }
+    terminate(&bridge).await;
+}

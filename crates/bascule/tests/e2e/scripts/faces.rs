@@ -1,0 +1,172 @@
+//! The ways to a script: the command line, a running bridge, an MCP client, a program that embeds the library.
+
+use serde_json::{Value, json};
+
+use super::demo_servers;
+use crate::fleet::serving::Serving;
+use crate::gateway::client::Client;
+use crate::support::{Bascule, text};
+
+const TWO_TOOLS: &str = "const [time, found] = await Promise.all([clock.now({ timezone: 'Asia/Tokyo' }), notes.searchNotes({ query: 'drawbridge' })]);
+    console.log('both are there');
+    return { zone: time.timezone, found: typeof found, who: context.who }";
+
+fn document(bascule: &Bascule, code: &str, options: &[&str]) -> (i32, Value) {
+    let ran = bascule.run_with_input(&[&["run", "-", "--json"], options].concat(), code);
+    (ran.code.unwrap(), ran.document())
+}
+
+// req: CM-06, TR-01, CM-07
+#[test]
+fn a_script_on_the_command_line_answers_with_one_document() {
+    let bascule = Bascule::with_demo_servers();
+    for mode in ["worker", "subprocess"] {
+        let options = ["--mode", mode, "--context", r#"{"who":"me"}"#, "--tools", "clock:now,notes:*"];
+        let (code, said) = document(&bascule, TWO_TOOLS, &options);
+        assert_eq!(code, 0, "{said:#}");
+        assert_eq!(said["success"], true);
+        assert_eq!((&said["result"]["zone"], &said["result"]["who"]), (&json!("Asia/Tokyo"), &json!("me")));
+        assert_eq!(said["logs"], json!([{ "level": "log", "text": "both are there" }]));
+        assert_eq!(said["traces"].as_array().unwrap().len(), 4, "{said:#}");
+        assert!(said["injected"].as_array().unwrap().contains(&json!("notes:search_notes")));
+        assert!(!said["injected"].as_array().unwrap().contains(&json!("clock:convert")));
+        assert!(said["durationMs"].is_number());
+    }
+}
+
+// req: CM-06
+#[test]
+fn a_script_that_fails_says_where_and_exits_with_one() {
+    let bascule = Bascule::with_demo_servers();
+    let (code, said) = document(&bascule, "type A = 1\n\nthrow new TypeError('no')", &["--tools", "clock:*"]);
+    assert_eq!((code, &said["success"]), (1, &json!(false)));
+    assert_eq!((&said["error"]["name"], &said["error"]["line"]), (&json!("TypeError"), &json!(3)));
+    let (code, said) = document(&bascule, "const = 1", &["--tools", "clock:*"]);
+    assert_eq!((code, &said["error"]["name"], &said["error"]["line"]), (1, &json!("SyntaxError"), &json!(1)));
+    let ran = bascule.run_with_input(&["run", "-", "--tools", "clock:*"], "return { a: 'b' }");
+    assert_eq!(ran.stdout.trim(), "{\n  \"a\": \"b\"\n}");
+}
+
+// req: CM-07
+#[test]
+fn tools_that_are_named_must_be_there() {
+    let bascule = Bascule::with_demo_servers();
+    let (code, said) = document(&bascule, "return 1", &["--tools", "clock:nwo"]);
+    assert_eq!((code, &said["error"]["code"]), (3, &json!("TOOL_NOT_FOUND")));
+    assert!(said["error"]["nearest"].as_array().unwrap().contains(&json!("clock:now")), "{said}");
+    for options in [["--tools", "clock"], ["--context", "[1]"], ["--context", "{"], ["--intent", "x"]] {
+        assert_eq!(document(&bascule, "return 1", &options).0, 2, "{options:?}");
+    }
+    assert_eq!(bascule.run(&["run", "no-such-file.ts"]).code, Some(2));
+}
+
+// req: CM-05
+#[test]
+fn a_server_that_cannot_be_started_is_an_error_in_the_script() {
+    let bascule = Bascule::with_servers(json!({ "gone": { "command": "/nowhere" } }));
+    let code = "try { await gone.x({}) } catch (e) { return [e.name, e.code, e.toolName] }";
+    let (_, said) = document(&bascule, code, &[]);
+    assert_eq!(said["result"], json!(["MCPToolError", "PROVIDER_INIT_FAILED", "gone:x"]), "{said:#}");
+}
+
+// req: CM-04
+#[test]
+fn scripts_run_in_a_bridge_that_runs_already() {
+    let serving = Serving::start(demo_servers());
+    let events = serving.events();
+    let (code, said) = document(&serving.bascule, "return await counter.increment({})", &[]);
+    assert_eq!(code, 0, "{said:#}");
+    let (_, again) = document(&serving.bascule, "return await counter.increment({})", &[]);
+    assert_ne!(said["result"], again["result"], "it is the same counter");
+    // The same road as any other call: an event, with the call's own id.
+    let id = said["traces"][0]["trace_id"].as_str().unwrap();
+    events.until(|event| event["type"] == "provider.mcp.tool.completed" && event.to_string().contains(id));
+}
+
+// req: GW-08
+#[test]
+fn an_mcp_client_runs_scripts_beside_all_tools() {
+    let serving = Serving::start(demo_servers());
+    let client = Client::begin(serving.address(), "/mcp");
+    let listed = client.ask("tools/list", &json!({}));
+    let names: Vec<&str> = listed["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|tool| tool["name"].as_str())
+        .collect();
+    assert!(names.contains(&"execute_code") && names.contains(&"clock__now"), "{names:?}");
+    let arguments = json!({ "code": TWO_TOOLS, "context": { "who": "client" } });
+    let answer = client.call("execute_code", &arguments);
+    let result = &answer["result"];
+    assert_eq!(result["isError"], false, "{answer:#}");
+    assert_eq!(result["structuredContent"]["result"]["who"], "client");
+    assert_eq!(result["structuredContent"]["traces"].as_array().unwrap().len(), 4);
+    assert!(text(result).contains("Asia/Tokyo") && text(result).contains("both are there"));
+    let failed = client.call("execute_code", &json!({ "code": "\nawait trouble.fail({})" }));
+    assert_eq!(failed["result"]["isError"], true);
+    assert!(text(&failed["result"]).contains("script.ts:2:"), "{failed:#}");
+    let wrong = client.call("execute_code", &json!({ "kode": 1 }));
+    assert_eq!(wrong["result"]["isError"], true);
+}
+
+// req: GW-08
+#[test]
+fn the_view_code_shows_few_tools() {
+    let serving = Serving::start_with(demo_servers(), &["--show", "code"]);
+    let client = Client::begin(serving.address(), "/mcp");
+    let listed = client.ask("tools/list", &json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
+    assert_eq!(names, ["describe_tools", "execute_code"]);
+    assert!(tools[1]["description"].as_str().unwrap().contains("mcp.clock: now, convert"), "{listed:#}");
+    let described = client.call("describe_tools", &json!({ "tools": ["clock:now"] }));
+    let described = &described["result"]["structuredContent"]["tools"][0];
+    assert_eq!(described["call"], "mcp.clock.now");
+    assert!(described["inputSchema"]["properties"].is_object());
+    let all = client.call("describe_tools", &json!({}));
+    assert!(all["result"]["structuredContent"]["tools"].as_array().unwrap().len() > 10);
+    let ran = client.call("execute_code", &json!({ "code": "return bascule.tools.length" }));
+    assert!(ran["result"]["structuredContent"]["result"].as_u64().unwrap() > 10);
+    assert_eq!(client.call("clock__now", &json!({}))["error"]["code"], -32602);
+}
+
+// req: GW-04, GW-08
+#[test]
+fn a_client_that_cancels_kills_its_script() {
+    let serving = Serving::start(demo_servers());
+    let client = Client::begin(serving.address(), "/mcp");
+    let before = workers(serving.pid());
+    let code = json!({ "name": "execute_code", "arguments": { "code": "for (;;) await bascule.sleep(5)", "timeoutMs": 600_000 } });
+    let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": code }).to_string();
+    let asking = {
+        let client = client.clone();
+        std::thread::spawn(move || drop(client.post(&body)))
+    };
+    crate::support::eventually("a worker runs", || workers(serving.pid()) > before);
+    // Those that wait for scripts to come stay.
+    client.notify("notifications/cancelled", &json!({ "requestId": 7 }));
+    asking.join().unwrap();
+    crate::support::eventually("it is gone", || running_workers(serving.pid()) == 0);
+    let done = client.call("execute_code", &json!({ "code": "return 1" }));
+    assert_eq!(done["result"]["structuredContent"]["result"], 1);
+}
+
+fn workers(bridge: u32) -> usize {
+    crate::support::children(bridge).into_iter().filter(|pid| is_worker(*pid)).count()
+}
+
+/// Those that have used the processor lately: a script that sleeps and wakes has switched often.
+fn running_workers(bridge: u32) -> usize {
+    let switches = |pid: u32| {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).map(str::to_owned);
+        line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok()).unwrap_or(0)
+    };
+    crate::support::children(bridge).into_iter().filter(|pid| is_worker(*pid) && switches(*pid) > 50).count()
+}
+
+fn is_worker(pid: u32) -> bool {
+    std::fs::read(format!("/proc/{pid}/cmdline"))
+        .is_ok_and(|line| line.windows(8).any(|part| part == b"__worker"))
+}

@@ -1,0 +1,134 @@
+//! Limits that are configured are kept, by the kernel if need be, and what a script met is called by its name.
+
+use std::time::Duration;
+
+use serde_json::json;
+
+use super::{bridge, demo_bridge, demo_servers, empty_bridge, error, run, run_with, short, value};
+use crate::embedded::terminate;
+
+// req: CM-01
+#[tokio::test]
+async fn time_is_up_for_loops_that_listen_and_for_those_that_do_not() {
+    let bridge = empty_bridge().await;
+    for code in [
+        "for (;;) {}",
+        "console.log('kept'); for (;;) 'x'.repeat(5e8).indexOf('y')",
+        "console.log('kept'); const a = new Array(1e6).fill(1); for (;;) a.sort()",
+        "/(a+)+b/.test('a'.repeat(60))",
+        "(function f() { Promise.resolve().then(f) })(); await new Promise(() => {})",
+        "const f = async () => { for (;;) { try { await null } catch {} } }; await f()",
+        "for (;;) { try { (() => { for (;;) {} })() } catch {} }",
+        "for (;;) await bascule.sleep(1)",
+    ] {
+        let outcome = run_with(&bridge, code, short).await;
+        assert_eq!(error(&outcome), "TimeLimitError", "{code}");
+        let logged = code.contains("kept");
+        assert_eq!(outcome.logs.iter().any(|line| line.text == "kept"), logged, "{code}");
+    }
+    assert_eq!(value(&run(&bridge, "return 'next'").await), "next");
+    terminate(&bridge).await;
+}
+
+// req: CM-01
+#[tokio::test]
+async fn memory_is_bounded_whatever_shape_it_takes() {
+    let bridge = empty_bridge().await;
+    for code in [
+        "const a = []; for (;;) a.push({ a: 1 })",
+        "const a = []; for (;;) a.push(new Uint8Array(1e6).fill(1))",
+        "let s = 'x'; for (;;) s = (s + s).split('').join('')",
+        "const m = new Map(); for (let n = 0;; n++) m.set(n, [n])",
+        "const b = new ArrayBuffer(2e9); return b.byteLength",
+        "let big = 2n; for (;;) big = big * big",
+        "const all = []; for (;;) all.push((async () => await new Promise(() => {}))())",
+        "const a = []; try { for (;;) a.push(new Array(1e5).fill(a)) } catch { } for (;;) a.push(new Array(1e5).fill(a))",
+    ] {
+        let outcome = run_with(&bridge, code, |request| {
+            request.memory_mb = Some(64);
+            request.timeout = Some(Duration::from_secs(60));
+        })
+        .await;
+        let name = error(&outcome);
+        assert!(["MemoryLimitError", "RangeError"].contains(&name.as_str()), "{code}: {:?}", outcome.error);
+    }
+    assert_eq!(value(&run(&bridge, "return 'next'").await), "next");
+    terminate(&bridge).await;
+}
+
+// req: CM-01
+#[tokio::test]
+async fn what_a_script_says_is_bounded() {
+    let configuration = json!({ "mcpServers": {}, "bascule": { "scripts": { "maxOutputBytes": 1000, "maxLogBytes": 1000 } } });
+    let bridge = bridge(configuration).await;
+    assert_eq!(error(&run(&bridge, "return 'x'.repeat(2000)").await), "OutputLimitError");
+    let outcome = run(&bridge, "for (let n = 0; n < 1e5; n++) console.log('line', n); return 1").await;
+    assert_eq!(value(&outcome), 1);
+    let kept: usize = outcome.logs.iter().map(|line| line.text.len()).sum();
+    assert!(kept < 1_500, "{kept}");
+    assert!(outcome.logs.last().unwrap().text.contains("more lines"));
+    terminate(&bridge).await;
+}
+
+// req: CM-01
+#[tokio::test]
+async fn calls_are_bounded() {
+    let scripts = json!({ "maxCalls": 5, "maxConcurrentCalls": 2 });
+    let bridge = bridge(json!({ "mcpServers": demo_servers(), "bascule": { "scripts": scripts } })).await;
+    let code = "
+        const ended = await Promise.allSettled(Array.from({ length: 8 }, () => clock.now({})));
+        return ended.map((e) => e.status === 'fulfilled' ? 'ok' : e.reason.code)";
+    let outcome = run(&bridge, code).await;
+    let seen = value(&outcome);
+    assert_eq!(seen.as_array().unwrap().iter().filter(|s| **s == "ok").count(), 5);
+    assert_eq!(seen[7], "POLICY_DENIED");
+    let (mut out, mut most) = (0, 0);
+    for trace in &outcome.traces {
+        out = if trace.success.is_none() { out + 1 } else { out - 1 };
+        most = most.max(out);
+    }
+    assert_eq!(most, 2);
+    terminate(&bridge).await;
+}
+
+// req: CM-01
+#[tokio::test]
+async fn a_promise_that_nothing_settles_is_a_deadlock_but_one_that_waits_is_not() {
+    let bridge = demo_bridge().await;
+    assert_eq!(error(&run(&bridge, "await new Promise(() => {})").await), "DeadlockError");
+    let code = "await Promise.race([trouble.sleep({ ms: 100 }), new Promise(() => {})]); return 1";
+    assert_eq!(value(&run(&bridge, code).await), 1);
+    terminate(&bridge).await;
+}
+
+// req: CM-01
+#[tokio::test]
+async fn local_time_is_that_of_the_configured_zone() {
+    let zone = json!({ "mcpServers": {}, "bascule": { "scripts": { "timeZone": "Asia/Tokyo" } } });
+    let tokyo = bridge(zone).await;
+    let code =
+        "return [new Date(0).getHours(), new Date(0).toString(), typeof new Date().toLocaleTimeString()]";
+    let there = value(&run(&tokyo, code).await);
+    terminate(&tokyo).await;
+    let plain = empty_bridge().await;
+    let here = value(&run(&plain, code).await);
+    terminate(&plain).await;
+    assert_eq!(here[0], 0);
+    // Where the machine has no such zone, it is UTC there too.
+    let has_zones = std::path::Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists();
+    assert_eq!(there[0], if has_zones { 9 } else { 0 });
+}
+
+// req: CM-10
+#[tokio::test]
+async fn no_script_sees_what_another_left() {
+    let bridge = empty_bridge().await;
+    for mode in [bascule::Mode::Worker, bascule::Mode::Subprocess] {
+        for _ in 0..3 {
+            let code = "const before = globalThis.left; globalThis.left = 1; Object.prototype.left2 = 1; return [before, ({}).left2 === 1]";
+            let outcome = run_with(&bridge, code, |request| request.mode = mode).await;
+            assert_eq!(value(&outcome), json!([null, true]));
+        }
+    }
+    terminate(&bridge).await;
+}
