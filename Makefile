@@ -33,6 +33,7 @@ soak: ## ten minutes of servers that are killed, stopped and changed while they 
 fuzz: ## each parser of untrusted bytes, a minute long (FUZZ_SECONDS, FUZZ_SEED)
 	cargo build --workspace --bins
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} cargo test -p bascule-mcp --all-features --lib fuzz:: -- --nocapture
+	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} cargo test -p bascule-script --lib fuzz:: -- --nocapture
 	FUZZ_SECONDS=$${FUZZ_SECONDS:-60} cargo test -p bascule --test e2e fuzz:: -- --nocapture
 
 bench: ## measure, side by side in one run

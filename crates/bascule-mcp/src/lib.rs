@@ -9,7 +9,7 @@
 //! message on changes single fields of it with [`patch`]: what [`Names`], [`Uris`] and [`wrap_cursor`] say.
 //!
 //! The feature `client` is the side that speaks to servers. `server` is the side that is spoken to: a `Host`
-//! answers what comes in over `HttpFace` or `serve_stdio`.
+//! answers what comes in over `HttpFace` or `StdioFace`.
 //!
 //! Not here yet, and where it will go: the era of 2026-07-28 beside `version`.
 
@@ -74,7 +74,7 @@ pub use http::{HttpEndpoint, InvalidEndpoint, shown_url};
 #[cfg(feature = "client")]
 pub use router::{Answer, Asked, Heard, Listener, OnProgress};
 #[cfg(feature = "server")]
-pub use serve::{Frame, Host, HttpFace, Lane, Place, serve_stdio};
+pub use serve::{Admitted, Frame, Host, HttpFace, Lane, Peers, Place, StdioFace};
 #[cfg(feature = "client")]
 pub use stdio::{Grace, Lifeline, StdioChild};
 #[cfg(feature = "client")]

@@ -23,7 +23,8 @@ mod wire;
 #[cfg(test)]
 mod tests;
 
+pub use admission::{Admitted, Peers};
 pub use host::{Host, Place};
 pub use http::HttpFace;
 pub use lane::{Frame, Lane};
-pub use stdio::serve_stdio;
+pub use stdio::StdioFace;

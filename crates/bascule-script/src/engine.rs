@@ -57,6 +57,14 @@ impl Engine {
         runtime.set_max_stack_size(STACK);
         let ticking = clock.clone();
         runtime.set_interrupt_handler(Some(Box::new(move || ticking.strikes())));
+        let noting = state.clone();
+        runtime.set_host_promise_rejection_tracker(Some(Box::new(move |ctx, promise, reason, is_heard| {
+            let promise = Persistent::save(&ctx, promise);
+            match is_heard {
+                true => noting.was_heard(&promise),
+                false => noting.note_unheard(promise, Persistent::save(&ctx, reason)),
+            }
+        })));
         let context = Context::full(&runtime)?;
         let harness = context.with(|ctx| Harness::build(&ctx, &state))?;
         Ok(Self { harness, context, runtime, state, clock })

@@ -14,6 +14,8 @@ pub mod worker;
 mod directory;
 mod engine;
 mod fit;
+#[cfg(test)]
+mod fuzz;
 mod natives;
 mod outcome;
 mod state;

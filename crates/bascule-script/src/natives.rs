@@ -64,7 +64,10 @@ fn call(ctx: &Ctx<'_>, state: &State, server: usize, tool: String, args: String)
     let args = known.and_then(|known| known.keys().fit(&args)).unwrap_or(args);
     // What JSON.stringify wrote is JSON, except that a script may have put in `toJSON`s that write something else.
     match RawValue::from_string(args) {
-        Ok(args) => Ok(state.call(server.name.clone(), tool, args) as f64),
+        Ok(args) => match state.call(server.name.clone(), tool, args) {
+            Some(number) => Ok(number as f64),
+            None => Err(Exception::throw_range(ctx, "the arguments are too long to be sent")),
+        },
         Err(error) => Err(Exception::throw_type(ctx, &format!("the arguments are no JSON: {error}"))),
     }
 }

@@ -6,6 +6,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
 
+use rquickjs::{Persistent, Value};
 use serde_json::value::RawValue;
 
 use crate::directory::Directory;
@@ -15,6 +16,11 @@ use crate::wire::{self, FromWorker, Limits, LogLine, RpcCall};
 
 /// How much is gathered before it is sent although the script is still running.
 const GATHERED: usize = 256 << 10;
+
+/// The arguments of a call may be so long: a frame holds them and what stands around them.
+const LONGEST_CALL: usize = wire::FRAME_LIMIT - 4096;
+/// So many failures that nobody hears of are remembered.
+const MOST_UNHEARD: usize = 20;
 
 /// One script's, shared by the worker and the functions that the harness calls.
 pub(crate) struct State {
@@ -34,8 +40,13 @@ pub(crate) struct State {
     dropped: Cell<u64>,
     /// The bridge does not read any more.
     is_cut: Cell<bool>,
+    /// Promises that failed and that nobody listens to, with what each failed with.
+    unheard: RefCell<Vec<(Kept, Kept)>>,
     pub(crate) began: Instant,
 }
+
+/// A value of the engine's.
+pub(crate) type Kept = Persistent<Value<'static>>;
 
 /// A call that is out.
 #[derive(Default)]
@@ -59,6 +70,7 @@ impl State {
             log_left: Cell::new(Limits::default().log_bytes),
             dropped: Cell::new(0),
             is_cut: Cell::new(false),
+            unheard: RefCell::default(),
             began: Instant::now(),
         }
     }
@@ -148,14 +160,17 @@ impl State {
         }
     }
 
-    /// Sends a call out, with the next flush, and gives its number.
-    pub(crate) fn call(&self, server: String, tool: String, args: Box<RawValue>) -> u64 {
+    /// Sends a call out, with the next flush, and gives its number; none if it is too long to be sent.
+    pub(crate) fn call(&self, server: String, tool: String, args: Box<RawValue>) -> Option<u64> {
         let number = self.last_call.get() + 1;
+        if args.get().len() + tool.len() > LONGEST_CALL {
+            return None;
+        }
         self.last_call.set(number);
         self.calls.borrow_mut().insert(number, Flight::default());
         let id = format!("{}-{number}", self.id.get().map_or("", String::as_str));
         self.say(&FromWorker::RpcCall(RpcCall { id, server, tool, args }));
-        number
+        Some(number)
     }
 
     pub(crate) fn want_whole(&self, number: u64) {
@@ -168,6 +183,24 @@ impl State {
     pub(crate) fn take_call(&self, id: &str) -> Option<(u64, Flight)> {
         let number = id.rsplit_once('-')?.1.parse().ok()?;
         self.calls.borrow_mut().remove(&number).map(|flight| (number, flight))
+    }
+
+    /// A promise has failed, and nobody listens to it.
+    pub(crate) fn note_unheard(&self, promise: Kept, reason: Kept) {
+        let mut unheard = self.unheard.borrow_mut();
+        if unheard.len() < MOST_UNHEARD {
+            unheard.push((promise, reason));
+        }
+    }
+
+    /// Somebody does after all.
+    pub(crate) fn was_heard(&self, promise: &Kept) {
+        self.unheard.borrow_mut().retain(|(unheard, _)| unheard != promise);
+    }
+
+    /// What failed unheard, and is forgotten now.
+    pub(crate) fn take_unheard(&self) -> Vec<Kept> {
+        self.unheard.take().into_iter().map(|(_, reason)| reason).collect()
     }
 
     /// Where in the author's text a place of the translation comes from, as `line:column`.

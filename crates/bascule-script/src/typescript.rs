@@ -52,6 +52,8 @@ impl Translated {
             return Err(SyntaxError::at(source, import.span, NO_IMPORT));
         }
         let mut program = parsed.program;
+        // Inside a function it would be no longer the first line.
+        program.hashbang = None;
         strip(source, &arena, &mut program)?;
         refuse_modules(source, &mut program)?;
         Ok(print(&program))
@@ -180,6 +182,7 @@ mod tests {
             "const x = 1;\nreturn x;"
         );
         assert_eq!(translate("function f<T>(a: T): T { return a }"), "function f(a) {\n\treturn a;\n}");
+        assert_eq!(translate("#!/usr/bin/env -S bascule run\nreturn 1"), "return 1;");
         assert_eq!(translate("import type { A } from 'b'; interface I {} type T = I"), "");
     }
 

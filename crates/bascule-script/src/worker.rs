@@ -63,7 +63,12 @@ impl Worker {
         let Some(init) = self.first()? else { return Ok(()) };
         self.engine.runtime.set_memory_limit(init.limits.memory_bytes);
         let context = self.engine.context.clone();
-        if let End::Completed(completed) = context.with(|ctx| self.run(&ctx, init))? {
+        let end = context.with(|ctx| {
+            let end = self.run(&ctx, init);
+            self.tell_unheard(&ctx, matches!(&end, Ok(End::Completed(completed)) if completed.success));
+            end
+        });
+        if let End::Completed(completed) = end? {
             self.engine.state.close_log();
             self.engine.state.say(&FromWorker::ExecutionComplete(completed));
             self.engine.state.flush();
@@ -231,6 +236,19 @@ impl Worker {
         }
     }
 
+    /// A script that succeeded may still want to know what failed behind its back. What else it left is cancelled, and fails
+    /// only by that.
+    fn tell_unheard(&self, ctx: &Ctx<'_>, succeeded: bool) {
+        for reason in self.engine.state.take_unheard() {
+            let Ok(reason) = reason.restore(ctx) else { continue };
+            if succeeded {
+                let ScriptError { name, message, .. } = self.describe(ctx, reason);
+                let text = format!("nobody awaited what failed with {name}: {message}");
+                self.engine.state.log("warn".into(), text);
+            }
+        }
+    }
+
     fn describe_caught<'js>(&self, ctx: &Ctx<'js>, thrown: CaughtError<'js>) -> ScriptError {
         match thrown {
             CaughtError::Exception(exception) => self.describe(ctx, exception.into_object().into_value()),
@@ -260,9 +278,10 @@ impl Worker {
         error
     }
 
-    /// Whether nothing was thrown because there was no room for it: the script does not speak of `null` itself.
+    /// Whether nothing was thrown because there was no room for it: the script throws nothing itself.
     fn is_short_of_memory(&self) -> bool {
-        self.engine.state.translated.get().is_some_and(|translated| !translated.code.contains("null"))
+        let throws = |code: &str| ["throw", "reject", "null"].iter().any(|word| code.contains(word));
+        self.engine.state.translated.get().is_some_and(|translated| !throws(&translated.code))
     }
 }
 

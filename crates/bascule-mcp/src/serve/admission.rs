@@ -4,30 +4,47 @@
 //! server makes resolve to them. It cannot choose what the browser writes into these two headers.
 
 use std::hint::black_box;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Instant;
 
 use bascule_model::Secret;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 
-use super::HttpFace;
 use super::refusal::Refusal;
 
+/// Who may speak to us. The default is for a loopback address; on any other there should be a token.
+#[derive(Debug, Clone, Default)]
+pub struct Admitted {
+    /// Names that clients may call us by besides loopback names: `name` (any port) or `name:port`.
+    pub hosts: Vec<String>,
+    /// Where pages may come from besides loopback: `scheme://name:port`, or names as above.
+    pub origins: Vec<String>,
+    /// Any one of these must be shown; nobody needs one if there are none.
+    pub tokens: Vec<Secret<String>>,
+    /// Who may come at all; everybody where nobody is asked.
+    pub peers: Option<Peers>,
+}
+
+/// Whether who has connected from a peer's address to our own may come, as it is since the moment of asking. It may take a
+/// while: it is asked once of each connection, when a request has come, and of one at a time.
+pub type Peers = fn(SocketAddr, SocketAddr, Instant) -> bool;
+
 /// Whether the request may be looked at any further.
-pub(super) fn admit(face: &HttpFace, request: &Parts) -> Result<(), Refusal> {
+pub(super) fn admit(admitted: &Admitted, request: &Parts) -> Result<(), Refusal> {
     let refused = |what: &str| Err(Refusal::forbidden(format!("this `{what}` is not allowed")));
     let named =
         only(&request.headers, header::HOST)?.ok_or_else(|| Refusal::forbidden("`Host` is missing"))?;
     // A request may name its host in its first line too, and then that one counts.
     let in_target = request.uri.authority().map(|authority| authority.as_str());
-    if !is_allowed_host(named, &face.hosts)
-        || !in_target.is_none_or(|name| is_allowed_host(name, &face.hosts))
+    if !is_allowed_host(named, &admitted.hosts)
+        || !in_target.is_none_or(|name| is_allowed_host(name, &admitted.hosts))
     {
         return refused("Host");
     }
     match only(&request.headers, header::ORIGIN)? {
-        Some(origin) if !is_allowed_origin(origin, &face.origins) => refused("Origin"),
-        _ => has_token(&face.tokens, &request.headers),
+        Some(origin) if !is_allowed_origin(origin, &admitted.origins) => refused("Origin"),
+        _ => has_token(&admitted.tokens, &request.headers),
     }
 }
 

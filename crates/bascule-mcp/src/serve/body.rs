@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hyper::body::{Body, Bytes, Frame as Piece, Incoming, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
+use tracing::warn;
 
 use super::exchange::Listening;
 use super::lane::{Frame, Reader};
@@ -113,6 +114,7 @@ impl Events {
                 Poll::Ready(Some(frame)) => self.write(&mut text, frame),
                 Poll::Ready(None) if self.reader.has_overflown() => {
                     self.is_over = true;
+                    warn!("a client was cut off: it does not keep up");
                     return Poll::Ready(Some(Err(io::Error::other("the client does not keep up"))));
                 }
                 Poll::Ready(None) => self.end(&mut text),

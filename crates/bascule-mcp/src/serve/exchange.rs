@@ -28,7 +28,7 @@ const JSON: &str = "application/json";
 const EVENTS: &str = "text/event-stream";
 
 /// What all connections share.
-pub(super) struct Desk<H> {
+pub(super) struct Reception<H> {
     pub(super) face: HttpFace,
     pub(super) host: Arc<H>,
     /// For the bodies that are being read.
@@ -38,7 +38,7 @@ pub(super) struct Desk<H> {
     pub(super) listeners: Arc<Listeners>,
 }
 
-impl<H: Host> Desk<H> {
+impl<H: Host> Reception<H> {
     /// Answers a request, whatever it is.
     pub(super) async fn answer(
         &self,
@@ -64,8 +64,9 @@ impl<H: Host> Desk<H> {
         caller: &Caller,
         body: &mut Option<Incoming>,
     ) -> Result<Response<Content>, Refusal> {
-        admit(&self.face, head)?;
-        caller.admit(&self.face, &self.turn).await?;
+        // Who may not speak to us does not keep a place by trying.
+        admit(&self.face.admitted.borrow(), head).map_err(Refusal::and_close)?;
+        caller.admit(&self.face.admitted, &self.turn).await?;
         let place =
             place(head.uri.path()).ok_or_else(|| Refusal::not_found("there is nothing here; try `/mcp`"))?;
         match head.method {
@@ -198,7 +199,8 @@ impl<H: Host> Desk<H> {
         };
         let mut response = typed(JSON, content);
         *response.status_mut() = refusal.status;
-        if let Some((name, value)) = refusal.header {
+        let closing = refusal.closes.then_some((header::CONNECTION, "close"));
+        for (name, value) in refusal.header.into_iter().chain(closing) {
             response.headers_mut().insert(name, HeaderValue::from_static(value));
         }
         response

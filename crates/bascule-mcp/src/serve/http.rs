@@ -1,25 +1,24 @@
 //! Takes connections, and sees each of them through to its end.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bascule_model::Secret;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::Host;
-use super::caller::{Caller, turns};
-use super::exchange::Desk;
+use super::admission::Admitted;
+use super::caller::{Caller, Turn, turns};
+use super::exchange::Reception;
 use super::wire::{Activity, Patience, Wire};
 use crate::DEFAULT_MESSAGE_LIMIT;
 
@@ -31,21 +30,15 @@ const LONGEST_HEAD: usize = 64 << 10;
 /// MCP over Streamable HTTP. The default is safe on a loopback address; on any other there should be a token.
 #[derive(Debug, Clone)]
 pub struct HttpFace {
-    /// Names that clients may call us by besides loopback names: `name` (any port) or `name:port`.
-    pub hosts: Vec<String>,
-    /// Where pages may come from besides loopback: `scheme://name:port`, or names as above.
-    pub origins: Vec<String>,
-    /// Any one of these must be shown; nobody needs one if there are none.
-    pub tokens: Vec<Secret<String>>,
+    /// Who may come. A change holds from the next request on: open requests are still answered, but who listens for
+    /// what is said unasked has to ask for it again.
+    pub admitted: watch::Receiver<Admitted>,
     /// The longest message that is taken.
     pub body_limit: usize,
     /// How much of all longer messages together may be in reading. Who comes with more is asked to come again.
     pub body_room: usize,
     /// How much may be waiting for a client that does not read, on each lane.
     pub lane_limit: usize,
-    /// Who may come at all, by the addresses of both ends and the moment of asking; everybody where nobody is asked. It
-    /// may take a while: it is asked once of each connection, when a request has come, and of one at a time.
-    pub admit: Option<fn(SocketAddr, SocketAddr, Instant) -> bool>,
     /// How many may be connected at once. The next one is hung up on.
     pub connections: usize,
     /// How long a request's head may take.
@@ -65,13 +58,10 @@ pub struct HttpFace {
 impl Default for HttpFace {
     fn default() -> Self {
         Self {
-            hosts: Vec::new(),
-            origins: Vec::new(),
-            tokens: Vec::new(),
+            admitted: watch::channel(Admitted::default()).1,
             body_limit: DEFAULT_MESSAGE_LIMIT,
             body_room: 8 * DEFAULT_MESSAGE_LIMIT,
             lane_limit: DEFAULT_MESSAGE_LIMIT,
-            admit: None,
             connections: 1024,
             head_within: Duration::from_secs(10),
             body_grace: Duration::from_secs(30),
@@ -90,17 +80,27 @@ impl HttpFace {
         let most = self.connections;
         let grace = self.stop_grace;
         let room = Semaphore::new(self.body_room.min(Semaphore::MAX_PERMITS));
-        let desk = Arc::new(Desk { face: self, host, room, turn: turns(), listeners: Arc::default() });
+        let mut admitted = self.admitted.clone();
+        let reception =
+            Arc::new(Reception { face: self, host, room, turn: turns(), listeners: Arc::default() });
         let connections = TaskTracker::new();
-        while let Some(stream) = accept(&listener, &stop).await {
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&listener, &stop) => accepted,
+                Ok(()) = admitted.changed() => {
+                    reception.listeners.close_all();
+                    continue;
+                }
+            };
+            let Some(stream) = accepted else { break };
             if connections.len() >= most {
                 warn!(most, "too many connections; one was refused");
                 continue;
             }
-            connections.spawn(desk.clone().attend(stream, stop.clone()));
+            connections.spawn(reception.clone().attend(stream, stop.clone()));
         }
         drop(listener);
-        desk.listeners.close_all();
+        reception.listeners.close_all();
         connections.close();
         // Every connection ends itself after its grace; this is for those that could not.
         if timeout(grace + Duration::from_secs(1), connections.wait()).await.is_err() {
@@ -131,33 +131,66 @@ async fn accept(listener: &TcpListener, stop: &CancellationToken) -> Option<TcpS
     }
 }
 
-impl<H: Host> Desk<H> {
+impl<H: Host> Reception<H> {
     async fn attend(self: Arc<Self>, stream: TcpStream, stop: CancellationToken) {
+        let mut admitted = self.face.admitted.clone();
+        admitted.mark_unchanged();
         let caller = Caller::of(&stream);
         prepare(&stream, self.face.write_within);
         let activity = Arc::new(Activity::default());
         let wire = TokioIo::new(Wire::new(stream, self.face.patience(), activity.clone()));
         let service = service_fn(|request| {
             let busy = activity.begin();
-            let (desk, caller) = (&self, &caller);
-            async move { Ok::<_, Infallible>(desk.answer(request, caller, busy).await) }
+            let (reception, caller) = (&self, &caller);
+            async move { Ok::<_, Infallible>(reception.answer(request, caller, busy).await) }
         });
         let mut http = http1::Builder::new();
         // The socket keeps these deadlines itself: with fewer timers, and idleness told from slowness.
         http.header_read_timeout(None).max_headers(MOST_HEADERS).max_header_size(LONGEST_HEAD);
         let mut connection = pin!(http.serve_connection(wire, service));
         let ended = tokio::select! {
-            ended = connection.as_mut() => Ok(ended),
-            () = stop.cancelled() => {
+            ended = connection.as_mut() => Some(ended),
+            () = is_due(admitted, &caller, &self.turn, &stop) => {
                 connection.as_mut().graceful_shutdown();
-                // A stream may have been begun after the others were closed.
-                self.listeners.close_all();
-                timeout(self.face.stop_grace, connection).await
+                tokio::select! {
+                    ended = connection => Some(ended),
+                    () = self.last_moment(&stop) => None,
+                }
             }
         };
-        if let Ok(Err(error)) = ended {
+        if let Some(Err(error)) = ended {
             debug!(%error, "a connection broke");
         }
+    }
+
+    /// Returns when open requests have had their time.
+    async fn last_moment(&self, stop: &CancellationToken) {
+        stop.cancelled().await;
+        // A stream may have been begun after the others were closed.
+        self.listeners.close_all();
+        sleep(self.face.stop_grace).await;
+    }
+}
+
+/// Returns when a connection is to end with the request that it has: we stop, or whose it is may come no more.
+async fn is_due(
+    mut admitted: watch::Receiver<Admitted>,
+    caller: &Caller,
+    turn: &Turn,
+    stop: &CancellationToken,
+) {
+    let unwelcome = async {
+        while admitted.changed().await.is_ok() {
+            let peers = admitted.borrow_and_update().peers;
+            if !caller.is_still_welcome(peers, turn).await {
+                return;
+            }
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = unwelcome => {}
     }
 }
 

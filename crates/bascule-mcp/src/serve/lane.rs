@@ -20,7 +20,7 @@ pub struct Lane(Arc<Inner>);
 pub struct Frame {
     /// The message, a line of JSON.
     pub bytes: Vec<u8>,
-    /// Whether it is the answer, after which nothing comes.
+    /// Whether it is the answer, after which nothing comes; on a lane that others lead onto, the answer of one of them.
     pub last: bool,
 }
 
@@ -41,7 +41,9 @@ struct Inner {
 #[derive(Default)]
 struct State {
     queue: VecDeque<Frame>,
-    bytes: usize,
+    /// How much is on it that is no answer. Of answers there are no more than were asked for.
+    unasked: usize,
+    answers: usize,
     end: Option<End>,
     reader: Option<Waker>,
     /// The lane that this one leads onto, and the request that it is for, if it is for one.
@@ -143,14 +145,35 @@ impl Lane {
     /// From now on whatever is pushed here is pushed there, after what had been pushed here before.
     pub(super) fn lead_onto(&self, other: &Lane) {
         let mut state = self.0.lock();
-        for frame in std::mem::take(&mut state.queue) {
-            other.push(frame.bytes);
+        while let Some(frame) = state.pop() {
+            other.0.carry(frame);
         }
         if state.end.is_none() {
             state.onto = Some((other.clone(), None));
         }
         drop(state);
         self.0.changed.notify_waiters();
+    }
+
+    /// Returns when no more is on it than its limit, answers included, or nobody will read them. Who waits for this
+    /// before it lets a client ask for more keeps a client that does not read from piling up answers.
+    pub(super) async fn has_room(&self) {
+        loop {
+            let changed = self.0.changed.notified();
+            let has_room = {
+                let state = self.0.lock();
+                state.bytes() <= self.0.limit || state.end.is_some()
+            };
+            if has_room {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// Whether it was closed because a frame did not fit.
+    pub(super) fn has_overflown(&self) -> bool {
+        self.0.lock().end == Some(End::Overflown)
     }
 
     /// Returns when every branch has ended, or could not be heard any more.
@@ -194,7 +217,7 @@ impl Reader {
     }
 
     pub(super) fn next_if_there(&self) -> Option<Frame> {
-        self.0.lock().pop()
+        self.0.pop(&mut self.0.lock())
     }
 
     pub(super) fn has_overflown(&self) -> bool {
@@ -225,8 +248,7 @@ impl Inner {
         let last = frame.last;
         // The lock is held meanwhile, so that two who push here are in the same order there.
         let taken = match &state.onto {
-            // An answer fits there too; only that is no end of the other.
-            Some((other, _)) => other.0.put_onto(frame),
+            Some((other, _)) => other.0.carry(frame),
             None => state.take(frame, self.limit),
         };
         let end = if !taken { Some(End::Overflown) } else { last.then_some(End::Finished) };
@@ -234,21 +256,21 @@ impl Inner {
         taken
     }
 
-    /// Takes a frame of a lane that leads onto this one.
-    fn put_onto(&self, frame: Frame) -> bool {
+    /// Takes a frame of a lane that leads onto this one. The answer there is not the end here.
+    fn carry(&self, frame: Frame) -> bool {
         let mut state = self.lock();
-        let taken = state.end.is_none() && state.take(frame, self.limit);
-        state.queue.back_mut().into_iter().for_each(|frame| frame.last = false);
-        let end = (!taken).then_some(End::Overflown).filter(|_| state.end.is_none());
-        self.settle(state, end);
+        if state.end.is_some() {
+            return false;
+        }
+        let taken = state.take(frame, self.limit);
+        self.settle(state, (!taken).then_some(End::Overflown));
         taken
     }
 
     fn end(&self, end: End, forget: bool) {
         let mut state = self.lock();
         if forget {
-            state.queue.clear();
-            state.bytes = 0;
+            state.clear();
         }
         let end = if state.end.is_none() { Some(end) } else { None };
         self.settle(state, end);
@@ -271,7 +293,7 @@ impl Inner {
         }
         if let Some((other, Some(id))) = onto {
             if end == Some(End::Dropped) {
-                other.push(unanswered(&id));
+                other.0.carry(Frame { bytes: unanswered(&id), last: true });
             }
             other.0.lock().branches -= 1;
             other.0.changed.notify_waiters();
@@ -280,7 +302,7 @@ impl Inner {
 
     fn poll_next(&self, cx: &mut Context<'_>) -> Poll<Option<Frame>> {
         let mut state = self.lock();
-        if let Some(frame) = state.pop() {
+        if let Some(frame) = self.pop(&mut state) {
             return Poll::Ready(Some(frame));
         }
         if state.end.is_some() {
@@ -292,6 +314,15 @@ impl Inner {
         Poll::Pending
     }
 
+    fn pop(&self, state: &mut State) -> Option<Frame> {
+        let before = state.bytes();
+        let frame = state.pop()?;
+        if before > self.limit && state.bytes() <= self.limit {
+            self.changed.notify_waiters();
+        }
+        Some(frame)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         // Nothing in here panics halfway; whatever happened elsewhere, the state is whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -300,21 +331,33 @@ impl Inner {
 
 impl State {
     fn take(&mut self, frame: Frame, limit: usize) -> bool {
-        let after = self.bytes + frame.bytes.len();
-        if !self.queue.is_empty() && !frame.last && after > limit {
-            self.queue.clear();
-            self.bytes = 0;
+        let length = frame.bytes.len();
+        if !frame.last && self.unasked > 0 && self.unasked + length > limit {
+            self.clear();
             return false;
         }
-        self.bytes = after;
+        *self.counter(frame.last) += length;
         self.queue.push_back(frame);
         true
     }
 
     fn pop(&mut self) -> Option<Frame> {
         let frame = self.queue.pop_front()?;
-        self.bytes -= frame.bytes.len();
+        *self.counter(frame.last) -= frame.bytes.len();
         Some(frame)
+    }
+
+    fn clear(&mut self) {
+        self.queue.clear();
+        (self.unasked, self.answers) = (0, 0);
+    }
+
+    fn counter(&mut self, is_answer: bool) -> &mut usize {
+        if is_answer { &mut self.answers } else { &mut self.unasked }
+    }
+
+    fn bytes(&self) -> usize {
+        self.unasked + self.answers
     }
 }
 
@@ -408,8 +451,42 @@ mod tests {
         two.close();
         timeout(SOON, lane.settled()).await.unwrap();
         drop(lane.branch("3"));
-        let unanswered = r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"the request ended without an answer"}}"#;
-        assert_eq!(rest(&lane).await, ["a", "early", "b", "c", "d", unanswered]);
+        let unanswered = r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"the request ended without an answer"}}."#;
+        assert_eq!(rest(&lane).await, ["a", "early", "b", "c", "d.", unanswered]);
+    }
+
+    // req: GW-03
+    #[tokio::test]
+    async fn answers_of_all_branches_fit_and_other_frames_only_within_the_limit() {
+        let lane = Lane::new(3);
+        let branches: Vec<Lane> = (0..4).map(|id| lane.branch(&id.to_string())).collect();
+        assert!(say(&branches[3], "ab"));
+        branches[..3].iter().for_each(|branch| branch.finish(b"long".to_vec()));
+        assert!(say(&branches[3], "c") && !lane.is_closed());
+        assert!(timeout(NOW, lane.has_room()).await.is_err());
+        assert_eq!(rest(&lane).await, ["ab", "long.", "long.", "long.", "c"]);
+        timeout(SOON, lane.has_room()).await.unwrap();
+        assert!(say(&branches[3], "abc") && !say(&branches[3], "d") && lane.has_overflown());
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_room_is_told_when_it_is_there_and_when_nobody_will_read() {
+        for by_reading in [true, false] {
+            let lane = Lane::new(3);
+            lane.branch("1").finish(b"long".to_vec());
+            let reader = lane.reader();
+            let waiting = tokio::spawn({
+                let lane = lane.clone();
+                async move { lane.has_room().await }
+            });
+            tokio::task::yield_now().await;
+            assert!(!waiting.is_finished());
+            match by_reading {
+                true => drop(reader.next_if_there().unwrap()),
+                false => drop(reader),
+            }
+            timeout(SOON, waiting).await.unwrap().unwrap();
+        }
     }
 
     #[tokio::test]

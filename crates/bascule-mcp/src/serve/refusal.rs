@@ -1,6 +1,6 @@
 //! Why a request is turned away before any host sees it.
 
-use http::{HeaderName, StatusCode, header};
+use http::{HeaderName, StatusCode};
 
 use crate::{Id, RpcError, error_answer};
 
@@ -9,6 +9,8 @@ use crate::{Id, RpcError, error_answer};
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) header: Option<(HeaderName, &'static str)>,
+    /// Whether the connection ends with it.
+    pub(super) closes: bool,
     code: i64,
     reason: String,
     id: Option<Box<str>>,
@@ -16,7 +18,8 @@ pub(super) struct Refusal {
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, reason: impl Into<String>) -> Self {
-        Self { status, header: None, code: RpcError::INVALID_REQUEST, reason: reason.into(), id: None }
+        let code = RpcError::INVALID_REQUEST;
+        Self { status, header: None, closes: false, code, reason: reason.into(), id: None }
     }
 
     pub(super) fn bad_request(reason: impl Into<String>) -> Self {
@@ -31,9 +34,9 @@ impl Refusal {
         Self::new(StatusCode::NOT_FOUND, reason)
     }
 
-    /// The connection is not fit for another request.
+    /// There is to be no other request on the connection.
     pub(super) fn and_close(self) -> Self {
-        self.with(header::CONNECTION, "close")
+        Self { closes: true, ..self }
     }
 
     pub(super) fn with(self, name: HeaderName, value: &'static str) -> Self {

@@ -17,50 +17,76 @@ use super::{Host, Lane, Place};
 use crate::envelope::one_line;
 use crate::line::{Line, Lines};
 use crate::scan::Unread;
-use crate::{Id, Message, MessageError, RpcError, error_answer};
+use crate::{DEFAULT_MESSAGE_LIMIT, Id, Message, MessageError, RpcError, error_answer};
 
 /// How long the client may take nothing of what is written to it.
 const WRITE_WITHIN: Duration = Duration::from_secs(30);
 /// Small messages that are there at the same time are written together, up to about this size.
 const TOGETHER: usize = 64 << 10;
 
-/// Serves one client until its input ends, it takes nothing any more, or `stop`.
-///
-/// `limit` is the longest message that is taken; twice that may be waiting to be written, besides answers. When the input ends,
-/// or at `stop`, open requests have so much `grace` to be answered; then the session is ended.
-/// `finish` ends a request's lane and nothing else; a lane that is closed unfinished leaves its request unanswered,
-/// as a cancelled one should be.
-pub async fn serve_stdio<H: Host>(
-    host: Arc<H>,
-    place: Place,
-    stdin: impl AsyncRead,
-    stdout: impl AsyncWrite,
-    limit: usize,
-    (stop, grace): (CancellationToken, Duration),
-) {
-    let lane = Lane::new(limit.saturating_mul(2));
-    let reader = lane.reader();
-    let mut client = Client { host, place, lane: lane.clone(), limit, session: None };
-    let reading = async {
-        tokio::select! {
-            read = client.read(stdin) => read.unwrap_or_else(|error| warn!(%error, "could not read stdin")),
-            () = stop.cancelled() => {}
-            () = lane.closed() => {}
+/// MCP over a pair of pipes.
+#[derive(Debug, Clone)]
+pub struct StdioFace {
+    /// The longest message that is taken.
+    pub message_limit: usize,
+    /// How much may be waiting to be written, besides answers. While more than this waits, answers included, nothing
+    /// is read: a client has to take its answers before it can ask for more.
+    pub lane_limit: usize,
+    /// What open requests are given when the input ends, or when we stop.
+    pub stop_grace: Duration,
+}
+
+impl Default for StdioFace {
+    fn default() -> Self {
+        Self {
+            message_limit: DEFAULT_MESSAGE_LIMIT,
+            lane_limit: 2 * DEFAULT_MESSAGE_LIMIT,
+            stop_grace: Duration::from_secs(5),
         }
-        if timeout(grace, lane.settled()).await.is_err() {
-            debug!("open requests were given up");
-        }
-        lane.close();
-    };
-    let ((), written) = tokio::join!(reading, write(&reader, stdout));
-    let has_overflown = reader.has_overflown();
-    match written {
-        Err(error) => debug!(%error, "could not write to stdout"),
-        Ok(()) if has_overflown => warn!("the client did not take what it was sent, and was cut off"),
-        Ok(()) => {}
     }
-    if let Some(session) = client.session {
-        client.host.end(&client.place, &session);
+}
+
+impl StdioFace {
+    /// Serves one client until its input ends, it takes nothing any more, or `stop`; then ends its session.
+    ///
+    /// `finish` ends a request's lane and nothing else; a lane that is closed unfinished leaves its request unanswered,
+    /// as a cancelled one should be.
+    pub async fn serve<H: Host>(
+        self,
+        host: Arc<H>,
+        place: Place,
+        stdin: impl AsyncRead,
+        stdout: impl AsyncWrite,
+        stop: CancellationToken,
+    ) {
+        let lane = Lane::new(self.lane_limit);
+        let reader = lane.reader();
+        let mut client = Client { host, place, lane: lane.clone(), limit: self.message_limit, session: None };
+        let reading = async {
+            tokio::select! {
+                read = client.read(stdin) => read.unwrap_or_else(|error| warn!(%error, "could not read stdin")),
+                () = stop.cancelled() => {}
+                () = lane.closed() => {}
+            }
+            if timeout(self.stop_grace, lane.settled()).await.is_err() {
+                debug!("open requests were given up");
+            }
+            lane.close();
+        };
+        let ((), written) = tokio::join!(reading, write(reader, stdout));
+        match written {
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                warn!("the client was cut off: it takes nothing of what is written to it");
+            }
+            Err(error) => debug!(%error, "could not write to stdout"),
+            Ok(()) if lane.has_overflown() => {
+                warn!(limit = self.lane_limit, "the client was cut off: it does not keep up");
+            }
+            Ok(()) => {}
+        }
+        if let Some(session) = client.session {
+            client.host.end(&client.place, &session);
+        }
     }
 }
 
@@ -81,6 +107,7 @@ impl<H: Host> Client<H> {
                 Line::Whole(line) => self.take(line.trim_ascii()).await,
                 Line::TooLong(unread) => self.refuse_length(unread),
             }
+            self.lane.has_room().await;
         }
         Ok(())
     }
@@ -131,11 +158,11 @@ impl<H: Host> Client<H> {
     }
 
     fn refuse(&self, id: Id<'_>, code: i64, reason: &str) {
-        self.lane.push(error_answer(id, code, reason));
+        self.lane.branch(id.as_json()).finish(error_answer(id, code, reason));
     }
 }
 
-async fn write(reader: &Reader, stdout: impl AsyncWrite) -> io::Result<()> {
+async fn write(reader: Reader, stdout: impl AsyncWrite) -> io::Result<()> {
     let mut stdout = std::pin::pin!(stdout);
     while let Some(frame) = reader.next().await {
         let mut lines = frame.bytes;
@@ -166,6 +193,7 @@ mod tests {
     };
     use tokio::task::JoinHandle;
 
+    const NOW: Duration = Duration::from_millis(20);
     const SOON: Duration = Duration::from_secs(10);
     const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#;
 
@@ -183,14 +211,9 @@ mod tests {
         let (stdin, stdout) = split(far);
         let (parrot, heard) = parrot();
         let stop = CancellationToken::new();
-        let served = tokio::spawn(serve_stdio(
-            parrot.clone(),
-            Place::Together,
-            stdin,
-            stdout,
-            limit,
-            (stop.clone(), SOON / 2),
-        ));
+        let face = StdioFace { message_limit: limit, lane_limit: limit, ..StdioFace::default() };
+        let served = face.serve(parrot.clone(), Place::Together, stdin, stdout, stop.clone());
+        let served = tokio::spawn(served);
         let (from, into) = split(near);
         Caller { into, from: BufReader::new(from).lines(), parrot, heard, stop, served }
     }
@@ -284,6 +307,52 @@ mod tests {
         drop((into, from));
         timeout(SOON, served).await.unwrap().unwrap();
         assert!(parrot.unasked_lane().is_closed() && !parrot.has_sessions());
+    }
+
+    // req: GW-03
+    #[tokio::test]
+    async fn answers_that_are_too_much_together_come_all_the_same() {
+        let mut caller = call(1000);
+        caller.check(INITIALIZE, "result").await;
+        let long = request("echo").replace("1.50", &format!("\"{}\"", "x".repeat(800)));
+        // Together more than the pipes hold: nothing is read before the last is on its way.
+        let Caller { mut into, mut from, parrot: _parrot, heard: _heard, stop: _stop, served } = caller;
+        let asking = tokio::spawn(async move {
+            for _ in 0..500 {
+                into.write_all(format!("{long}\n").as_bytes()).await.unwrap();
+            }
+            into
+        });
+        for n in 0..500 {
+            let heard = timeout(SOON, from.next_line()).await.expect("nothing was said").unwrap();
+            assert!(heard.is_some_and(|heard| heard.contains("result")), "{n}");
+        }
+        asking.await.unwrap().shutdown().await.unwrap();
+        assert_eq!(timeout(SOON, from.next_line()).await.unwrap().unwrap(), None);
+        timeout(SOON, served).await.unwrap().unwrap();
+    }
+
+    // req: GW-07
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_asks_and_does_not_read_is_not_heard_either() {
+        let mut caller = call(1000);
+        caller.check(INITIALIZE, "result").await;
+        let long = request("echo").replace("1.50", &format!("\"{}\"", "x".repeat(800)));
+        let flood = async {
+            for _ in 0..5000 {
+                caller.say(&long).await;
+            }
+        };
+        // Time passes only when nothing else can happen.
+        assert!(timeout(NOW, flood).await.is_err(), "all of it was taken");
+        // What is unread fits into the pipes and the lane.
+        caller.stop.cancel();
+        let mut answers = 0;
+        while caller.hear().await.is_some() {
+            answers += 1;
+        }
+        assert!(answers * long.len() < 4 << 16, "{answers} answers were waiting");
+        timeout(SOON, caller.served).await.unwrap().unwrap();
     }
 
     // req: GW-07

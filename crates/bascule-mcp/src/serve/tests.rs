@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 
 use bascule_model::Secret;
 use proptest::prelude::*;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Host, HttpFace, Lane, Place};
+use super::{Admitted, Host, HttpFace, Lane, Place};
 use crate::{Id, Message, error_answer, notification, success_answer};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
@@ -569,11 +570,92 @@ fn pages_of_strangers_are_kept_out() {
     check(&good.replace("localhost:1", "[::1]:7"), 200, "result");
 }
 
+fn with_tokens(tokens: &[&str]) -> Admitted {
+    let tokens = tokens.iter().map(|token| Secret::new((*token).to_owned())).collect();
+    Admitted { tokens, ..Admitted::default() }
+}
+
+// req: GW-07
+#[test]
+fn tokens_can_change_while_clients_are_there() {
+    let (change, admitted) = watch::channel(with_tokens(&["one", "two"]));
+    let served = serve(HttpFace { admitted, keep_alive: SOON * 2, idle_within: SOON, ..hasty() });
+    let shown = |token: &str| format!("{SESSION}Authorization: Bearer {token}\r\n");
+    let begun = served.ask(&post("/mcp", "Authorization: Bearer one\r\n", INITIALIZE));
+    assert_eq!(begun.status, 200);
+    let mut listening = served.connect();
+    listening.send(&bare("GET", "/mcp", &format!("Accept: text/event-stream\r\n{}", shown("one"))));
+    assert_eq!(listening.head().status, 200);
+    let mut waiting = served.connect();
+    waiting.send(&post("/mcp", &shown("one"), &request("slow")));
+    while served.heard.recv_timeout(SOON).unwrap() != "hanging" {}
+    let mut idle = served.connect();
+    idle.send(&post("/mcp", &shown("one"), &request("echo")));
+    assert_eq!(idle.response().status, 200);
+    change.send_replace(with_tokens(&["two", "three"]));
+    idle.send(&post("/mcp", &shown("one"), &request("echo")));
+    assert_eq!(idle.response().status, 401);
+    let answered = waiting.response();
+    assert!(answered.status == 200 && answered.body.contains("result"), "{answered:?}");
+    assert_eq!(listening.chunk().as_deref(), Some(""), "its stream goes on");
+    for (token, status) in [("one", 401), ("two", 200), ("three", 200)] {
+        assert_eq!(served.ask(&post("/mcp", &shown(token), &request("echo"))).status, status, "{token}");
+    }
+}
+
+// req: GW-07
+#[test]
+fn a_connection_is_idle_when_its_stream_has_ended() {
+    let served = serve(hasty()).begun();
+    let mut answered = served.connect();
+    answered.send(&post("/mcp", SESSION, &request("slow")));
+    assert!(answered.response().body.contains("result"));
+    answered.ended();
+    let mut listening = served.connect();
+    listening.send(&bare("GET", "/mcp", &format!("Accept: text/event-stream\r\n{SESSION}")));
+    assert_eq!(listening.head().status, 200);
+    served.parrot.unasked_lane().close();
+    listening.ended();
+}
+
+// req: GW-07
+#[test]
+fn who_may_come_no_more_is_hung_up_on() {
+    let nobody = Admitted { peers: Some(|_, _, _| false), ..Admitted::default() };
+    let (change, admitted) = watch::channel(Admitted { peers: Some(|_, _, _| true), ..Admitted::default() });
+    let served = serve(HttpFace { admitted, idle_within: SOON * 2, ..hasty() }).begun();
+    let mut idle = served.connect();
+    idle.send(&post("/mcp", SESSION, &request("echo")));
+    assert_eq!(idle.response().status, 200);
+    change.send_replace(nobody);
+    idle.ended();
+    assert_eq!(served.ask(&post("/mcp", SESSION, &request("echo"))).status, 403);
+}
+
+// req: GW-07
+#[test]
+fn who_may_not_speak_to_us_keeps_no_connection() {
+    let admitted = watch::channel(with_tokens(&["one"])).1;
+    let served = serve(HttpFace { admitted, idle_within: SOON * 2, ..hasty() });
+    for (request, status) in [
+        (post("/mcp", "", INITIALIZE), 401),
+        (
+            post("/mcp", "Authorization: Bearer one\r\n", INITIALIZE).replace("localhost:1", "evil.example"),
+            403,
+        ),
+    ] {
+        let mut caller = served.connect();
+        caller.send(&request);
+        let response = caller.response();
+        assert_eq!((response.status, response.header("connection")), (status, Some("close")));
+        caller.ended();
+    }
+}
+
 // req: GW-07
 #[test]
 fn a_token_is_asked_for_and_checked() {
-    let tokens = vec![Secret::new("one".to_owned()), Secret::new("two".to_owned())];
-    let served = serve(HttpFace { tokens, ..hasty() });
+    let served = serve(HttpFace { admitted: watch::channel(with_tokens(&["one", "two"])).1, ..hasty() });
     for wrong in
         ["", "Authorization: Bearer on\r\n", "Authorization: Basic one\r\n", "Authorization: Bearer\r\n"]
     {
@@ -824,7 +906,8 @@ fn one_connection_too_many_is_hung_up_on() {
 fn who_only_connects_is_not_asked_about_and_others_once() {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     let admit = |_, _, _| ASKED.fetch_add(1, Ordering::Relaxed) < usize::MAX;
-    let served = serve(HttpFace { admit: Some(admit), ..HttpFace::default() }).begun();
+    let admitted = watch::channel(Admitted { peers: Some(admit), ..Admitted::default() }).1;
+    let served = serve(HttpFace { admitted, ..HttpFace::default() }).begun();
     for _ in 0..500 {
         drop(served.connect());
         served.connect().send("POST /mcp HTTP/1.1\r\nhost: loc");
@@ -854,7 +937,8 @@ fn a_crowd_is_asked_about_one_by_one_and_those_who_may_not_come_are_hung_up_on()
         // The first one may.
         ASKED.fetch_add(1, Ordering::SeqCst) == 0
     };
-    let served = serve(HttpFace { admit: Some(admit), ..HttpFace::default() }).begun();
+    let admitted = watch::channel(Admitted { peers: Some(admit), ..Admitted::default() }).1;
+    let served = serve(HttpFace { admitted, ..HttpFace::default() }).begun();
     let mut crowd: Vec<_> = (0..200).map(|_| served.connect()).collect();
     for caller in &mut crowd {
         caller.send(&post("/mcp", SESSION, NOTICE));

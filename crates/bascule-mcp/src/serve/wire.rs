@@ -5,9 +5,9 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Poll, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -43,6 +43,9 @@ pub(super) struct Wire {
 pub(super) struct Activity {
     begun: AtomicU32,
     open: AtomicU32,
+    /// Who looks after the socket. Nobody else would look at it again when a response has ended, and its client would
+    /// never be found idle.
+    keeper: Mutex<Option<Waker>>,
 }
 
 /// One request on its way, until its response is written.
@@ -54,11 +57,17 @@ impl Activity {
         self.open.fetch_add(1, Ordering::Relaxed);
         Busy(self.clone())
     }
+
+    fn keeper(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.keeper.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
+        let keeper = self.0.keeper().take();
+        keeper.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -89,6 +98,7 @@ impl Wire {
         self.note_requests();
         if self.activity.open.load(Ordering::Relaxed) > 0 {
             self.read_by = None;
+            *self.activity.keeper() = Some(cx.waker().clone());
         } else if self.read_by.is_none() {
             self.read_by = Some(match self.head_since {
                 Some(since) => since + self.patience.head,

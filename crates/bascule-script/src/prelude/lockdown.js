@@ -7,11 +7,11 @@
     [function* () {}, 'GeneratorFunction'],
     [async function* () {}, 'AsyncGeneratorFunction'],
   ];
-  const no = (what) => function () { throw new own.TypeError(('' + what + ' is not available: scripts make no code of text')); };
+  const no = (what) => function () { throw new own.TypeError('' + what + ' is not available: scripts make no code of text'); };
   for (let n = 0; n < kinds.length; n++) {
     const proto = own.getPrototypeOf(kinds[n][0]);
     const name = kinds[n][1];
-    const refusing = no(('the ' + name + ' constructor'));
+    const refusing = no('the ' + name + ' constructor');
     own.defineProperty(refusing, 'name', { __proto__: null, value: name });
     own.defineProperty(refusing, 'prototype', { __proto__: null, value: proto, writable: false });
     own.defineProperty(proto, 'constructor', { __proto__: null, value: refusing, writable: false, configurable: false });

@@ -7,7 +7,7 @@
   let bare = false;
   Error.prepareStackTrace = (error, sites) => {
     if (site.getFileName === undefined && sites.length > 0) learn(sites[0]);
-    return bare ? sites : ('' + heading(error) + worded(sites));
+    return bare ? sites : heading(error) + worded(sites);
   };
 
   function learn(first) {
@@ -58,6 +58,6 @@
   return own.freeze({
     __proto__: null,
     trail,
-    at: (error, sites) => ('' + heading(error) + (own.isArray(sites) ? worded(sites) : '')),
+    at: (error, sites) => heading(error) + (own.isArray(sites) ? worded(sites) : ''),
   });
 })

@@ -13,7 +13,7 @@
     constructor(message, { server, tool, code, data, retryable = false, cause, trail }) {
       super(message);
       define(this, 'name', 'MCPToolError');
-      this.toolName = ('' + server + ':' + tool);
+      this.toolName = server + ':' + tool;
       this.server = server;
       this.tool = tool;
       this.code = code;
@@ -24,6 +24,9 @@
     }
   }
   define(globalThis, 'MCPToolError', MCPToolError);
+
+  // The engine's own words. They are not ours to reword: the worker looks for them.
+  const isOutOfMemory = (thrown) => thrown === null || thrown?.message === 'out of memory';
 
   function miss(server, tool, message) {
     return new MCPToolError(message, { server, tool, code: 'TOOL_NOT_FOUND', trail: stacks.trail() });
@@ -38,12 +41,18 @@
     try {
       text = args === undefined ? '{}' : own.stringify(args);
     } catch (cause) {
-      return refuse(('the arguments of `' + names.server + ':' + names.tool + '` are no JSON: ' + shown(cause?.message)), cause);
+      if (isOutOfMemory(cause)) throw cause;
+      return refuse('the arguments of `' + names.server + ':' + names.tool + '` are no JSON: ' + shown(cause?.message), cause);
     }
     if (typeof text !== 'string' || text[0] !== '{') {
-      return refuse(('the arguments of `' + names.server + ':' + names.tool + '` must be one object, such as { path: "a" }'));
+      return refuse('the arguments of `' + names.server + ':' + names.tool + '` must be one object, such as { path: "a" }');
     }
-    const number = native.call(server, tool, text);
+    let number;
+    try {
+      number = native.call(server, tool, text);
+    } catch (cause) {
+      return refuse('`' + names.server + ':' + names.tool + '` was not called: ' + shown(cause?.message), cause);
+    }
     const promise = new own.Promise((resolve, reject) => {
       open[number] = { __proto__: null, names, trail, resolve, reject, wholes: undefined };
     });
@@ -88,14 +97,18 @@
     if (call === undefined) {
       return own.reject(new own.TypeError('bascule.raw takes a tool and its arguments, or a call that is under way'));
     }
+    if (call.wholes !== undefined) return call.wholes.promise;
     native.wantWhole(number);
     own.then(promise, undefined, () => {});
-    return new own.Promise((resolve, reject) => { call.wholes = { __proto__: null, resolve, reject }; });
+    const wholes = { __proto__: null };
+    wholes.promise = new own.Promise((resolve, reject) => { wholes.resolve = resolve; wholes.reject = reject; });
+    call.wholes = wholes;
+    return wholes.promise;
   }
 
   function callById(id, args) {
     const colon = own.indexOf(id, ':');
-    if (colon < 0) throw new own.TypeError(('a tool\'s id is written `server:tool`, not `' + id + '`'));
+    if (colon < 0) throw new own.TypeError('a tool\'s id is written `server:tool`, not `' + id + '`');
     return serverOf(own.substring(id, 0, colon))[own.substring(id, colon + 1)](args);
   }
 
@@ -114,7 +127,7 @@
       for (let n = 0; n < keys.length; n++) if (keys[n] === key) return true;
       return false;
     };
-    const refuse = () => { throw new own.TypeError(('' + title + ' cannot be changed')); };
+    const refuse = () => { throw new own.TypeErrortitle + ' cannot be changed'; };
     return new own.Proxy(own.create(null), {
       __proto__: null,
       get(_, key) {
@@ -147,7 +160,7 @@
       const call = { [tool]: (args) => begin(place, tool, names, args) }[tool];
       return own.freeze(call);
     };
-    return (servers[place] = catalogue(('server ' + name), find, () => native.toolNames(place),
+    return (servers[place] = catalogue('server ' + name, find, () => native.toolNames(place),
       (key) => typeof native.findTool(place, key) === 'number'));
   }
 
@@ -175,14 +188,16 @@
     own.defineProperty(globalThis, 'bascule', { __proto__: null, value: own.freeze(helpers), enumerable: false });
   }
 
-  // What a script threw, as data.
+  // What a script threw, as data, cut where nobody reads on.
+  const LONGEST = 65_536;
   function describe(thrown) {
     try {
       if (own.classOf(thrown) !== '[object Error]' && !(thrown instanceof own.Error)) {
         return own.stringify({ name: 'Error', message: ('the script threw ' + shown(thrown)) });
       }
       const { name, message, code, stack, toolName, retryable } = thrown;
-      const text = (value) => (value === undefined || value === null ? undefined : own.toWellFormed(('' + value)));
+      const text = (value) =>
+        value === undefined || value === null ? undefined : own.toWellFormed(own.substring('' + value, 0, LONGEST));
       return own.stringify({
         __proto__: null,
         name: text(name) ?? 'Error',
@@ -204,9 +219,10 @@
     try {
       text = own.stringify(value);
     } catch (cause) {
-      throw new own.TypeError(('the script\'s value is no JSON: ' + shown(cause?.message ?? cause)));
+      if (isOutOfMemory(cause)) throw cause;
+      throw new own.TypeError('the script\'s value is no JSON: ' + shown(cause?.message ?? cause));
     }
-    if (typeof text !== 'string') throw new own.TypeError(('the script\'s value is no JSON: it is ' + shown(value)));
+    if (typeof text !== 'string') throw new own.TypeError('the script\'s value is no JSON: it is ' + shown(value));
     return text;
   }
 

@@ -5,11 +5,11 @@
     own.defineProperty(globalThis, name, { __proto__: null, value, writable: true, configurable: true });
 
   // ---- structuredClone -------------------------------------------------------------------------------------------
-  const cannotClone = (what) => new own.DOMException(('' + what + ' could not be cloned'), 'DataCloneError');
+  const cannotClone = (what) => new own.DOMException(what + ' could not be cloned', 'DataCloneError');
   const errorKinds = { __proto__: null, Error, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError };
 
   function clone(value, seen) {
-    if (typeof value === 'function' || typeof value === 'symbol') throw cannotClone(('a ' + (typeof value)));
+    if (typeof value === 'function' || typeof value === 'symbol') throw cannotClone('a ' + (typeof value));
     if (typeof value !== 'object' || value === null) return value;
     if (own.mapHas(seen, value)) return own.mapGet(seen, value);
     const keep = (copy) => { own.mapSet(seen, value, copy); return copy; };
@@ -79,11 +79,11 @@
 
   define('TextEncoder', class TextEncoder {
     get encoding() { return 'utf-8'; }
-    encode(text = '') { return native.encode(own.toWellFormed(('' + text))); }
+    encode(text = '') { return native.encode(own.toWellFormed('' + text)); }
     encodeInto(text, target) {
       let read = 0;
       let written = 0;
-      for (const letter of own.toWellFormed(('' + text))) {
+      for (const letter of own.toWellFormed('' + text)) {
         const bytes = native.encode(letter);
         if (written + bytes.length > target.length) break;
         own.putBytes(target, bytes, written);
@@ -101,8 +101,8 @@
   define('TextDecoder', class TextDecoder {
     #encoding; #fatal; #keepMark; #rest = new own.Uint8Array(0);
     constructor(label = 'utf-8', { fatal = false, ignoreBOM = false } = {}) {
-      this.#encoding = encodings[own.toLowerCase(('' + label))];
-      if (this.#encoding === undefined) throw new own.RangeError(('the encoding `' + label + '` is not known here'));
+      this.#encoding = encodings[own.toLowerCase('' + label)];
+      if (this.#encoding === undefined) throw new own.RangeError('the encoding `' + label + '` is not known here');
       this.#fatal = !!fatal;
       this.#keepMark = !!ignoreBOM;
     }
@@ -133,7 +133,7 @@
         if (typeof init[Symbol.iterator] === 'function') for (const [name, value] of init) this.append(name, value);
         else for (const name of own.keysOf(init)) this.append(name, init[name]);
       } else {
-        this.#pairs = native.parseQuery(own.toWellFormed(('' + init)));
+        this.#pairs = native.parseQuery(own.toWellFormed('' + init));
       }
     }
     static of(query, changed) {
@@ -147,7 +147,7 @@
     }
     get size() { return this.#pairs.length; }
     append(name, value) {
-      own.push(this.#pairs, [own.toWellFormed(('' + name)), own.toWellFormed(('' + value))]);
+      own.push(this.#pairs, [own.toWellFormed('' + name), own.toWellFormed('' + value)]);
       this.#write();
     }
     delete(name, value) {
@@ -176,9 +176,9 @@
       for (let n = 0; n < this.#pairs.length; n++) {
         const pair = this.#pairs[n];
         if (pair[0] !== ('' + name)) own.push(kept, pair);
-        else if (!placed) { own.push(kept, [pair[0], own.toWellFormed(('' + value))]); placed = true; }
+        else if (!placed) { own.push(kept, [pair[0], own.toWellFormed('' + value)]); placed = true; }
       }
-      if (!placed) own.push(kept, [own.toWellFormed(('' + name)), own.toWellFormed(('' + value))]);
+      if (!placed) own.push(kept, [own.toWellFormed('' + name), own.toWellFormed('' + value)]);
       this.#pairs = kept;
       this.#write();
     }
@@ -203,8 +203,8 @@
     #query;
     constructor(address, base) {
       const given = own.toWellFormed(own.String(address));
-      this.#parts = native.parseUrl(given, base === undefined ? undefined : own.toWellFormed(('' + base)));
-      if (this.#parts === undefined) throw new own.TypeError(('Invalid URL: ' + given));
+      this.#parts = native.parseUrl(given, base === undefined ? undefined : own.toWellFormed('' + base));
+      if (this.#parts === undefined) throw new own.TypeError('Invalid URL: ' + given);
     }
     static canParse(address, base) {
       return native.parseUrl(own.String(address), base === undefined ? undefined : ('' + base)) !== undefined;
@@ -214,7 +214,7 @@
       this.#query ??= tied(this.#parts[9], (text) => this.#change('search', text));
       return this.#query;
     }
-    #change(part, value) { this.#parts = native.changeUrl(this.#parts[0], part, own.toWellFormed(('' + value))) ?? this.#parts; }
+    #change(part, value) { this.#parts = native.changeUrl(this.#parts[0], part, own.toWellFormed('' + value)) ?? this.#parts; }
     toString() { return this.#parts[0]; }
     toJSON() { return this.#parts[0]; }
     get [Symbol.toStringTag]() { return 'URL'; }

@@ -143,3 +143,27 @@ fn what_scripts_do_without_says_what_to_use_instead() {
         json!([true, "function", true])
     );
 }
+
+#[test]
+fn what_fails_unheard_is_said() {
+    let ran = run(
+        "Promise.reject(new RangeError('lost')); const late = Promise.reject(1); await null; late.catch(() => {}); return 1",
+    );
+    assert_eq!(ran.value(), json!(1));
+    assert_eq!(ran.log(), "nobody awaited what failed with RangeError: lost");
+}
+
+#[test]
+fn what_is_thrown_is_bounded() {
+    let error = run("throw new Error('x'.repeat(1e7))").error();
+    assert!(error.message.len() < 100_000 && error.stack.unwrap().len() < 100_000);
+}
+
+// req: CM-01
+#[test]
+fn memory_that_runs_out_while_the_value_is_written_is_the_limit() {
+    let ran = run_with("return 'x'.repeat(4e7)", |init| init.limits.memory_bytes = 64 << 20, |_| None);
+    assert_eq!(ran.error().name, "MemoryLimitError");
+    let ran = run("const r = JSON.parse('{\"e\":null}'); throw r.e");
+    assert_eq!(ran.error().message, "the script threw null");
+}

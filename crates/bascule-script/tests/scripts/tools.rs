@@ -163,6 +163,20 @@ fn proxies_behave_when_looked_at() {
 }
 
 #[test]
+fn arguments_too_long_for_a_frame_are_refused_at_once() {
+    let code = "try { await myServer.echo({ a: 'x'.repeat(9e7) }) } catch (e) { return [e.code, (await myServer.echo({})).tool] }";
+    assert_eq!(run(code).value(), json!(["INVALID_INPUT", "echo"]));
+}
+
+#[test]
+fn the_whole_result_may_be_wanted_twice() {
+    let ran = run(
+        "const p = myServer.echo({}); const [a, b] = await Promise.all([bascule.raw(p), bascule.raw(p)]); return a === b",
+    );
+    assert_eq!(ran.value(), json!(true));
+}
+
+#[test]
 fn arguments_that_are_no_object_are_refused_before_anything_is_sent() {
     for arguments in
         ["'a'", "[1]", "1n", "() => 1", "(() => { const a = {}; a.a = a; return a })()", "{ a: 1n }"]

@@ -117,7 +117,7 @@ fn run(Arguments { common, command }: Arguments) -> ExitCode {
     let ended = match runtime {
         Ok(runtime) => {
             let ended = runtime.block_on(perform(&common, command, &output));
-            // Whoever reads stdin does so in a thread, which only the other side can end.
+            // A thread may wait for stdin, which whoever started us may keep open for ever.
             runtime.shutdown_background();
             ended
         }

@@ -1,16 +1,18 @@
 //! `bascule serve`: the bridge that stays.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bascule_bus::{BusEvents, EmbeddedBus, MessageIds, Recall};
-use bascule_mcp::{HttpFace, Place as At, serve_stdio};
+use bascule_mcp::{Admitted, HttpFace, Place as At, StdioFace};
 use bascule_model::ProviderAdapter;
 use bascule_sandbox::Peer;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -19,7 +21,7 @@ use tracing::{info, warn};
 use super::failure::{Failure, said};
 use super::output::Output;
 use super::session::{Session, Signals, jailer};
-use crate::config::{self, BridgeSettings, ConfigError, FileWatch, Show};
+use crate::config::{self, BridgeSettings, ConfigError, FileWatch, Settings, Show};
 use crate::control::{Door, Place};
 use crate::gateway::Gateway;
 use crate::{BridgeConfig, McpBridgeAdapter};
@@ -60,15 +62,33 @@ enum Shown {
     Code,
 }
 
+/// The bridge as it runs, and all ways in.
+struct Running {
+    bridge: Arc<McpBridgeAdapter>,
+    gateway: Arc<Gateway>,
+    door: Option<Door>,
+    faces: TaskTracker,
+    /// Fires when it is to end.
+    stop: CancellationToken,
+    /// Who may come over HTTP.
+    admitted: watch::Sender<Admitted>,
+    /// Where they come.
+    port: Option<SocketAddr>,
+    /// What the configuration said of the bridge when it was started.
+    started_with: BridgeSettings,
+    path: PathBuf,
+    grace: Duration,
+}
+
 impl Serve {
     pub(crate) async fn run(self, session: Session, output: &Output) -> Result<ExitCode, Failure> {
-        let grace = Duration::from_millis(self.grace_ms);
-        let show = self.show.map(|shown| match shown {
-            Shown::All => Show::All,
-            Shown::Code => Show::Code,
-        });
+        let show = match self.show {
+            Some(Shown::All) => Show::All,
+            Some(Shown::Code) => Show::Code,
+            None => session.settings.bridge.show,
+        };
         let mut signals = Signals::listen();
-        let mut hang_up = signal(SignalKind::hangup()).map_err(|error| failed("hear signals", error))?;
+        let hang_up = signal(SignalKind::hangup()).map_err(|error| failed("hear signals", error))?;
         let place = Place::of(&session.path).map_err(|error| failed("find a place for the socket", error))?;
         // A client that starts its own bridge may well do so beside another one.
         let claim = match Door::claim(&place).await {
@@ -76,24 +96,14 @@ impl Serve {
             Err(_) if self.stdio => None,
             Err(error) => return Err(failed("open the control socket", error)),
         };
-        let mut file =
-            FileWatch::new(&session.path).map_err(|error| failed("watch the configuration", error))?;
+        let file = FileWatch::new(&session.path).map_err(|error| failed("watch the configuration", error))?;
         let alone = self.server.as_deref().map(|name| session.server(name)).transpose()?;
         let client = alone.map_or(At::Together, |server| At::Alone(server.name.to_string()));
         let listener = self.open_port(&session.settings.bridge).await?;
 
         let bus = Arc::new(EmbeddedBus::new(Recall::default()));
-        let ids = MessageIds::new(crate::call::chance());
-        let events = Arc::new(BusEvents::new(bus.clone(), "bascule", ids, SystemTime::now));
-        let (path, face) = (session.path.clone(), face_of(&session.settings.bridge, grace));
-        let BridgeSettings { max_message_bytes: message_limit, session_idle, .. } = session.settings.bridge;
-        let bridge = BridgeConfig {
-            jailer: Some(jailer()),
-            events,
-            wait_for_servers: false,
-            ..BridgeConfig::new(session.settings)
-        };
-        let bridge = Arc::new(McpBridgeAdapter::init(bridge).await?);
+        let (path, started_with) = (session.path, session.settings.bridge.clone());
+        let bridge = Arc::new(start(session.settings, &bus).await?);
         let door = claim.map(|claim| Door::open(place, claim, bridge.clone(), bus.clone())).transpose();
         let door = match door {
             Ok(door) => door,
@@ -102,57 +112,31 @@ impl Serve {
                 return Err(failed("open the control socket", error));
             }
         };
-        let gateway = Gateway::open(bridge.clone(), &bus, session_idle, grace, show);
-        let (faces, stop) = (TaskTracker::new(), CancellationToken::new());
-        let mut said = format!("serving {} (process {})", path.display(), std::process::id());
-        if let Some(listener) = listener {
-            said += &listener.local_addr().map(|at| format!(" at http://{at}/mcp")).unwrap_or_default();
-            faces.spawn(face.serve(listener, gateway.clone(), stop.clone()));
-        }
-        if self.stdio {
-            let (gateway, stop) = (gateway.clone(), stop.clone());
-            faces.spawn(async move {
-                let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
-                serve_stdio(gateway, client, stdin, stdout, message_limit, (stop.clone(), grace)).await;
-                // Whoever started us has hung up.
-                stop.cancel();
-            });
-        }
-        output.remark(&said);
-        loop {
-            tokio::select! {
-                () = signals.next() => break,
-                () = stop.cancelled() => break,
-                () = file.changed() => {}
-                _ = hang_up.recv() => {}
-            }
-            tokio::select! {
-                () = reload(&bridge, &path, grace) => {}
-                () = signals.next() => break,
-            }
-            // It may be a link that leads elsewhere now.
-            file = FileWatch::new(&path).unwrap_or(file);
-        }
-        let ending = async {
-            door.iter().for_each(Door::shut);
-            stop.cancel();
-            faces.close();
-            let begin = Instant::now();
-            // What is not done by then is given up, and whoever waits for it is told.
-            let _ = timeout(grace, faces.wait()).await;
-            gateway.close().await;
-            faces.wait().await;
-            bridge.shut_down(grace.saturating_sub(begin.elapsed())).await;
-            if let Some(door) = &door {
-                door.close().await;
-            }
+        let grace = Duration::from_millis(self.grace_ms);
+        let running = Running {
+            gateway: Gateway::open(bridge.clone(), &bus, started_with.session_idle, grace, show),
+            bridge,
+            door,
+            faces: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            admitted: watch::Sender::new(admitted_by(&started_with)),
+            port: listener.as_ref().and_then(|listener| listener.local_addr().ok()),
+            started_with,
+            path,
+            grace,
         };
-        if !stop.is_cancelled() {
+        listener.into_iter().for_each(|listener| running.serve_port(listener));
+        if self.stdio {
+            running.serve_pipes(client);
+        }
+        output.remark(&running.greeting());
+        running.stay(&mut signals, hang_up, file).await;
+        if !running.stop.is_cancelled() {
             output.remark("ending; once more to end at once");
         }
         tokio::select! {
-            () = ending => {}
-            () = signals.next() => bridge.terminate().await,
+            () = running.end() => {}
+            () = signals.next() => running.bridge.terminate().await,
         }
         bus.close();
         Ok(ExitCode::SUCCESS)
@@ -164,7 +148,7 @@ impl Serve {
             (None, true) => return Ok(None),
             (address, _) => address.unwrap_or(settings.listen),
         };
-        if !address.ip().is_loopback() && settings.tokens.is_empty() {
+        if lacks_token(address, settings) {
             let said = format!(
                 "{address} can be reached from other machines: that needs a token. Make one with `bascule token` and \
                  put it into the configuration (`bascule.tokens`)"
@@ -178,43 +162,200 @@ impl Serve {
     }
 }
 
+impl Running {
+    fn greeting(&self) -> String {
+        let at = self.port.map(|at| format!(" at http://{at}/mcp")).unwrap_or_default();
+        format!("serving {} (process {}){at}", self.path.display(), std::process::id())
+    }
+
+    fn serve_port(&self, listener: TcpListener) {
+        let settings = &self.started_with;
+        let face = HttpFace {
+            stop_grace: self.grace + LAST_WORDS,
+            admitted: self.admitted.subscribe(),
+            body_limit: settings.max_message_bytes,
+            body_room: room_for(settings.max_message_bytes),
+            lane_limit: settings.max_message_bytes.saturating_mul(2),
+            ..HttpFace::default()
+        };
+        self.faces.spawn(face.serve(listener, self.gateway.clone(), self.stop.clone()));
+    }
+
+    /// Serves one client on stdin and stdout, whose end is ours.
+    fn serve_pipes(&self, client: At) {
+        let face = StdioFace {
+            message_limit: self.started_with.max_message_bytes,
+            lane_limit: self.started_with.max_message_bytes.saturating_mul(2),
+            stop_grace: self.grace,
+        };
+        let (gateway, stop) = (self.gateway.clone(), self.stop.clone());
+        self.faces.spawn(async move {
+            let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
+            face.serve(gateway, client, stdin, stdout, stop.clone()).await;
+            // Whoever started us has hung up.
+            stop.cancel();
+        });
+    }
+
+    /// Takes over what the file says as often as it changes, until it is time to end.
+    async fn stay(&self, signals: &mut Signals, mut hang_up: Signal, mut file: FileWatch) {
+        loop {
+            tokio::select! {
+                () = signals.next() => return,
+                () = self.stop.cancelled() => return,
+                () = file.changed() => {}
+                _ = hang_up.recv() => {}
+            }
+            tokio::select! {
+                () = self.reload() => {}
+                () = signals.next() => return,
+            }
+            // It may be a link that leads elsewhere now.
+            file = FileWatch::new(&self.path).unwrap_or(file);
+        }
+    }
+
+    /// Takes over what the file says now; what cannot be read changes nothing.
+    async fn reload(&self) {
+        match config::load(&self.path, &|name: &str| std::env::var(name).ok()) {
+            Ok(loaded) => {
+                for warning in &loaded.warnings {
+                    warn!("{warning}");
+                }
+                self.admit_anew(&loaded.settings.bridge);
+                let reloaded = self.bridge.reload(loaded.settings, self.grace).await;
+                info!(plan = ?reloaded.plan, refused = ?reloaded.refused, "the configuration was taken over");
+            }
+            Err(ConfigError::Invalid(problems)) => {
+                for problem in &problems.0 {
+                    warn!("the configuration is not taken over: {problem}");
+                }
+            }
+            Err(error) => warn!("the configuration is not taken over: {}", said(&error)),
+        }
+    }
+
+    /// Who may come is as the file says from now on; what else it says of the bridge itself, from the next start on.
+    fn admit_anew(&self, next: &BridgeSettings) {
+        let started = &self.started_with;
+        let changes = [
+            ("listen", next.listen != started.listen),
+            ("show", next.show != started.show),
+            ("sessionIdleMs", next.session_idle != started.session_idle),
+            ("maxMessageBytes", next.max_message_bytes != started.max_message_bytes),
+        ];
+        for (name, _) in changes.iter().filter(|(_, has_changed)| *has_changed) {
+            warn!("`bascule.{name}` has changed: that holds from the next start on");
+        }
+        match self.port.filter(|at| lacks_token(*at, next)) {
+            Some(at) => warn!(
+                "who may come stays as it was: {at} can be reached from other machines, and no token is left"
+            ),
+            None => _ = self.admitted.send_if_modified(|admitted| admit(admitted, next)),
+        }
+    }
+
+    async fn end(&self) {
+        self.door.iter().for_each(Door::shut);
+        self.stop.cancel();
+        self.faces.close();
+        let begin = Instant::now();
+        // What is not done by then is given up, and whoever waits for it is told.
+        let _ = timeout(self.grace, self.faces.wait()).await;
+        self.gateway.close().await;
+        self.faces.wait().await;
+        self.bridge.shut_down(self.grace.saturating_sub(begin.elapsed())).await;
+        if let Some(door) = &self.door {
+            door.close().await;
+        }
+    }
+}
+
+async fn start(settings: Settings, bus: &Arc<EmbeddedBus>) -> Result<McpBridgeAdapter, Failure> {
+    let ids = MessageIds::new(crate::call::chance());
+    let events = Arc::new(BusEvents::new(bus.clone(), "bascule", ids, SystemTime::now));
+    let config = BridgeConfig {
+        jailer: Some(jailer()),
+        events,
+        wait_for_servers: false,
+        ..BridgeConfig::new(settings)
+    };
+    Ok(McpBridgeAdapter::init(config).await?)
+}
+
 fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
     Failure::Usage(format!("could not {what}: {error}"))
 }
 
-/// How clients are received. Our own servers are not: a confined one could reach all others so. Where a token must be
-/// shown, who cannot be seen may try.
-fn face_of(settings: &BridgeSettings, grace: Duration) -> HttpFace {
-    HttpFace {
-        stop_grace: grace + LAST_WORDS,
+/// Whether anybody on other machines could come, and would not have to show a token.
+fn lacks_token(address: SocketAddr, settings: &BridgeSettings) -> bool {
+    !address.ip().is_loopback() && settings.tokens.is_empty()
+}
+
+/// Who may come. Our own servers may not: a confined one could reach all others so. Where a token must be shown, who
+/// cannot be seen may try.
+fn admitted_by(settings: &BridgeSettings) -> Admitted {
+    Admitted {
         hosts: settings.hosts.clone(),
         origins: settings.origins.clone(),
         tokens: settings.tokens.clone(),
-        body_limit: settings.max_message_bytes,
-        lane_limit: settings.max_message_bytes.saturating_mul(2),
-        admit: Some(match settings.tokens.is_empty() {
+        peers: Some(match settings.tokens.is_empty() {
             true => |peer, local, asked| bascule_sandbox::peer(peer, local, asked) == Peer::Free,
             false => |peer, local, asked| bascule_sandbox::peer(peer, local, asked) != Peer::Confined,
         }),
-        ..HttpFace::default()
     }
 }
 
-/// Takes over what the file says now; what cannot be read changes nothing.
-async fn reload(bridge: &McpBridgeAdapter, path: &std::path::Path, grace: Duration) {
-    match config::load(path, &|name: &str| std::env::var(name).ok()) {
-        Ok(loaded) => {
-            for warning in &loaded.warnings {
-                warn!("{warning}");
-            }
-            let reloaded = bridge.reload(loaded.settings, grace).await;
-            info!(plan = ?reloaded.plan, refused = ?reloaded.refused, "the configuration was taken over");
+/// Admits those of these settings. Says whether they are others than before.
+fn admit(admitted: &mut Admitted, next: &BridgeSettings) -> bool {
+    let is_same =
+        admitted.hosts == next.hosts && admitted.origins == next.origins && admitted.tokens == next.tokens;
+    if !is_same {
+        *admitted = admitted_by(next);
+    }
+    !is_same
+}
+
+/// For messages that are being read: as many of the usual size as ever, and at least one of the longest.
+fn room_for(longest_message: usize) -> usize {
+    HttpFace::default().body_room.max(longest_message)
+}
+
+#[cfg(test)]
+mod tests {
+    use bascule_model::Secret;
+
+    use super::*;
+
+    // req: GW-03
+    #[test]
+    fn there_is_room_for_the_longest_message() {
+        assert_eq!(room_for(1000), HttpFace::default().body_room);
+        assert_eq!(room_for(4 << 30), 4 << 30);
+    }
+
+    // req: GW-07
+    #[test]
+    fn only_a_loopback_address_may_be_without_a_token() {
+        let none = BridgeSettings::default();
+        let one = BridgeSettings { tokens: vec![Secret::new("t".to_owned())], ..none.clone() };
+        for (address, lacks) in
+            [("127.0.0.1:1", false), ("[::1]:1", false), ("0.0.0.0:1", true), ("[::]:1", true)]
+        {
+            let address = address.parse().unwrap();
+            assert_eq!(lacks_token(address, &none), lacks, "{address}");
+            assert!(!lacks_token(address, &one));
         }
-        Err(ConfigError::Invalid(problems)) => {
-            for problem in &problems.0 {
-                warn!("the configuration is not taken over: {problem}");
-            }
-        }
-        Err(error) => warn!("the configuration is not taken over: {}", said(&error)),
+    }
+
+    // req: GW-07
+    #[test]
+    fn who_may_come_changes_only_where_the_configuration_does() {
+        let before = BridgeSettings::default();
+        let mut admitted = admitted_by(&before);
+        assert!(!admit(&mut admitted, &before));
+        let after = BridgeSettings { tokens: vec![Secret::new("t".to_owned())], ..before };
+        assert!(admit(&mut admitted, &after) && !admit(&mut admitted, &after));
+        assert_eq!(admitted.tokens, after.tokens);
     }
 }

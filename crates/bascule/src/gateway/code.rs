@@ -45,7 +45,7 @@ struct Describe {
 impl Gateway {
     /// Whether a client sees the bridge's own tools alone.
     pub(super) fn shows_code(&self) -> bool {
-        self.show.unwrap_or_else(|| self.bridge.common.world.load().settings.bridge.show) == Show::Code
+        self.show == Show::Code
     }
 
     /// The definitions of the bridge's own tools that a client sees.

@@ -49,8 +49,8 @@ pub(crate) struct Gateway {
     idle: Duration,
     /// How long calls may take to finish where they began when their server is configured anew.
     grace: Duration,
-    /// What clients see, where the command line says so and not the configuration.
-    show: Option<Show>,
+    /// What clients see.
+    show: Show,
 }
 
 impl Gateway {
@@ -60,7 +60,7 @@ impl Gateway {
         bus: &EmbeddedBus,
         idle: Duration,
         grace: Duration,
-        show: Option<Show>,
+        show: Show,
     ) -> Arc<Self> {
         let gateway = Arc::new(Self {
             bridge,

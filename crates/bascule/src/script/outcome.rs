@@ -86,6 +86,8 @@ pub enum TraceKind {
     ToolEnd,
 }
 
+const LEVELS: [&str; 5] = ["log", "info", "warn", "error", "debug"];
+
 /// What is written down while a script runs.
 pub(super) struct Record {
     pub(super) id: CorrelationId,
@@ -106,7 +108,10 @@ impl Record {
     }
 
     /// A line of the console, if there is still room for it.
-    pub(super) fn log(&mut self, line: LogLine, most: usize) {
+    pub(super) fn log(&mut self, mut line: LogLine, most: usize) {
+        if !LEVELS.contains(&line.level.as_str()) {
+            line.level = "log".into();
+        }
         self.log_bytes = self.log_bytes.saturating_add(line.text.len() + 1);
         // The worker says itself that it had to leave lines out; that one fits.
         if self.log_bytes <= most.saturating_add(256) {

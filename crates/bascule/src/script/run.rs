@@ -33,6 +33,11 @@ const GRACE: Duration = Duration::from_millis(250);
 /// While calls of so many bytes wait for their turn, no more are read.
 const MOST_WAITING: usize = 64 << 20;
 
+/// While answers of so many bytes wait to be read, no more are taken.
+const MOST_UNREAD: usize = 64 << 20;
+/// What is said of a call is cut here.
+const LONGEST_REASON: usize = 1024;
+
 /// Runs a script in a worker.
 pub(super) async fn run(
     (bridge, route): (&McpBridgeAdapter, &Route<'_>),
@@ -53,6 +58,7 @@ pub(super) async fn run(
         waiting: VecDeque::new(),
         waiting_bytes: 0,
         made: 0,
+        began: Instant::now(),
         record,
         injected,
     };
@@ -80,6 +86,7 @@ struct Run<'a> {
     waiting_bytes: usize,
     /// How many calls the script has made.
     made: u64,
+    began: Instant,
     record: Record,
 }
 
@@ -131,7 +138,9 @@ impl<'a> Run<'a> {
                         return ended;
                     }
                 }
-                Some(answered) = self.running.next() => self.answer_all(answered),
+                Some(answered) = self.running.next(), if self.outgoing.len() < MOST_UNREAD => {
+                    self.answer_all(answered);
+                }
                 _ = self.cell.stream.writable(), if !self.outgoing.is_empty() => {}
                 () = &mut hard_clock => return Err(out_of_time()),
             }
@@ -177,21 +186,37 @@ impl<'a> Run<'a> {
         None
     }
 
-    /// Ids are counted: one that does not follow its predecessor is not a worker's of ours.
+    /// Ids are counted: one that does not follow its predecessor is not a worker's of ours. A call that the script may not
+    /// make is answered at once, and takes no place among those that it may.
     fn take_call(&mut self, call: RpcCall) -> Result<(), String> {
         self.made += 1;
         if call.id != format!("{}-{}", self.record.id, self.made) {
-            return Err(format!("it made up the id `{}` of a call", call.id.escape_debug()));
+            return Err(format!("it made up the id `{}` of a call", clipped(&call.id).escape_debug()));
         }
-        self.waiting_bytes += call.args.get().len();
-        self.waiting.push_back(call);
+        match self.refusal(&call) {
+            Some(error) => self.send(call.id, false, None, to_raw_value(&error).ok()),
+            None => {
+                self.waiting_bytes += weight(&call);
+                self.waiting.push_back(call);
+            }
+        }
         Ok(())
+    }
+
+    fn refusal(&self, RpcCall { server, tool, .. }: &RpcCall) -> Option<Box<BridgeError>> {
+        if self.made > self.settings.max_calls.into() {
+            let said = format!("the script may make {} calls", self.settings.max_calls);
+            return Some(BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said));
+        }
+        let may = self.injected.allows(server, tool);
+        let said = || format!("the script was not given `{}:{}`", clipped(server), clipped(tool));
+        (!may).then(|| BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said()))
     }
 
     fn start_waiting(&mut self) {
         while self.running.len() < self.settings.max_concurrent_calls as usize {
             let Some(call) = self.waiting.pop_front() else { return };
-            self.waiting_bytes -= call.args.get().len();
+            self.waiting_bytes -= weight(&call);
             let tool = format!("{}:{}", call.server, call.tool);
             self.record.call_began(&call.id, tool.clone());
             self.under_way.push((call.id.clone(), tool, Instant::now()));
@@ -201,20 +226,9 @@ impl<'a> Run<'a> {
     }
 
     fn call(&self, RpcCall { id, server, tool, args }: RpcCall) -> Running<'a> {
-        let number = id.rsplit_once('-').and_then(|(_, number)| number.parse().ok()).unwrap_or(u64::MAX);
-        let refused = if number > self.settings.max_calls.into() {
-            let said = format!("the script may make {} calls", self.settings.max_calls);
-            Some(BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said))
-        } else if !self.injected.allows(&server, &tool) {
-            let said = format!("the script was not given `{server}:{tool}`");
-            Some(BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said))
-        } else {
-            None
-        };
-        let (bridge, route, length) = (self.bridge, self.route, self.settings.call_timeout);
+        let (bridge, route, length) = (self.bridge, self.route, self.patience());
         Box::pin(async move {
             let call = async {
-                refused.map_or(Ok(()), Err)?;
                 let tool = ToolId::parse(&format!("{server}:{tool}")).map_err(|error| {
                     BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, error.to_string())
                 })?;
@@ -226,6 +240,14 @@ impl<'a> Run<'a> {
             let ended = call.await;
             Answered { id, ended }
         })
+    }
+
+    /// A call ends a little before its script must, so that the script hears of it (CM-11).
+    fn patience(&self) -> Duration {
+        let whole = self.settings.timeout;
+        let margin = (whole / 20).min(Duration::from_millis(500));
+        let left = whole.saturating_sub(self.began.elapsed()).saturating_sub(margin);
+        self.settings.call_timeout.min(left)
     }
 
     /// The worker hears of everything that has ended by now at once.
@@ -246,6 +268,16 @@ impl<'a> Run<'a> {
             Ok(outcome) => (true, Some(outcome.result.raw), None),
             Err(error) => (false, None, to_raw_value(&error).ok()),
         };
+        self.send(id, success, result, error);
+    }
+
+    fn send(
+        &mut self,
+        id: String,
+        success: bool,
+        result: Option<Box<RawValue>>,
+        error: Option<Box<RawValue>>,
+    ) {
         let answer = RpcResult { id: id.clone(), success, result, error };
         if let Err(error) = push(&mut self.outgoing, &ToWorker::RpcResult(answer)) {
             let said = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, error.to_string());
@@ -263,7 +295,7 @@ impl<'a> Run<'a> {
                 Err(failed("OutputLimitError", "OUTPUT_LIMIT", said))
             }
             (true, _) => Ok(result),
-            (false, Some(error)) => Err(error),
+            (false, Some(error)) => Err(bounded(error)),
             (false, None) => Err(misbehaved("it failed without a reason")),
         }
     }
@@ -300,9 +332,28 @@ fn why_not(ended: &BridgeResult<CallOutcome>) -> Option<String> {
         Ok(_) => None,
         Err(error) => {
             let code = serde_json::to_value(error.code).unwrap_or_default();
-            Some(format!("{}: {}", code.as_str().unwrap_or_default(), error.message))
+            Some(format!("{}: {}", code.as_str().unwrap_or_default(), clipped(&error.message)))
         }
     }
+}
+
+/// What a call takes up while it waits.
+fn weight(call: &RpcCall) -> usize {
+    size_of::<RpcCall>() + call.id.len() + call.server.len() + call.tool.len() + call.args.get().len()
+}
+
+fn clipped(text: &str) -> &str {
+    &text[..text.floor_char_boundary(LONGEST_REASON)]
+}
+
+/// The worker cuts what its script threw; one that does not is cut here.
+fn bounded(mut error: ScriptError) -> ScriptError {
+    const LONGEST: usize = 256 << 10;
+    let texts = [Some(&mut error.name), Some(&mut error.message), error.code.as_mut(), error.stack.as_mut()];
+    for text in texts.into_iter().chain([error.tool_name.as_mut()]).flatten() {
+        text.truncate(text.floor_char_boundary(LONGEST));
+    }
+    error
 }
 
 fn failed(name: &str, code: &str, message: String) -> ScriptError {

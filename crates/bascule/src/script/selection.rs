@@ -109,7 +109,10 @@ impl Injected {
 
     /// Whether the script may call it at all. The worker is not trusted to ask only for what it was given.
     pub(super) fn allows(&self, server: &str, tool: &str) -> bool {
-        self.ids.contains(&format!("{server}:{tool}")) || self.absent.iter().any(|absent| absent == server)
+        const LONGEST: usize = 256;
+        let is_absent = || self.absent.iter().any(|absent| absent == server);
+        let may_be = || tool.len() <= LONGEST && names::check(server, tool).is_ok();
+        self.ids.contains(&format!("{server}:{tool}")) || (is_absent() && may_be())
     }
 
     pub(super) fn definitions(&self) -> Vec<ToolDefinition> {

@@ -40,7 +40,7 @@ fn harmless(name: &str, hint: &str) -> Value {
     json!({ "name": name, "inputSchema": { "type": "object" }, "annotations": { hint: true } })
 }
 
-fn signal(pid: u32, name: &str) {
+pub fn signal(pid: u32, name: &str) {
     let sent = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap();
     assert!(sent.success(), "{pid} could not be sent {name}");
 }

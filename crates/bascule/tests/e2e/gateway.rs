@@ -14,6 +14,7 @@ mod routing;
 mod safety;
 mod sessions;
 mod strangers;
+mod whose;
 
 use std::net::SocketAddr;
 

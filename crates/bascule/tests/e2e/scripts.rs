@@ -4,6 +4,7 @@ mod attacks;
 mod builtins;
 mod crowd;
 mod faces;
+mod forged;
 mod limits;
 mod real;
 mod tracing;

@@ -77,6 +77,20 @@ fn errors_are_spelled_for_clients() {
 
 // req: BR-05, GW-02
 #[test]
+fn a_tool_that_is_kept_back_or_misspelled_is_said_to_be() {
+    let bridge =
+        Bridge::with(Script::new().tools(["search", "secret"]), json!({ "deniedTools": ["secret"] }));
+    let client = bridge.together();
+    let denied = client.call("s__secret", &json!({}))["result"].clone();
+    assert_eq!(denied["_meta"]["bascule/error"]["code"], "POLICY_DENIED", "{denied}");
+    let misspelled = client.call("s__serch", &json!({}))["error"].clone();
+    assert_eq!(misspelled["code"], -32602, "{misspelled}");
+    assert!(misspelled["message"].as_str().unwrap().contains("search"), "{misspelled}");
+    assert_eq!(client.call("other__search", &json!({}))["error"]["code"], -32602);
+}
+
+// req: BR-05, GW-02
+#[test]
 fn a_server_that_is_down_is_said_to_be() {
     let servers = json!({ "gone": { "command": "false", "maxRetries": 0 }, "s": { "command": crate::support::program(), "args": ["__demo", "clock"] } });
     let serving = Serving::start(servers);
@@ -87,6 +101,13 @@ fn a_server_that_is_down_is_said_to_be() {
     assert_eq!(missing["server"], "gone", "{listed}");
     assert!(!missing["why"].as_str().unwrap().is_empty());
     assert!(!listed["tools"].as_array().unwrap().is_empty(), "the others are there");
+    let called = client.call("gone__x", &json!({}))["result"].clone();
+    let error = &called["_meta"]["bascule/error"];
+    assert_eq!(
+        (&called["isError"], &error["code"]),
+        (&json!(true), &json!("PROVIDER_INIT_FAILED")),
+        "{called}"
+    );
     let body = super::client::hello(&json!({}));
     let refused = super::parsed(&super::client::post(serving.address(), &alone("gone"), &[], &body).last());
     assert_eq!(refused["error"]["data"]["bascule/error"]["server"], "gone", "{refused}");

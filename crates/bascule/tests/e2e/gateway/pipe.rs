@@ -1,36 +1,41 @@
 //! The same over stdin and stdout: all servers, or one alone.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
 use bascule_testkit::{Behaviour, IdPlace, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::client::hello;
-use super::parsed;
+use super::{extended, parsed};
+use crate::fleet::serving::configuration;
+use crate::fleet::signal;
 use crate::support::{Bascule, eventually, is_running};
 
 struct Pipe {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
+    stderr: BufReader<ChildStderr>,
     /// Its folder, which goes when this does.
     _bascule: Bascule,
 }
 
 impl Pipe {
     fn open(servers: Value, options: &[&str]) -> Self {
-        Self::of(Bascule::with_servers(servers), options)
+        Self::configured(&configuration(&servers), options)
     }
 
-    fn of(bascule: Bascule, options: &[&str]) -> Self {
+    fn configured(text: &str, options: &[&str]) -> Self {
+        let bascule = Bascule::with_text(text);
         let mut command = bascule.command(&[&["serve", "--stdio"], options].concat());
-        command.stdin(Stdio::piped()).stderr(Stdio::null());
-        let mut child = command.spawn().unwrap();
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
-        let mut pipe = Self { child, stdin, stdout, _bascule: bascule };
+        let stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut pipe = Self { child, stdin, stdout, stderr, _bascule: bascule };
         let welcome = pipe.ask(&hello(&json!({ "roots": {} })));
         assert!(parsed(&welcome)["result"].is_object(), "{welcome}");
         pipe.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
@@ -50,6 +55,31 @@ impl Pipe {
     fn ask(&mut self, line: &str) -> String {
         self.say(line);
         self.hear()
+    }
+
+    fn call(&mut self, id: u32, tool: &str) {
+        self.say(&format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"{tool}"}}}}"#
+        ));
+    }
+
+    /// Reads what it says on the side until this comes.
+    fn wait_said(&mut self, part: &str) {
+        let mut line = String::new();
+        while !line.contains(part) {
+            line.clear();
+            assert_ne!(self.stderr.read_line(&mut line).unwrap(), 0, "it ended and never said `{part}`");
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        signal(self.child.id(), name);
+    }
+
+    /// Waits for its end, which must be a good one.
+    fn ended(&mut self) {
+        eventually("it ends", || self.child.try_wait().unwrap().is_some());
+        assert!(self.child.wait().unwrap().success());
     }
 }
 
@@ -108,40 +138,81 @@ fn a_client_on_the_pipes_is_served_and_its_end_is_ours() {
             assert_eq!(answer, r#"{"jsonrpc":"2.0","id":4,"result":{"n":1e400,"n":-0}}"#);
         }
         drop(pipe.stdin.take());
-        eventually("it ends with its client", || pipe.child.try_wait().unwrap().is_some());
-        assert!(pipe.child.wait().unwrap().success());
+        pipe.ended();
         assert!(server.started().iter().all(|pid| !is_running(*pid)));
     }
 }
 
-// req: GW-04
+// req: GW-01
 #[test]
-fn a_signal_ends_it_though_its_client_has_not_hung_up() {
-    for signal in ["TERM", "INT"] {
+fn a_signal_ends_it_though_its_client_holds_the_pipes() {
+    for name in ["TERM", "INT"] {
         let server = ScriptedStdio::new(script());
         let mut pipe = Pipe::open(json!({ "s": server.entry() }), &[]);
-        let kill = format!("kill -{signal} {}", pipe.child.id());
-        Command::new("sh").args(["-c", &kill]).status().unwrap();
-        eventually("it ends", || pipe.child.try_wait().unwrap().is_some());
-        assert!(pipe.child.wait().unwrap().success());
+        pipe.signal(name);
+        pipe.ended();
+        assert!(pipe.stdin.is_some() && server.started().iter().all(|pid| !is_running(*pid)));
     }
+}
+
+// req: GW-01
+#[test]
+fn a_second_signal_does_not_wait_for_calls() {
+    let script = Script::new().tools(["hold"]).calls("hold", [Behaviour::silence()]);
+    let server = ScriptedStdio::new(script);
+    let patient = json!({ "s": extended(server.entry(), json!({ "timeoutMs": 600_000 })) });
+    let mut pipe = Pipe::open(patient, &["--grace-ms", "600000"]);
+    pipe.call(1, "s__hold");
+    server.wait_for("tools/call");
+    pipe.signal("INT");
+    pipe.wait_said("once more to end at once");
+    pipe.signal("INT");
+    pipe.ended();
+    assert!(server.started().iter().all(|pid| !is_running(*pid)));
 }
 
 // req: GW-03
 #[test]
-fn answers_that_are_too_long_together_all_arrive() {
-    const EACH: usize = 400_000;
-    let big = Behaviour::big(EACH, IdPlace::Before).after_delay(Duration::from_millis(100));
-    let server = ScriptedStdio::new(Script::new().tools(["big"]).calls("big", [big]));
-    let text = json!({ "mcpServers": { "s": server.entry() }, "bascule": { "maxMessageBytes": 1_000_000 } });
-    let mut pipe = Pipe::of(Bascule::with_text(&text.to_string()), &["--server", "s"]);
-    for id in 0..8 {
-        pipe.say(&format!(
-            r#"{{"jsonrpc":"2.0","id":{id},"method":"tools/call","params":{{"name":"big"}}}}"#
-        ));
-    }
-    server.wait_until(|_| server.methods().iter().filter(|method| *method == "tools/call").count() == 8);
-    let mut ids: Vec<_> = (0..8).map(|_| parsed(&pipe.hear())["id"].as_u64().unwrap()).collect();
-    ids.sort_unstable();
-    assert_eq!(ids, (0..8).collect::<Vec<_>>());
+fn answers_that_are_too_much_together_come_all_the_same() {
+    let script = Script::new().tools(["big"]).calls("big", [Behaviour::big(400_000, IdPlace::Before)]);
+    let server = ScriptedStdio::new(script);
+    let text = json!({ "mcpServers": { "s": server.entry() }, "bascule": { "maxMessageBytes": 500_000 } });
+    let mut pipe = Pipe::configured(&text.to_string(), &[]);
+    (1..=12).for_each(|id| pipe.call(id, "s__big"));
+    // Nothing is read before all of them have been sent.
+    eventually("all have been called", || {
+        server.methods().iter().filter(|method| *method == "tools/call").count() == 12
+    });
+    let ids: BTreeSet<u64> = (0..12).map(|_| parsed(&pipe.hear())["id"].as_u64().unwrap()).collect();
+    assert_eq!(ids, (1..=12).collect());
+    pipe.call(13, "s__big");
+    assert_eq!(parsed(&pipe.hear())["id"], 13);
+}
+
+// req: GW-01
+#[test]
+fn calls_under_way_are_given_their_grace_when_the_client_has_said_its_last_word() {
+    let slow = Behaviour::text("done").after_delay(Duration::from_secs(7));
+    let server = ScriptedStdio::new(Script::new().tools(["slow"]).calls("slow", [slow]));
+    let mut pipe = Pipe::open(json!({ "s": server.entry() }), &["--grace-ms", "60000"]);
+    pipe.call(1, "s__slow");
+    drop(pipe.stdin.take());
+    assert_eq!(parsed(&pipe.hear())["result"]["isError"], false);
+    pipe.ended();
+}
+
+// req: GW-03, GW-04
+#[test]
+fn a_client_on_the_pipes_can_cancel() {
+    let script = Script::new().tools(["hold", "t"]).calls("hold", [Behaviour::silence()]);
+    let server = ScriptedStdio::new(script);
+    let mut pipe = Pipe::open(json!({ "s": server.entry() }), &[]);
+    pipe.call(1, "s__hold");
+    let held = parsed(&server.wait_for("tools/call"));
+    pipe.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#);
+    let cancelled = parsed(&server.wait_for("notifications/cancelled"));
+    assert_eq!(cancelled["params"]["requestId"], held["id"]);
+    // What was cancelled is not answered: the next thing said is another answer.
+    pipe.call(2, "s__t");
+    assert_eq!(parsed(&pipe.hear())["id"], 2);
 }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::client::{Client, hello, post};
 use super::{TOGETHER, alone, parsed};
 use crate::fleet::serving::Serving;
-use crate::support::{Bascule, program};
+use crate::support::{Bascule, eventually, program};
 
 fn demo(name: &str) -> Value {
     json!({ "command": program(), "args": ["__demo", name] })
@@ -63,6 +63,26 @@ fn a_token_is_asked_of_everybody() {
     assert_eq!(client.bare("GET").status, 401);
     assert_eq!(client.bare("DELETE").status, 401);
     assert!(!serving.said().contains(&token), "it is nowhere said");
+}
+
+// req: GW-07, BR-13
+#[test]
+fn a_token_that_is_taken_out_of_the_file_is_good_no_more() {
+    let (old, kept, new) = ("o".repeat(32), "k".repeat(32), "n".repeat(32));
+    let with =
+        |bascule: Value| json!({ "mcpServers": { "clock": demo("clock") }, "bascule": bascule }).to_string();
+    let serving = Serving::start_configured(&with(json!({ "tokens": [old, kept] })), &[]);
+    let address = serving.address();
+    let begin = |token: &str| {
+        post(address, TOGETHER, &[&format!("authorization: Bearer {token}")], &hello(&json!({}))).status
+    };
+    assert_eq!((begin(&old), begin(&kept), begin(&new)), (200, 200, 401));
+    fs::write(serving.file(), with(json!({ "tokens": [kept, new], "maxMessageBytes": 1_000_000 }))).unwrap();
+    eventually("the new one is good", || begin(&new) == 200);
+    assert_eq!((begin(&old), begin(&kept)), (401, 200));
+    // What cannot change without a new start is said.
+    serving.wait_said("`bascule.maxMessageBytes` has changed");
+    assert!(!serving.said().contains(&new) && !serving.said().contains("listen` has changed"));
 }
 
 // req: GW-07
