@@ -5,10 +5,12 @@
 //!
 //! Reading order: `host` is who answers, `lane` what answers travel on; `http` takes connections, `wire` is the
 //! socket with its deadlines, `exchange` turns one request into one response with the help of `admission` (who
-//! may), `inbound` (the request's body) and `body` (the response's); `stdio` is the other way in.
+//! may, by what it says), `caller` (who may, by who it is), `inbound` (the request's body) and `body` (the response's);
+//! `stdio` is the other way in.
 
 mod admission;
 mod body;
+mod caller;
 mod exchange;
 mod host;
 mod http;

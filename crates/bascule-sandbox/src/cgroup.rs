@@ -3,12 +3,13 @@
 //! A group is made beside our own, the jail enters it before it becomes the server, and it is removed when
 //! the last process has gone. Where no group can be made the watchdog is all there is.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crate::watchdog::TreeLimits;
 
@@ -26,6 +27,8 @@ pub(crate) struct Group {
     kills: Option<File>,
     /// Where it counts those that there are, threads included.
     tasks: Option<File>,
+    /// What the kernel writes on every socket that is made in it.
+    stamp: Option<u64>,
 }
 
 /// Which files a group has.
@@ -54,7 +57,8 @@ impl Group {
     }
 
     fn make_in(place: &Place, name: &str, limits: TreeLimits) -> io::Result<Self> {
-        let mut group = Self { folders: Vec::new(), version: place.version, kills: None, tasks: None };
+        let mut group =
+            Self { folders: Vec::new(), version: place.version, kills: None, tasks: None, stamp: None };
         for folder in [&place.memory, &place.pids].into_iter().flatten() {
             let folder = folder.join(name);
             if !group.folders.contains(&folder) {
@@ -65,7 +69,15 @@ impl Group {
         let open = |file: &str| group.find(file).and_then(|path| File::open(path).ok());
         (group.kills, group.tasks) = (open(kills_file(group.version)), open("pids.current"));
         group.limit(limits)?;
+        group.stamp();
         Ok(group)
+    }
+
+    /// Only version two has a stamp: the number of its folder.
+    fn stamp(&mut self) {
+        let folder = self.folders.first().filter(|_| self.version == Version::Two);
+        self.stamp = folder.and_then(|folder| folder.metadata().ok()).map(|folder| folder.ino());
+        stamps().extend(self.stamp);
     }
 
     /// From now on these limits hold. What is over its memory already cannot always be told so at once: then this
@@ -148,7 +160,20 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.remove();
+        if let Some(stamp) = self.stamp {
+            stamps().remove(&stamp);
+        }
     }
+}
+
+fn stamps() -> MutexGuard<'static, BTreeSet<u64>> {
+    static STAMPS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+    STAMPS.lock().expect("nothing panics while holding it")
+}
+
+/// Whether a socket with this stamp was made in one of our groups.
+pub(crate) fn is_stamp_of_ours(stamp: u64) -> bool {
+    stamps().contains(&stamp)
 }
 
 /// The calling process, and its children to come, belong to the group from now on.
@@ -331,7 +356,13 @@ mod tests {
     #[test]
     fn version_two_is_told_its_limits_in_its_own_words() {
         let parent = std::env::temp_dir().join(format!("bascule-cgroup-test-{}", std::process::id()));
-        let group = Group { folders: vec![parent.clone()], version: Version::Two, kills: None, tasks: None };
+        let group = Group {
+            folders: vec![parent.clone()],
+            version: Version::Two,
+            kills: None,
+            tasks: None,
+            stamp: None,
+        };
         fs::create_dir_all(&parent).unwrap();
         for file in ["memory.max", "memory.swap.max", "pids.max"] {
             fs::write(parent.join(file), "max").unwrap();

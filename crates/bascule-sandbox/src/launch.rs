@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::cgroup::Group;
@@ -93,6 +94,13 @@ impl Warden {
     }
 }
 
+static IS_USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether there was ever a jail, or is about to be one.
+pub(crate) fn is_used() -> bool {
+    IS_USED.load(Ordering::Relaxed)
+}
+
 /// Runs a program under a policy and limits: `ourselves` is the program that understands `__jail`.
 pub fn launch(
     ourselves: &Path,
@@ -101,6 +109,7 @@ pub fn launch(
     program: &str,
     arguments: &[String],
 ) -> io::Result<Jail> {
+    IS_USED.store(true, Ordering::Relaxed);
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     let mut command = Command::new(ourselves);

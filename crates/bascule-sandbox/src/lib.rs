@@ -3,7 +3,8 @@
 //! The bridge starts its own program again as `bascule __jail`: [`jail::main`] splits into a reaper, which stays
 //! and sees to it that nothing survives, and the server's process, which confines itself and then becomes the
 //! server. One file per mechanism: `capabilities`, `filesystem` (Landlock), `syscalls` (seccomp), `limits`
-//! (rlimits), `cgroup` and `watchdog` (the whole tree), `namespaces`, `reaper`. [`policy`] says what is wanted, [`probe`] what this kernel can give.
+//! (rlimits), `cgroup` and `watchdog` (the whole tree), `namespaces`, `reaper`. `peers` tells who of them
+//! connects to us, with the help of `sockets` and `tree`. [`policy`] says what is wanted, [`probe`] what this kernel can give.
 //!
 //! A script runs in a worker, which is our own code and needs next to nothing: [`spawn_worker`] starts it (`worker`,
 //! `launcher`), and it locks itself with [`cell::lock`] (`cell`, `allowed`) before it reads anything.
@@ -33,7 +34,7 @@ mod watchdog;
 mod worker;
 
 pub use launch::{Jail, Lifeline, Warden, launch};
-pub use peers::{Peer, is_confined_process, peer};
+pub use peers::{Peer, is_ours, peer};
 pub use policy::{Files, Policy};
 pub use probe::Confinement;
 pub use watchdog::{Hit, TreeLimits, Watch, resident_bytes};

@@ -6,6 +6,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A socket as the kernel knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,11 +14,22 @@ pub(crate) struct End {
     /// None is left of one that was closed: then it is 0.
     pub(crate) inode: u32,
     pub(crate) user: u32,
+    /// The control group (v2) in which it was made, where the kernel remembers: that stays, whoever has it now.
+    pub(crate) group: Option<u64>,
 }
 
 /// The socket that is bound to `from` and connected to `to`.
 pub(crate) fn end_between(from: SocketAddr, to: SocketAddr) -> Option<End> {
-    asked(from, to).unwrap_or_else(|_| looked_up(from, to))
+    static HAS_TOLD: AtomicBool = AtomicBool::new(false);
+    match asked(from, to) {
+        Ok(Some(end)) => {
+            HAS_TOLD.store(true, Ordering::Relaxed);
+            Some(end)
+        }
+        // One that tells of no connection at all says the same as one that knows of none such.
+        Ok(None) if HAS_TOLD.load(Ordering::Relaxed) => None,
+        _ => looked_up(from, to),
+    }
 }
 
 /// What `sock_diag` says: a header, then the question or the answer, in which the addresses are at the same place.
@@ -34,6 +46,8 @@ mod diag {
     pub(super) const PORTS_AT: usize = HEADER + 4;
     pub(super) const USER_AT: usize = HEADER + 64;
     pub(super) const INODE_AT: usize = HEADER + 68;
+    /// `INET_DIAG_CGROUP_ID`, among the attributes that follow.
+    pub(super) const GROUP: u16 = 21;
 }
 
 /// Fails where the kernel will not tell.
@@ -89,10 +103,11 @@ fn read(answer: &[u8], question: &[u8]) -> io::Result<Option<End>> {
             let ports = |text: &[u8], at: usize| text.get(at..at + 4).map(<[u8]>::to_vec);
             let is_it = answer[diag::STATE_AT] != diag::LISTENS
                 && ports(answer, diag::PORTS_AT) == ports(question, diag::PORTS_AT + 4);
-            Ok(number(diag::INODE_AT)
-                .zip(number(diag::USER_AT))
-                .filter(|_| is_it)
-                .map(|(inode, user)| End { inode, user }))
+            Ok(number(diag::INODE_AT).zip(number(diag::USER_AT)).filter(|_| is_it).map(|(inode, user)| End {
+                inode,
+                user,
+                group: group(&answer[diag::ANSWER..]),
+            }))
         }
         // An error, whose number follows the header.
         Some(kind) if i32::from(kind) == libc::NLMSG_ERROR => {
@@ -102,6 +117,20 @@ fn read(answer: &[u8], question: &[u8]) -> io::Result<Option<End>> {
             }
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+/// Looks for the group among the attributes. Each has its length, its kind and its content, and begins at a multiple of
+/// four.
+fn group(mut attributes: &[u8]) -> Option<u64> {
+    loop {
+        let &[one, two, three, four] = attributes.first_chunk()?;
+        let length = usize::from(u16::from_ne_bytes([one, two]));
+        let content = attributes.get(4..length)?;
+        if u16::from_ne_bytes([three, four]) == diag::GROUP {
+            return content.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
+        }
+        attributes = attributes.get(length.next_multiple_of(4)..)?;
     }
 }
 
@@ -118,7 +147,7 @@ fn looked_up(from: SocketAddr, to: SocketAddr) -> Option<End> {
             let is_it = from.iter().any(|from| fields.get(1) == Some(&from.as_str()))
                 && to.iter().any(|to| fields.get(2) == Some(&to.as_str()));
             is_it.then_some(())?;
-            Some(End { inode: fields.get(9)?.parse().ok()?, user: fields.get(7)?.parse().ok()? })
+            Some(End { inode: fields.get(9)?.parse().ok()?, user: fields.get(7)?.parse().ok()?, group: None })
         })
     })
 }
@@ -159,10 +188,12 @@ mod tests {
             let end = looked_up(from, to).expect("it is in the table");
             assert_ne!(end.inode, 0);
             match asked(from, to) {
-                Ok(told) => assert_eq!(told, Some(end), "{from} to {to}"),
+                Ok(told) => {
+                    assert_eq!(told.map(|told| End { group: None, ..told }), Some(end), "{from} to {to}")
+                }
                 Err(error) => eprintln!("skipped: this kernel does not tell: {error}"),
             }
-            assert_eq!(end_between(from, to), Some(end));
+            assert_eq!(end_between(from, to).map(|end| end.inode), Some(end.inode));
             drop((client, server));
             let nobody = SocketAddr::new(from.ip(), to.port());
             assert_eq!(asked(nobody, to).ok().flatten(), None, "who listens is not connected");

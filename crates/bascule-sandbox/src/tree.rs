@@ -96,9 +96,62 @@ pub(crate) fn parent_of(pid: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
+/// Whether a process is below another one. None if that cannot be said: it has ended, or one above it has while it was
+/// asked, and what took its place may be anything.
+pub(crate) fn is_below(pid: u32, root: u32) -> Option<bool> {
+    let (mut pid, mut parent) = (pid, parent_of(pid)?);
+    while parent != root {
+        let above = match parent {
+            0 | 1 => Some(0),
+            parent => parent_of(parent),
+        };
+        let is_anothers = above.is_none() && is_another_users(parent);
+        // Who ends loses its children before its number goes to somebody else. So whatever was learnt of the parent was
+        // learnt of the right one, if it is the parent still. And a process that ends just now may seem to have none.
+        if parent_of(pid) != Some(parent) {
+            return None;
+        }
+        if parent <= 1 || is_anothers {
+            return Some(false);
+        }
+        (pid, parent) = (parent, above?);
+    }
+    Some(true)
+}
+
+/// On some machines such processes cannot be seen. They are below none of ours, whose privileges cannot change.
+fn is_another_users(pid: u32) -> bool {
+    // SAFETY: takes numbers only, and sends nothing.
+    let found = unsafe { libc::kill(pid as libc::pid_t, 0) };
+    found != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // req: GW-07
+    #[test]
+    fn a_process_is_below_its_ancestors_and_nobody_else_and_nothing_is_said_of_the_dead() {
+        let own = std::process::id();
+        let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
+        let grandchild = loop {
+            if let [pid] = *below(child.id()) {
+                break pid;
+            }
+            std::thread::yield_now();
+        };
+        for pid in [child.id(), grandchild] {
+            assert_eq!(is_below(pid, own), Some(true));
+        }
+        assert_eq!(is_below(grandchild, child.id()), Some(true));
+        assert_eq!(is_below(child.id(), grandchild), Some(false));
+        assert_eq!(is_below(own, child.id()), Some(false));
+        assert_eq!(is_below(1, own), Some(false));
+        std::process::Command::new("kill").arg(grandchild.to_string()).status().unwrap();
+        child.wait().unwrap();
+        assert_eq!(is_below(child.id(), own), None);
+    }
 
     #[test]
     fn a_process_finds_its_children_and_theirs() {

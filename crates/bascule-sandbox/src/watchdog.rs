@@ -211,11 +211,6 @@ fn trees() -> MutexGuard<'static, Vec<Weak<Watch>>> {
     TREES.lock().expect("nothing panics while holding it")
 }
 
-/// The jails there are.
-pub(crate) fn roots() -> Vec<u32> {
-    trees().iter().filter_map(Weak::upgrade).map(|watch| watch.root).collect()
-}
-
 fn look() {
     let mut census = Census::default();
     loop {

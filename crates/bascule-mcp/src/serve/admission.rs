@@ -5,6 +5,7 @@
 
 use std::hint::black_box;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Instant;
 
 use bascule_model::Secret;
 use http::request::Parts;
@@ -21,12 +22,13 @@ pub struct Admitted {
     pub origins: Vec<String>,
     /// Any one of these must be shown; nobody needs one if there are none.
     pub tokens: Vec<Secret<String>>,
-    /// Who may connect at all, by the addresses of both ends; everybody where nobody is asked. It may take a moment.
+    /// Who may come at all; everybody where nobody is asked.
     pub peers: Option<Peers>,
 }
 
-/// Whether a connection between a peer's address and our own may be made.
-pub type Peers = fn(SocketAddr, SocketAddr) -> bool;
+/// Whether who has connected from a peer's address to our own may come, as it is since the moment of asking. It may take a
+/// while: it is asked once of each connection, when a request has come, and of one at a time.
+pub type Peers = fn(SocketAddr, SocketAddr, Instant) -> bool;
 
 /// Whether the request may be looked at any further.
 pub(super) fn admit(admitted: &Admitted, request: &Parts) -> Result<(), Refusal> {

@@ -13,6 +13,7 @@ use tracing::debug;
 
 use super::admission::admit;
 use super::body::{Content, Events, Outgoing, Parting, unanswered};
+use super::caller::{Caller, Turn};
 use super::lane::{Closer, Frame, Reader};
 use super::refusal::Refusal;
 use super::wire::Busy;
@@ -32,15 +33,22 @@ pub(super) struct Reception<H> {
     pub(super) host: Arc<H>,
     /// For the bodies that are being read.
     pub(super) room: Semaphore,
+    /// To be asked who one is.
+    pub(super) turn: Turn,
     pub(super) listeners: Arc<Listeners>,
 }
 
 impl<H: Host> Reception<H> {
     /// Answers a request, whatever it is.
-    pub(super) async fn answer(&self, request: Request<Incoming>, busy: Busy) -> Response<Outgoing> {
+    pub(super) async fn answer(
+        &self,
+        request: Request<Incoming>,
+        caller: &Caller,
+        busy: Busy,
+    ) -> Response<Outgoing> {
         let (head, body) = request.into_parts();
         let mut body = Some(body);
-        let response = match self.respond(&head, &mut body).await {
+        let response = match self.respond(&head, caller, &mut body).await {
             Ok(response) => response,
             Err(refusal) => {
                 debug!(status = refusal.status.as_u16(), method = %head.method, "request refused");
@@ -50,9 +58,15 @@ impl<H: Host> Reception<H> {
         response.map(|content| content.during(busy))
     }
 
-    async fn respond(&self, head: &Parts, body: &mut Option<Incoming>) -> Result<Response<Content>, Refusal> {
+    async fn respond(
+        &self,
+        head: &Parts,
+        caller: &Caller,
+        body: &mut Option<Incoming>,
+    ) -> Result<Response<Content>, Refusal> {
         // Who may not speak to us does not keep a place by trying.
         admit(&self.face.admitted.borrow(), head).map_err(Refusal::and_close)?;
+        caller.admit(&self.face.admitted, &self.turn).await?;
         let place =
             place(head.uri.path()).ok_or_else(|| Refusal::not_found("there is nothing here; try `/mcp`"))?;
         match head.method {

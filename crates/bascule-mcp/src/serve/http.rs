@@ -1,7 +1,6 @@
 //! Takes connections, and sees each of them through to its end.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +16,8 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::Host;
-use super::admission::{Admitted, Peers};
+use super::admission::Admitted;
+use super::caller::{Caller, Turn, turns};
 use super::exchange::Reception;
 use super::wire::{Activity, Patience, Wire};
 use crate::DEFAULT_MESSAGE_LIMIT;
@@ -81,7 +81,8 @@ impl HttpFace {
         let grace = self.stop_grace;
         let room = Semaphore::new(self.body_room.min(Semaphore::MAX_PERMITS));
         let mut admitted = self.admitted.clone();
-        let reception = Arc::new(Reception { face: self, host, room, listeners: Arc::default() });
+        let reception =
+            Arc::new(Reception { face: self, host, room, turn: turns(), listeners: Arc::default() });
         let connections = TaskTracker::new();
         loop {
             let accepted = tokio::select! {
@@ -133,19 +134,15 @@ async fn accept(listener: &TcpListener, stop: &CancellationToken) -> Option<TcpS
 impl<H: Host> Reception<H> {
     async fn attend(self: Arc<Self>, stream: TcpStream, stop: CancellationToken) {
         let mut admitted = self.face.admitted.clone();
-        let peers = admitted.borrow_and_update().peers;
-        let ends = stream.peer_addr().and_then(|peer| Ok((peer, stream.local_addr()?))).ok();
-        if !admits(peers, ends).await {
-            warn!("a connection was refused: who made it may not come here");
-            return;
-        }
+        admitted.mark_unchanged();
+        let caller = Caller::of(&stream);
         prepare(&stream, self.face.write_within);
         let activity = Arc::new(Activity::default());
         let wire = TokioIo::new(Wire::new(stream, self.face.patience(), activity.clone()));
         let service = service_fn(|request| {
             let busy = activity.begin();
-            let reception = &self;
-            async move { Ok::<_, Infallible>(reception.answer(request, busy).await) }
+            let (reception, caller) = (&self, &caller);
+            async move { Ok::<_, Infallible>(reception.answer(request, caller, busy).await) }
         });
         let mut http = http1::Builder::new();
         // The socket keeps these deadlines itself: with fewer timers, and idleness told from slowness.
@@ -153,7 +150,7 @@ impl<H: Host> Reception<H> {
         let mut connection = pin!(http.serve_connection(wire, service));
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
-            () = is_due(admitted, ends, &stop) => {
+            () = is_due(admitted, &caller, &self.turn, &stop) => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection => Some(ended),
@@ -175,23 +172,17 @@ impl<H: Host> Reception<H> {
     }
 }
 
-/// By the addresses of both ends. Asked on a thread that may wait.
-async fn admits(peers: Option<Peers>, ends: Option<(SocketAddr, SocketAddr)>) -> bool {
-    let Some(admits) = peers else { return true };
-    let Some((peer, local)) = ends else { return false };
-    tokio::task::spawn_blocking(move || admits(peer, local)).await.unwrap_or(false)
-}
-
 /// Returns when a connection is to end with the request that it has: we stop, or whose it is may come no more.
 async fn is_due(
     mut admitted: watch::Receiver<Admitted>,
-    ends: Option<(SocketAddr, SocketAddr)>,
+    caller: &Caller,
+    turn: &Turn,
     stop: &CancellationToken,
 ) {
     let unwelcome = async {
         while admitted.changed().await.is_ok() {
             let peers = admitted.borrow_and_update().peers;
-            if !admits(peers, ends).await {
+            if !caller.is_still_welcome(peers, turn).await {
                 return;
             }
         }

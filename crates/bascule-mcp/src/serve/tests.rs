@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
@@ -620,15 +621,15 @@ fn a_connection_is_idle_when_its_stream_has_ended() {
 // req: GW-07
 #[test]
 fn who_may_come_no_more_is_hung_up_on() {
-    let nobody = Admitted { peers: Some(|_, _| false), ..Admitted::default() };
-    let (change, admitted) = watch::channel(Admitted { peers: Some(|_, _| true), ..Admitted::default() });
+    let nobody = Admitted { peers: Some(|_, _, _| false), ..Admitted::default() };
+    let (change, admitted) = watch::channel(Admitted { peers: Some(|_, _, _| true), ..Admitted::default() });
     let served = serve(HttpFace { admitted, idle_within: SOON * 2, ..hasty() }).begun();
     let mut idle = served.connect();
     idle.send(&post("/mcp", SESSION, &request("echo")));
     assert_eq!(idle.response().status, 200);
     change.send_replace(nobody);
     idle.ended();
-    served.connect().ended();
+    assert_eq!(served.ask(&post("/mcp", SESSION, &request("echo"))).status, 403);
 }
 
 // req: GW-07
@@ -898,6 +899,55 @@ fn one_connection_too_many_is_hung_up_on() {
     drop(callers);
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(served.ask(&post("/mcp", SESSION, NOTICE)).status, 202);
+}
+
+// req: GW-07
+#[test]
+fn who_only_connects_is_not_asked_about_and_others_once() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let admit = |_, _, _| ASKED.fetch_add(1, Ordering::Relaxed) < usize::MAX;
+    let admitted = watch::channel(Admitted { peers: Some(admit), ..Admitted::default() }).1;
+    let served = serve(HttpFace { admitted, ..HttpFace::default() }).begun();
+    for _ in 0..500 {
+        drop(served.connect());
+        served.connect().send("POST /mcp HTTP/1.1\r\nhost: loc");
+    }
+    for _ in 0..50 {
+        assert_eq!(served.ask(&bare("GET", "/mcp", "origin: https://evil.example\r\n")).status, 403);
+    }
+    assert_eq!(ASKED.load(Ordering::Relaxed), 1, "who began the session");
+    let mut caller = served.connect();
+    for _ in 0..50 {
+        caller.send(&post("/mcp", SESSION, NOTICE));
+        assert_eq!(caller.response().status, 202);
+    }
+    assert_eq!(ASKED.load(Ordering::Relaxed), 2);
+}
+
+// req: GW-07
+#[test]
+fn a_crowd_is_asked_about_one_by_one_and_those_who_may_not_come_are_hung_up_on() {
+    static AT_ONCE: AtomicUsize = AtomicUsize::new(0);
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let admit = |_, _, asked: Instant| {
+        assert_eq!(AT_ONCE.fetch_add(1, Ordering::SeqCst), 0);
+        assert!(asked <= Instant::now());
+        std::thread::yield_now();
+        AT_ONCE.fetch_sub(1, Ordering::SeqCst);
+        // The first one may.
+        ASKED.fetch_add(1, Ordering::SeqCst) == 0
+    };
+    let admitted = watch::channel(Admitted { peers: Some(admit), ..Admitted::default() }).1;
+    let served = serve(HttpFace { admitted, ..HttpFace::default() }).begun();
+    let mut crowd: Vec<_> = (0..200).map(|_| served.connect()).collect();
+    for caller in &mut crowd {
+        caller.send(&post("/mcp", SESSION, NOTICE));
+    }
+    for caller in &mut crowd {
+        assert_eq!(caller.response().status, 403);
+        caller.ended();
+    }
+    assert_eq!(ASKED.load(Ordering::SeqCst), 201);
 }
 
 #[test]

@@ -300,8 +300,8 @@ fn admitted_by(settings: &BridgeSettings) -> Admitted {
         origins: settings.origins.clone(),
         tokens: settings.tokens.clone(),
         peers: Some(match settings.tokens.is_empty() {
-            true => |peer, local| bascule_sandbox::peer(peer, local) == Peer::Free,
-            false => |peer, local| bascule_sandbox::peer(peer, local) != Peer::Confined,
+            true => |peer, local, asked| bascule_sandbox::peer(peer, local, asked) == Peer::Free,
+            false => |peer, local, asked| bascule_sandbox::peer(peer, local, asked) != Peer::Confined,
         }),
     }
 }

@@ -172,7 +172,8 @@ async fn receive(listener: UnixListener, house: Arc<House>, tasks: TaskTracker, 
 /// A server of ours has no business here, and is not given the time to try.
 fn is_our_own(stream: &UnixStream) -> bool {
     let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
-    pid.is_some_and(bascule_sandbox::is_confined_process)
+    // One in a container of its own has no number here; the token is all there is to go by.
+    pid.is_some_and(|pid| pid > 0 && bascule_sandbox::is_ours(pid))
 }
 
 /// One question and its answer. Who hangs up meanwhile is not answered, and what was asked is dropped.

@@ -143,30 +143,99 @@ fn sneak(address: SocketAddr) -> String {
     )
 }
 
+/// A program for the hostile server that asks for a session so many times.
+fn program_of(text: &str, address: SocketAddr, tries: u32) -> String {
+    let request = super::client::posted(TOGETHER, &[], &hello(&json!({})));
+    format!("PORT, TRIES, REQUEST = {}, {tries}, {request:?}.encode()\n{text}", address.port())
+}
+
+/// A bridge with a confined server, `h`, that runs what it is told to, and another one.
+struct Hostile {
+    serving: Serving,
+    _folder: tempfile::TempDir,
+    _other: ScriptedStdio,
+}
+
+impl Hostile {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("server.py");
+        fs::write(&file, include_str!("../hostile.py")).unwrap();
+        let entry =
+            json!({ "command": "python3", "args": [file], "sandbox": "standard", "startTimeoutMs": 60_000 });
+        let other = ScriptedStdio::new(Script::new().tools(["t"]));
+        let serving = Serving::start(json!({ "h": entry, "s": other.entry() }));
+        Self { serving, _folder: folder, _other: other }
+    }
+
+    fn client(&self) -> Client {
+        Client::begin(self.serving.address(), &alone("h"))
+    }
+}
+
+/// What the confined server says of its attempt.
+fn tried(client: &Client, attempt: &str) -> String {
+    let tried = client.call("try", &json!({ "code": attempt }));
+    tried["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{tried}")).to_owned()
+}
+
+/// The same as `knock`, by a process of nobody's.
+fn knocked(address: SocketAddr) -> String {
+    let ran = Command::new("python3").args(["-c", &knock(address)]).output().unwrap();
+    String::from_utf8_lossy(&ran.stdout).trim().to_owned()
+}
+
 // req: GW-07
 #[test]
 fn a_confined_server_does_not_reach_the_others_through_the_bridge() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("server.py");
-    fs::write(&file, include_str!("../hostile.py")).unwrap();
-    let entry =
-        json!({ "command": "python3", "args": [file], "sandbox": "standard", "startTimeoutMs": 60_000 });
-    let quiet = ScriptedStdio::new(Script::new().tools(["t"]));
-    let serving = Serving::start(json!({ "h": entry, "s": quiet.entry() }));
-    let address = serving.address();
-    let client = Client::begin(address, &alone("h"));
+    let hostile = Hostile::start();
+    let (client, address) = (hostile.client(), hostile.serving.address());
     for attempt in [knock(address), sneak(address)] {
-        let tried = client.call("try", &json!({ "code": attempt }));
-        let said = tried["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{tried}"));
-        assert!(!said.contains("status"), "it was served: {said}");
-        // The same by a process of nobody's.
-        let ran = Command::new("python3").args(["-c", &knock(address)]).output().unwrap();
-        assert_eq!(String::from_utf8_lossy(&ran.stdout).trim(), "status 200", "{ran:?}");
+        let said = tried(&client, &attempt);
+        assert!(!said.contains("200"), "it was served: {said}");
+        assert_eq!(knocked(address), "status 200");
     }
     assert_eq!(
         parsed(&client.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).last())["result"],
         json!({})
     );
+}
+
+// req: GW-07
+#[test]
+fn nor_does_one_whose_parents_end_while_it_is_looked_at() {
+    let hostile = Hostile::start();
+    let (client, address) = (hostile.client(), hostile.serving.address());
+    for _ in 0..8 {
+        let said = tried(&client, &program_of(include_str!("flee.py"), address, 40));
+        assert_eq!(said.matches("said").count(), 40, "{said}");
+        assert!(!said.contains("200"), "it was served: {said}");
+        assert!(said.contains("403"), "it was heard: {said}");
+    }
+    assert_eq!(knocked(address), "status 200");
+}
+
+// req: GW-07
+#[test]
+fn a_confined_server_that_knocks_without_end_keeps_nobody_out() {
+    let hostile = Hostile::start();
+    let (client, address) = (hostile.client(), hostile.serving.address());
+    let flood = program_of(include_str!("flood.py"), address, 10);
+    let threads = || fs::read_dir(format!("/proc/{}/task", hostile.serving.pid())).unwrap().count();
+    let before = threads();
+    let served = std::thread::scope(|scope| {
+        let flood = scope.spawn(|| tried(&client, &flood));
+        let mut served = 0;
+        while !flood.is_finished() {
+            assert_eq!(post(address, TOGETHER, &[], &hello(&json!({}))).status, 200);
+            assert!(threads() < before + 16, "{} threads, {before} before", threads());
+            served += 1;
+        }
+        assert_eq!(flood.join().unwrap(), "refused 500");
+        served
+    });
+    println!("{served} others were served meanwhile");
+    assert!(served > 0);
 }
 
 // req: GW-07
