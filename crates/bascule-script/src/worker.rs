@@ -138,7 +138,7 @@ impl Worker {
         let (_, _) = (state.id.set(init.id), state.translated.set(translated));
         let _ = state.directory.set(Directory::new(init.tool_definitions, init.absent_servers));
         let context = init.context.as_deref().map_or("{}", RawValue::get);
-        let ran = self.call::<()>(ctx, &self.engine.harness.furnish, (context,)).and_then(|()| {
+        self.call::<()>(ctx, &self.engine.harness.furnish, (context,)).and_then(|()| {
             let mut options = EvalOptions::default();
             options.filename = Some(init.name.clone());
             let _ = state.name.set(init.name);
@@ -147,8 +147,7 @@ impl Worker {
                 let is_syntax = error.name == "SyntaxError";
                 Box::new(ScriptError { code: error.code.or(is_syntax.then(|| SYNTAX_ERROR.into())), ..error })
             })
-        });
-        ran
+        })
     }
 
     fn call<'js, R: rquickjs::FromJs<'js>>(

@@ -2,6 +2,8 @@
 //!
 //! The worker runs in a thread here, so nothing is confined: what it may do to the machine is tested with the program.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 mod support;
 
 #[path = "scripts/errors.rs"]
