@@ -39,7 +39,7 @@ fuzz: ## each parser of untrusted bytes, a minute long (FUZZ_SECONDS, FUZZ_SEED)
 bench: ## measure, side by side in one run
 	cargo bench -p bascule
 
-bench-peers: ## the same calls through other bridges, beside ours: installs them, needs Node and Python too
+bench-peers: ## the same calls through other bridges and scripts in Deno, beside ours: installs them, needs Node and Python too
 	@scripts/bench-peers
 
 coverage: test-env ## line coverage of our own crates (at least 85 %)

@@ -27,7 +27,8 @@ pub(crate) struct Server {
     pub(crate) tools: Vec<Tool>,
     /// Its tools are not known: any may be called.
     pub(crate) is_absent: bool,
-    by_name: Index,
+    /// Made when a tool of it is first looked for: most scripts use few of the servers they are given.
+    by_name: OnceCell<Index>,
 }
 
 /// A tool as a script sees it.
@@ -67,15 +68,12 @@ impl Directory {
         for server in absent {
             places.entry(server).or_insert_with_key(|server| directory.add(server, true));
         }
-        for server in &mut directory.servers {
-            server.by_name = Index::of(server.tools.iter().map(|tool| tool.name.as_str()));
-        }
         directory.by_name = Index::of(directory.servers.iter().map(|server| server.name.as_str()));
         directory
     }
 
     fn add(&mut self, name: &str, is_absent: bool) -> usize {
-        let (tools, by_name) = (Vec::new(), Index::default());
+        let (tools, by_name) = (Vec::new(), OnceCell::new());
         self.servers.push(Server { name: name.to_owned(), tools, is_absent, by_name });
         self.servers.len() - 1
     }
@@ -100,7 +98,8 @@ impl Directory {
 
     pub(crate) fn find_tool(&self, server: usize, name: &str) -> Found {
         let server = &self.servers[server];
-        server.by_name.find(name, server.tools.iter().map(|tool| tool.name.as_str()))
+        let names = server.tools.iter().map(|tool| tool.name.as_str());
+        server.by_name.get_or_init(|| Index::of(names.clone())).find(name, names)
     }
 }
 

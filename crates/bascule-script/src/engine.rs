@@ -13,6 +13,10 @@ use crate::state::State;
 /// How deep a script may recurse, in bytes of stack.
 const STACK: usize = 2 << 20;
 
+/// How much there may be before what is no longer used is looked for. The prelude alone would be looked through several
+/// times, for nothing.
+const LOOK_THROUGH: usize = 4 << 20;
+
 /// One script's machine.
 pub(crate) struct Engine {
     pub(crate) harness: Harness,
@@ -55,6 +59,7 @@ impl Engine {
     pub(crate) fn new() -> rquickjs::Result<Self> {
         let (runtime, state, clock) = (Runtime::new()?, Rc::new(State::new()), Rc::new(Clock::default()));
         runtime.set_max_stack_size(STACK);
+        runtime.set_gc_threshold(LOOK_THROUGH);
         let ticking = clock.clone();
         runtime.set_interrupt_handler(Some(Box::new(move || ticking.strikes())));
         let noting = state.clone();
@@ -107,10 +112,12 @@ impl Harness {
     }
 }
 
+/// A part is a function. What makes it an expression stands before it and not around it: the engine reads twice what is
+/// in brackets.
 fn part<'js>(ctx: &Ctx<'js>, name: &str, source: &str) -> rquickjs::Result<Function<'js>> {
     let mut options = EvalOptions::default();
     options.filename = Some(format!("bascule:{name}"));
-    ctx.eval_with_options(source, options)
+    ctx.eval_with_options(["0,", source].concat(), options)
 }
 
 /// Local time is read from a file, which a locked process cannot open any more.

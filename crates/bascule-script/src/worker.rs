@@ -56,8 +56,8 @@ impl Worker {
         Ok(Self { engine: Engine::new()?, frames: Frames::default(), buffer: vec![0; PIECE] })
     }
 
-    /// Says that it is ready, runs the one script that comes, and says how it ended.
-    pub fn serve(mut self, link: impl AsFd + 'static, missing: Vec<String>) -> Result<(), WorkerError> {
+    /// Says that it is ready, runs the one script that comes, and says how it ended. To be called once.
+    pub fn serve(&mut self, link: impl AsFd + 'static, missing: Vec<String>) -> Result<(), WorkerError> {
         self.engine.state.connect(link);
         self.engine.state.say(&FromWorker::Ready(Ready { missing }));
         self.engine.state.flush();

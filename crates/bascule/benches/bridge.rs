@@ -14,10 +14,10 @@
 #[path = "bridge/fleet.rs"]
 mod fleet;
 mod machine;
+mod tools;
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -47,7 +47,7 @@ fn main() {
     drop(others);
 
     println!();
-    let tools = real_tools(1_000);
+    let tools = defined(tools::real_tools(1_000));
     let assembled = assemble(&tools);
     let resident = resident_of_one_call();
     target("1,000 real tools assembled and compiled", assembled.as_secs_f64() * 1e3, 50.0, "ms");
@@ -278,22 +278,11 @@ fn echo_servers(count: usize, jailer: Option<&str>) -> BridgeConfig {
     BridgeConfig { jailer: jailer.map(Into::into), ..BridgeConfig::new(settings) }
 }
 
-/// Real servers' tools, repeated under other names until there are enough.
-fn real_tools(count: usize) -> Vec<ToolDefinition> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bascule-catalog/tests/catalogs");
-    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    files.sort();
-    let tools: Vec<serde_json::Value> = files
-        .iter()
-        .map(|file| serde_json::from_slice::<serde_json::Value>(&std::fs::read(file).unwrap()).unwrap())
-        .flat_map(|catalog| catalog["tools"].as_array().cloned().unwrap())
-        .collect();
-    let renamed = tools.iter().cycle().take(count).enumerate().map(|(n, tool)| {
-        let mut tool = tool.clone();
-        tool["name"] = format!("{}_{n}", tool["name"].as_str().unwrap()).into();
+fn defined(tools: Vec<serde_json::Value>) -> Vec<ToolDefinition> {
+    let defined = |tool: serde_json::Value| {
         ToolDefinition::parse(RawValue::from_string(tool.to_string()).unwrap()).unwrap()
-    });
-    renamed.collect()
+    };
+    tools.into_iter().map(defined).collect()
 }
 
 /// The fastest of a few: what it takes, not what else the machine was doing.

@@ -1,5 +1,5 @@
 // `console`, and how it writes values: much as Node does, in one line, bounded.
-(function (native, own) {
+function (native, own) {
   'use strict';
   const DEPTH = 5;
   const ITEMS = 100;
@@ -98,4 +98,4 @@
   console.groupEnd = () => {};
   own.defineProperty(globalThis, 'console', { __proto__: null, value: console, writable: true, configurable: true });
   return own.freeze({ __proto__: null, show });
-})
+}

@@ -1,5 +1,5 @@
 // What scripts do without: making code of text, and the ways out that other runtimes have.
-(function (own) {
+function (own) {
   'use strict';
   const kinds = [
     [function () {}, 'Function'],
@@ -31,4 +31,4 @@
     own.defineProperty(refusing, 'name', { __proto__: null, value: names[n] });
     own.defineProperty(globalThis, names[n], { __proto__: null, value: refusing, writable: true, configurable: true });
   }
-})
+}

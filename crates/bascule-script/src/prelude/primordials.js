@@ -1,6 +1,6 @@
 // What the harness uses of JavaScript, taken before any script runs. A script may patch every prototype: what is
 // captured here stays as it was. The prelude writes no template literals: the engine makes calls of `concat` of them.
-(function () {
+function () {
   'use strict';
   const { bind, call } = Function.prototype;
   const uncurry = bind.bind(call);
@@ -77,4 +77,4 @@
     fromCharCode: String.fromCharCode,
     putBytes: uncurry(Object.getPrototypeOf(Uint8Array.prototype).set),
   });
-})
+}

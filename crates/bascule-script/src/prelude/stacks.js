@@ -1,5 +1,5 @@
 // Stacks as authors know them: their own lines and columns, and none of the harness.
-(function (native, own) {
+function (native, own) {
   'use strict';
   const site = {};
   // The engine calls this whenever an error is made. While `bare` is set it hands out what it got: a trail that is
@@ -67,4 +67,4 @@
     trail,
     at: (error, sites) => heading(error) + (own.isArray(sites) ? worded(sites) : ''),
   });
-})
+}

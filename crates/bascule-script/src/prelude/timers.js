@@ -1,5 +1,5 @@
 // Timers. When one is due is the worker's business; here is what to do then.
-(function (native, own) {
+function (native, own) {
   'use strict';
   const waiting = own.create(null);
 
@@ -38,4 +38,4 @@
 
   const sleep = (ms) => new own.Promise((resolve) => start(() => resolve(), ms, [], false));
   return own.freeze({ __proto__: null, fire, sleep });
-})
+}

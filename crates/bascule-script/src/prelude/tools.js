@@ -2,7 +2,7 @@
 //
 // Everything is made of data. Names are looked up by the worker, which knows every spelling; here is only what must be
 // JavaScript: the proxies, the promises, and the error that a failed call throws.
-(function (native, own, stacks, shown, sleep) {
+function (native, own, stacks, shown, sleep) {
   'use strict';
   const open = own.create(null);
   const numbers = new own.WeakMap();
@@ -210,7 +210,8 @@
       if (!own.hasOwn(context, name)) define(context, name, proxy);
     }
     define(globalThis, 'context', context);
-    const helpers = { call: callById, raw, sleep, tools: own.freeze(native.toolIds()) };
+    let ids;
+    const helpers = { call: callById, raw, sleep, get tools() { return (ids ??= own.freeze(native.toolIds())); } };
     own.defineProperty(globalThis, 'bascule', { __proto__: null, value: own.freeze(helpers), enumerable: false });
   }
 
@@ -254,4 +255,4 @@
   }
 
   return own.freeze({ __proto__: null, furnish, settle, describe, valueText });
-})
+}

@@ -1,5 +1,5 @@
 // What agents expect of a runtime beyond the language: clones, text, addresses, chance.
-(function (native, own) {
+function (native, own) {
   'use strict';
   const define = (name, value) =>
     own.defineProperty(globalThis, name, { __proto__: null, value, writable: true, configurable: true });
@@ -249,4 +249,4 @@
     },
   };
   define('crypto', own.freeze(crypto));
-})
+}

@@ -4,7 +4,8 @@
 //! - `echo-server http ADDRESS` speaks Streamable HTTP with JSON answers;
 //! - `echo-server raw` returns what stdin brings, `echo-server raw-tcp ADDRESS` what a socket brings.
 //!
-//! Those that speak MCP list `--tools N` tools, and answer with `--size BYTES` of text instead of the message.
+//! Those that speak MCP list `--tools N` tools, or those of a file (`--list FILE`, a JSON array), and answer with
+//! `--size BYTES` of text instead of the message.
 //! A listening one prints its address as the first line of stderr. Messages are scanned, not decoded: what
 //! is to be repeated is copied as bytes.
 
@@ -21,8 +22,12 @@ fn main() -> ExitCode {
         arguments.get(at + 1).map(String::as_str)
     };
     let number = |word: &str| after(word).and_then(|count| count.parse().ok());
+    let listed = after("--list").and_then(|file| std::fs::read_to_string(file).ok());
     let says = Says {
-        tools: tool_list(number("--tools").unwrap_or(1)),
+        tools: match listed {
+            Some(list) => list.trim().trim_start_matches('[').trim_end_matches(']').to_owned(),
+            None => tool_list(number("--tools").unwrap_or(1)),
+        },
         text: number("--size").map(|size| format!("\"{}\"", "x".repeat(size))),
     };
     let done = match arguments.first().map(String::as_str) {

@@ -13,7 +13,7 @@ pub(crate) const NAME: &str = "__worker";
 /// Runs the one script that comes. The arguments say what the process may use up.
 pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
     let Some(limits) = limits(arguments) else { return ExitCode::from(2) };
-    let Ok(worker) = Worker::new() else { return ExitCode::from(3) };
+    let Ok(mut worker) = Worker::new() else { return ExitCode::from(3) };
     let Ok(report) = lock(&limits) else { return ExitCode::from(4) };
     let missing = report.missing.iter().map(ToString::to_string).collect();
     // The kernel takes the engine apart quicker than we could.

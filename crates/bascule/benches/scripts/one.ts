@@ -1,0 +1,3 @@
+// The smallest script, as a program of its own.
+const one: number = 1;
+console.log(one satisfies number);
