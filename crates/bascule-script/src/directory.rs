@@ -31,6 +31,16 @@ pub(crate) struct Server {
     by_name: OnceCell<Index>,
 }
 
+impl Server {
+    fn names(&self) -> impl Iterator<Item = &str> + Clone {
+        self.tools.iter().map(|tool| tool.name.as_str())
+    }
+
+    fn index(&self) -> &Index {
+        self.by_name.get_or_init(|| Index::of(self.names()))
+    }
+}
+
 /// A tool as a script sees it.
 pub(crate) struct Tool {
     pub(crate) name: String,
@@ -89,7 +99,7 @@ impl Directory {
 
     pub(crate) fn tool_names(&self, server: usize) -> Vec<String> {
         let server = &self.servers[server];
-        server.tools.iter().map(|tool| server.by_name.spelled(&tool.name)).collect()
+        server.names().map(|name| server.index().spelled(name)).collect()
     }
 
     pub(crate) fn find(&self, name: &str) -> Found {
@@ -98,8 +108,7 @@ impl Directory {
 
     pub(crate) fn find_tool(&self, server: usize, name: &str) -> Found {
         let server = &self.servers[server];
-        let names = server.tools.iter().map(|tool| tool.name.as_str());
-        server.by_name.get_or_init(|| Index::of(names.clone())).find(name, names)
+        server.index().find(name, server.names())
     }
 }
 

@@ -51,7 +51,8 @@ fn what_is_shown_leads_back_to_its_server() {
     let servers = json!({ "a": a.entry(), "b": b.entry(), "q__b": c.entry(), "q": d.entry() });
     let serving = Serving::start(servers);
     let client = Client::begin(serving.address(), TOGETHER);
-    let tools = shown(&client, "tools/list", "tools", "name");
+    let mut tools = shown(&client, "tools/list", "tools", "name");
+    assert_eq!(tools.pop().as_deref(), Some("execute_code"), "the bridge's own comes last");
     assert_eq!(tools[..2], ["a__same", "a__a"]);
     assert!(tools.iter().all(
         |name| name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))

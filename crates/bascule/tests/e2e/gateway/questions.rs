@@ -316,7 +316,9 @@ fn choosy() -> Bridge {
 fn tool_names(client: &Client) -> Vec<String> {
     let listed = client.ask("tools/list", &json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap_or_else(|| panic!("{listed}"));
-    tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    let names = tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned());
+    // That one is the bridge's own.
+    names.filter(|name| name != "execute_code").collect()
 }
 
 // req: GW-01, GW-04
@@ -391,7 +393,7 @@ fn a_server_has_so_many_sessions_for_clients_and_no_more() {
     // Together there may be other servers: this one is missing, and said to be.
     let third = Client::able(bridge.address, TOGETHER, &able());
     let listed = third.ask("tools/list", &json!({}));
-    assert_eq!(listed["result"]["tools"], json!([]));
+    assert!(tool_names(&third).is_empty());
     assert_eq!(listed["result"]["_meta"]["bascule/missing"][0]["server"], "s", "{listed}");
     clients[0].leave();
     assert_eq!(tool_names(&third), ["s__ask", "s__hold"], "there is room again");
