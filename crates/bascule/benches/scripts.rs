@@ -52,6 +52,7 @@ fn main() {
     runtime.block_on(async {
         let bridge = McpBridgeAdapter::init(configuration(&list)).await.unwrap();
         println!("{scripts} scripts each, one at a time; p50 in microseconds");
+        // req: CM-12
         measure("idle machine", &bridge, scripts).await;
         let others = Others::start();
         measure("busy machine", &bridge, scripts).await;

@@ -19,6 +19,7 @@ use bascule_model::{BridgeError, BridgeResult, CorrelationId, Delivery, ErrorCod
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, SemaphorePermit};
+use tracing::info;
 
 use crate::McpBridgeAdapter;
 use crate::call::fresh_id;
@@ -159,6 +160,7 @@ impl McpBridgeAdapter {
         let injected = Injected::select(self, &request.tools).await?;
         let _turn = self.scripts.turn().await?;
         let record = Record::open(request.correlation_id.clone().unwrap_or_else(fresh_id), &injected);
+        info!(script = %record.id, count = injected.ids().len(), tools = injected.named(), "a script is given its tools");
         if let Some(error) = injected.invalid() {
             return Ok(record.refuse(error));
         }

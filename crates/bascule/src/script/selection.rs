@@ -1,6 +1,6 @@
 //! Which tools a script is given (CM-07, so far by name), and which of their names it may not be given (CM-09).
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,13 @@ use crate::McpBridgeAdapter;
 
 /// A script waits so long for servers that are still starting.
 const STARTING: Duration = Duration::from_secs(30);
+
+/// A description is for people; workers only carry it.
+const DESCRIPTION: usize = 1_000;
+/// A longer schema is not looked at for the spelling of keys.
+const SCHEMA: usize = 256 << 10;
+/// So many tools that are left out are named.
+const REMARKS: usize = 10;
 
 /// The tools that somebody asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -127,6 +134,12 @@ impl Injected {
         self.tools.iter().map(|tool| tool.id().to_string()).collect()
     }
 
+    /// The first few, for the log.
+    pub(super) fn named(&self) -> String {
+        let first: Vec<String> = self.tools.iter().take(20).map(|tool| tool.id().to_string()).collect();
+        first.join(" ")
+    }
+
     /// Whether the script may call it at all. The worker is not trusted to ask only for what it was given.
     pub(super) fn allows(&self, server: &str, tool: &str) -> bool {
         const LONGEST: usize = 256;
@@ -141,8 +154,9 @@ impl Injected {
         let definition = |tool: &Arc<CatalogTool>| ToolDefinition {
             server: tool.id().server().to_owned(),
             name: tool.id().tool().to_owned(),
-            description: tool.definition().description.clone(),
-            input_schema: Some(tool.definition().input_schema.clone()),
+            description: tool.definition().description.as_deref().map(|text| clipped(text, DESCRIPTION)),
+            input_schema: Some(tool.definition().input_schema.clone())
+                .filter(|raw| raw.get().len() <= SCHEMA),
         };
         self.tools.iter().map(definition).collect()
     }
@@ -160,11 +174,19 @@ impl Injected {
 
     /// What the script's caller should know of what it was not given.
     pub(super) fn remarks(&self) -> Vec<LogLine> {
-        let mut counted: HashMap<String, usize> = HashMap::new();
-        self.refused.iter().for_each(|error| *counted.entry(error.to_string()).or_default() += 1);
-        let line = |text: String| LogLine { level: "warn".into(), text: format!("left out: {text}") };
-        counted.into_keys().map(line).collect()
+        let line = |text: String| LogLine { level: "warn".into(), text };
+        let shown = self.refused.iter().take(REMARKS);
+        let mut lines: Vec<_> =
+            shown.map(|error| line(format!("left out: {}", clipped(&error.to_string(), 200)))).collect();
+        if self.refused.len() > REMARKS {
+            lines.push(line(format!("left out: {} more tools", self.refused.len() - REMARKS)));
+        }
+        lines
     }
+}
+
+fn clipped(text: &str, bytes: usize) -> String {
+    text[..text.floor_char_boundary(bytes)].to_owned()
 }
 
 async fn wait(bridge: &McpBridgeAdapter, selection: &Selection) {

@@ -3,27 +3,32 @@
 use futures_util::future::join_all;
 use serde_json::json;
 
+use super::faces::workers;
 use super::{bridge, demo_servers, run, run_with, short, value};
 use crate::embedded::terminate;
+use crate::fleet::serving::{Serving, configuration};
+use crate::gateway::client::Client;
+use crate::support::eventually;
+
+const HOSTILE: [&str; 6] = [
+    "for (;;) {}",
+    "const a = []; for (;;) a.push(new Array(1000).fill(1))",
+    "const f = () => f(); f()",
+    "while (true) console.log('flood')",
+    "await new Promise(() => {})",
+    "for (let n = 0; n < 1000; n++) trouble.sleep({ ms: 1000 }); throw 1",
+];
 
 // req: CM-01
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn among_a_hundred_scripts_the_good_ones_all_finish_right() {
     let bridge =
         bridge(json!({ "mcpServers": demo_servers(), "bascule": { "scripts": { "maxScripts": 10 } } })).await;
-    let hostile = [
-        "for (;;) {}",
-        "const a = []; for (;;) a.push(new Array(1000).fill(1))",
-        "const f = () => f(); f()",
-        "while (true) console.log('flood')",
-        "await new Promise(() => {})",
-        "for (let n = 0; n < 1000; n++) trouble.sleep({ ms: 1000 }); throw 1",
-    ];
     let scripts = (0..100).map(|n| {
         let bridge = &bridge;
         async move {
             if n % 5 == 0 {
-                let outcome = run_with(bridge, hostile[n / 5 % hostile.len()], |request| {
+                let outcome = run_with(bridge, HOSTILE[n / 5 % HOSTILE.len()], |request| {
                     short(request);
                     request.memory_mb = Some(64);
                 })
@@ -41,4 +46,32 @@ async fn among_a_hundred_scripts_the_good_ones_all_finish_right() {
     });
     join_all(scripts).await;
     terminate(&bridge).await;
+}
+
+// req: CM-01, GW-08
+#[test]
+fn a_hundred_scripts_of_ten_clients_with_hostile_ones_among_them() {
+    let mut configured: serde_json::Value = serde_json::from_str(&configuration(&demo_servers())).unwrap();
+    configured["bascule"] = json!({ "scripts": { "memoryMb": 64, "poolSize": 2 } });
+    let serving = Serving::start_configured(&configured.to_string(), &[]);
+    let address = serving.address();
+    std::thread::scope(|all| {
+        for client in 0..10 {
+            all.spawn(move || {
+                let me = Client::begin(address, "/mcp");
+                for n in 0..10 {
+                    let hostile = (client + n) % 5 == 0;
+                    let good = format!("const t = await clock.now({{}}); return [{client}, {n}, typeof t]");
+                    let code = if hostile { HOSTILE[n % HOSTILE.len()] } else { good.as_str() };
+                    let answer = me.call("execute_code", &json!({ "code": code, "timeoutMs": 1500 }));
+                    let outcome = &answer["result"]["structuredContent"];
+                    assert_eq!(outcome["success"], !hostile, "{code}: {answer}");
+                    if !hostile {
+                        assert_eq!(outcome["result"], json!([client, n, "object"]));
+                    }
+                }
+            });
+        }
+    });
+    eventually("only those are left that wait for scripts", || workers(serving.pid()) <= 2);
 }

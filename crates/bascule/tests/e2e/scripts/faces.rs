@@ -155,7 +155,8 @@ fn a_client_that_cancels_kills_its_script() {
     assert_eq!(done["result"]["structuredContent"]["result"], 1);
 }
 
-fn workers(bridge: u32) -> usize {
+/// How many there are, those that wait included.
+pub fn workers(bridge: u32) -> usize {
     crate::support::children(bridge).into_iter().filter(|pid| is_worker(*pid)).count()
 }
 
