@@ -6,7 +6,7 @@ link = socket.socket(fileno=0)
 
 
 def say(message):
-    body = message if isinstance(message, bytes) else json.dumps(message).encode()
+    body = message if isinstance(message, bytes) else json.dumps(message, separators=(",", ":")).encode()
     link.sendall(struct.pack("<I", len(body)) + body)
 
 
