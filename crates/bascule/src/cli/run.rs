@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use super::failure::Failure;
 use super::output::Output;
+use super::pretty::pretty;
 use super::session::Session;
 use super::terminal::{clean, clean_line, spin};
 use super::waterfall::waterfall;
@@ -135,15 +136,11 @@ fn for_people(outcome: &ScriptOutcome, output: &Output) {
         let what = what.map_or_else(|| format!("{}: {}", error.name, error.message), str::to_owned);
         output.remark(&format!("{} {}", output.aside.bad("error:"), clean(&what)));
     } else if let Some(result) = &outcome.result {
-        output.line(&clean(&pretty(result)));
+        output.line(&clean(&readable(result)));
     }
 }
 
 /// A text as it is, everything else as JSON for people.
-fn pretty(result: &RawValue) -> String {
-    match serde_json::from_str::<serde_json::Value>(result.get()) {
-        Ok(serde_json::Value::String(text)) => text,
-        Ok(value) => serde_json::to_string_pretty(&value).unwrap_or_else(|_| result.get().to_owned()),
-        Err(_) => result.get().to_owned(),
-    }
+fn readable(result: &RawValue) -> String {
+    serde_json::from_str(result.get()).unwrap_or_else(|_| pretty(result.get()))
 }
