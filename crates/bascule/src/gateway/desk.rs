@@ -84,6 +84,10 @@ struct Flying {
     until: Option<Instant>,
 }
 
+/// A call that was given up is taken to be under way for so long at least: a server need not answer what was cancelled, and
+/// nobody can see when it has stopped to work at it.
+const LINGERING: Duration = Duration::from_secs(60);
+
 /// The handle of the one who made it. Dropped before it has landed, it is given up: then the server may not know that
 /// yet, or not care, and what it says may still belong to it, until it answers or as long as a call may take.
 pub(super) struct Flight<'a> {
@@ -207,7 +211,7 @@ impl Desk {
     pub(super) fn fly(&self, session: &Arc<Session>, lane: &Lane, name: &str) -> Flight<'_> {
         let number = self.next_call.fetch_add(1, Ordering::Relaxed);
         let sent = Arc::<AtomicU64>::default();
-        let linger = self.server.settings.limits_for(name).max_execution;
+        let linger = self.server.settings.limits_for(name).max_execution.max(LINGERING);
         let (session, lane) = (session.clone(), lane.clone());
         self.state().flying.push(Flying { number, session, lane, sent: sent.clone(), until: None });
         Flight { desk: self, number, linger, sent, has_landed: false }
