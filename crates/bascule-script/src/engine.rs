@@ -15,7 +15,7 @@ const STACK: usize = 2 << 20;
 
 /// How much there may be before what is no longer used is looked for. The prelude alone would be looked through several
 /// times, for nothing.
-const LOOK_THROUGH: usize = 4 << 20;
+pub(crate) const LOOK_THROUGH: usize = 4 << 20;
 
 /// One script's machine.
 pub(crate) struct Engine {

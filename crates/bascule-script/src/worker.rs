@@ -12,7 +12,7 @@ use rquickjs::{CatchResultExt, CaughtError, Ctx, Function, Persistent, Promise, 
 use serde_json::value::RawValue;
 
 use crate::directory::Directory;
-use crate::engine::Engine;
+use crate::engine::{Engine, LOOK_THROUGH};
 use crate::outcome::{self, Worth};
 use crate::typescript::{SyntaxError, Translated};
 use crate::wire::{Completed, Frames, FromWorker, Init, Ready, RpcResult, ScriptError, ToWorker};
@@ -63,6 +63,7 @@ impl Worker {
         self.engine.state.flush();
         let Some(init) = self.first()? else { return Ok(()) };
         self.engine.runtime.set_memory_limit(init.limits.memory_bytes);
+        self.engine.runtime.set_gc_threshold((init.limits.memory_bytes / 8).min(LOOK_THROUGH));
         let context = self.engine.context.clone();
         let end = context.with(|ctx| {
             let end = self.run(&ctx, init);

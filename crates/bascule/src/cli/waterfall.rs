@@ -71,7 +71,10 @@ mod tests {
             trace("tool_end", "a:b", 3, 8.0, Some(4.0), None),
         ]);
         assert_eq!(drawn[0], format!("a:b    {}{}      4.0 ms", "█".repeat(16), " ".repeat(16)));
-        assert_eq!(drawn[1], format!("c:long {}      8.0 ms  ✗ PROVIDER_ERROR: no", "█".repeat(32)));
+        assert_eq!(
+            drawn[1],
+            format!("c:long {}      8.0 ms  ✗ PROVIDER_ERROR: no\u{fffd}[31m", "█".repeat(32))
+        );
         assert_eq!(drawn[2], format!("a:b    {}{}      4.0 ms", " ".repeat(16), "█".repeat(16)));
         assert!(waterfall(&[]).is_empty());
     }

@@ -22,6 +22,8 @@ use crate::config::ScriptSettings;
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// A worker that has said its last word has so long to end by itself.
 const LAST_BREATH: Duration = Duration::from_millis(200);
+/// The script that took a worker is so far ahead of the start of the next one, which would take the processor from it.
+const HEAD_START: Duration = Duration::from_millis(1);
 /// How much is taken at a time.
 const PIECE: usize = 32 << 10;
 /// No more is kept of what a worker wrote to its standard error.
@@ -115,7 +117,11 @@ impl Pool {
         for _ in 0..wanted {
             let (pool, shape) = (self.clone(), shape.clone());
             self.tasks.spawn(async move {
-                let started = pool.stop.run_until_cancelled(pool.start(&shape)).await;
+                let start = async {
+                    tokio::time::sleep(HEAD_START).await;
+                    pool.start(&shape).await
+                };
+                let started = pool.stop.run_until_cancelled(start).await;
                 let mut state = pool.state();
                 state.coming -= 1;
                 let is_of_use = !pool.stop.is_cancelled() && state.shape == shape;
