@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bascule_catalog::CatalogTool;
+use bascule_mcp::Lane;
+use bascule_model::{BridgeResult, CallOutcome, CallRequest, CorrelationId};
 use bascule_script::names::{self, camel};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -13,7 +15,9 @@ use serde_json::{Value, json};
 use super::Gateway;
 use super::session::Session;
 use super::wire::{Outcome, Refusal, failed_call};
+use crate::call::Passage;
 use crate::config::Show;
+use crate::fleet::server::was_given_up;
 use crate::{ScriptOutcome, ScriptRequest, Selection};
 
 const EXECUTE: &str = "execute_code";
@@ -57,11 +61,17 @@ impl Gateway {
     }
 
     /// Answers a call of one of the bridge's own tools; none if it is not one of them.
-    pub(super) async fn call_own(&self, session: &Arc<Session>, name: &str, params: &str) -> Option<Outcome> {
+    pub(super) async fn call_own(
+        &self,
+        session: &Arc<Session>,
+        name: &str,
+        params: &str,
+        lane: &Lane,
+    ) -> Option<Outcome> {
         let arguments = bascule_client::patch::find(params, &["arguments"]).unwrap_or("{}");
         match name {
             EXECUTE => Some(match serde_json::from_str(arguments) {
-                Ok(execute) => self.execute(session, execute).await,
+                Ok(execute) => self.execute(session, execute, lane).await,
                 Err(error) => Ok(complaint(&format!("the arguments of `{EXECUTE}` are wrong: {error}"))),
             }),
             DESCRIBE if self.shows_code() => Some(match serde_json::from_str(arguments) {
@@ -77,7 +87,7 @@ impl Gateway {
         }
     }
 
-    async fn execute(&self, session: &Arc<Session>, execute: Execute) -> Outcome {
+    async fn execute(&self, session: &Arc<Session>, execute: Execute, lane: &Lane) -> Outcome {
         let tools = match execute.tools {
             None => Selection::all(),
             Some(names) => match Selection::named(names.iter().map(String::as_str)) {
@@ -95,12 +105,30 @@ impl Gateway {
             timeout: execute.timeout_ms.map(|ms| Duration::from_millis(ms.max(1)).min(self.longest())),
             ..ScriptRequest::new(execute.code)
         };
-        // A server that keeps its clients apart keeps their scripts apart too.
-        let route = |server: &str| Ok(Some(self.desk(session, server)?.server.clone()));
-        match self.bridge.run_script_along(request, &route).await {
+        match self
+            .bridge
+            .run_script_by(request, &|call, id| Box::pin(self.call_for(session, lane, call, id)))
+            .await
+        {
             Ok(outcome) => Ok(told(&outcome)),
             Err(error) => failed_call(error),
         }
+    }
+
+    /// A script's call is its client's: at that client's desk, and what the server asks or says meanwhile is for that client.
+    async fn call_for(
+        &self,
+        session: &Arc<Session>,
+        lane: &Lane,
+        request: CallRequest,
+        id: Option<CorrelationId>,
+    ) -> BridgeResult<CallOutcome> {
+        let desk = self.desk(session, request.tool.server())?;
+        let mut flight = desk.fly(session, lane, request.tool.tool());
+        let (server, sent) = (Some(desk.server.clone()), flight.sent.clone());
+        let ended = self.bridge.carry(request, Passage { server, sent, ..Passage::default() }, id).await;
+        flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
+        ended.map_err(|error| desk.discreet(error))
     }
 
     fn longest(&self) -> Duration {

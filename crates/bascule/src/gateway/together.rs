@@ -119,7 +119,7 @@ impl Gateway {
         match method {
             "tools/list" => self.list_tools(session, &text("cursor")).await,
             "tools/call" => {
-                if let Some(done) = self.call_own(session, &text("name"), raw).await {
+                if let Some(done) = self.call_own(session, &text("name"), raw, lane).await {
                     return done;
                 }
                 let (server, tool) = self.tool_of(session, &text("name")).await?;

@@ -11,11 +11,14 @@ mod selection;
 pub(crate) mod worker;
 
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bascule_model::{BridgeError, BridgeResult, CorrelationId, Delivery, ErrorCode};
+use bascule_model::{
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -24,7 +27,6 @@ use tracing::info;
 use crate::McpBridgeAdapter;
 use crate::call::fresh_id;
 use crate::config::ScriptSettings;
-use crate::fleet::server::Server;
 
 pub use outcome::{ScriptOutcome, Trace};
 pub use selection::{Selection, SelectionError};
@@ -80,8 +82,9 @@ pub enum Mode {
     Subprocess,
 }
 
-/// The server, by its name, that a script's calls go to, where that is not the one that everybody shares.
-pub(crate) type Route<'a> = dyn Fn(&str) -> BridgeResult<Option<Arc<Server>>> + Sync + 'a;
+/// Makes a script's calls, along the one road.
+pub(crate) type Caller<'a> = dyn Fn(CallRequest, Option<CorrelationId>) -> Calling<'a> + Sync + 'a;
+pub(crate) type Calling<'a> = Pin<Box<dyn Future<Output = BridgeResult<CallOutcome>> + Send + 'a>>;
 
 /// The scripts of a bridge.
 pub(crate) struct Scripts {
@@ -142,14 +145,14 @@ impl Drop for Waits<'_> {
 impl McpBridgeAdapter {
     /// Runs a script. What it comes to, failure included, is its outcome; an error means that it did not run at all.
     pub async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
-        self.run_script_along(request, &|_| Ok(None)).await
+        self.run_script_by(request, &|call, id| Box::pin(self.call(call, id))).await
     }
 
-    /// The same for a face that has servers of its own for its client: `route` says which.
-    pub(crate) async fn run_script_along(
-        &self,
+    /// The same for a face that makes its clients' calls in its own way.
+    pub(crate) async fn run_script_by<'a>(
+        &'a self,
         request: ScriptRequest,
-        route: &Route<'_>,
+        caller: &'a Caller<'a>,
     ) -> BridgeResult<ScriptOutcome> {
         let Some(pool) = &self.scripts.pool else {
             return Err(refused("this program has no worker that could run scripts"));
@@ -168,7 +171,7 @@ impl McpBridgeAdapter {
             let said = format!("no worker could be started for the script: {error}");
             BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, said)
         })?;
-        Ok(run::run((self, route), cell, request, injected, &settings, record).await)
+        Ok(run::run((self, caller), cell, request, injected, settings, record).await)
     }
 }
 

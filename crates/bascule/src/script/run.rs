@@ -23,9 +23,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::outcome::Record;
 use super::pool::Cell;
 use super::selection::Injected;
-use super::{Route, ScriptOutcome, ScriptRequest};
+use super::{Caller, ScriptOutcome, ScriptRequest};
 use crate::McpBridgeAdapter;
-use crate::call::Passage;
 use crate::config::ScriptSettings;
 
 /// The worker keeps the time itself; if it has not stopped so long after, it is stopped.
@@ -43,17 +42,17 @@ const KEPT: usize = 1 << 20;
 const LONGEST_REASON: usize = 1024;
 
 /// Runs a script in a worker.
-pub(super) async fn run(
-    (bridge, route): (&McpBridgeAdapter, &Route<'_>),
+pub(super) async fn run<'a>(
+    (bridge, caller): (&'a McpBridgeAdapter, &'a Caller<'a>),
     cell: Cell,
     request: ScriptRequest,
     injected: Injected,
-    settings: &ScriptSettings,
+    settings: ScriptSettings,
     record: Record,
 ) -> ScriptOutcome {
     let mut run = Run {
         bridge,
-        route,
+        caller,
         cell,
         settings,
         outgoing: Vec::new(),
@@ -78,9 +77,9 @@ type Running<'a> = Pin<Box<dyn Future<Output = Answered> + Send + 'a>>;
 
 struct Run<'a> {
     bridge: &'a McpBridgeAdapter,
-    route: &'a Route<'a>,
+    caller: &'a Caller<'a>,
     cell: Cell,
-    settings: &'a ScriptSettings,
+    settings: ScriptSettings,
     injected: Injected,
     outgoing: Vec<u8>,
     /// How much of that has been written.
@@ -242,16 +241,15 @@ impl<'a> Run<'a> {
     }
 
     fn call(&self, RpcCall { id, server, tool, args }: RpcCall) -> Running<'a> {
-        let (bridge, route, length) = (self.bridge, self.route, self.patience());
+        let (caller, length) = (self.caller, self.patience());
         Box::pin(async move {
             let call = async {
                 let tool = ToolId::parse(&format!("{server}:{tool}")).map_err(|error| {
                     BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, error.to_string())
                 })?;
-                let passage = Passage { server: route(&server)?, ..Passage::default() };
                 let patience = Some(Patience { since: Instant::now(), length });
                 let request = CallRequest { tool, arguments: args, patience };
-                bridge.carry(request, passage, CorrelationId::parse(&id).ok()).await
+                caller(request, CorrelationId::parse(&id).ok()).await
             };
             let ended = call.await;
             Answered { id, ended }

@@ -9,7 +9,7 @@ use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::{check_ran, demo};
-use crate::support::{Bascule, Ran, eventually, is_running, program};
+use crate::support::{Bascule, Ran, children, eventually, is_running, program};
 
 fn signal(child: &Child, name: &str) {
     let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
@@ -93,8 +93,7 @@ fn an_interrupted_call_ends_with_130_and_its_server_with_it() {
     let mut child = bascule.command(&["call", "trouble:sleep", r#"{"ms":600000}"#, "-vv"]).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     read_until(&mut stderr, "notifications/progress");
-    let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", child.id())).unwrap();
-    let server: u32 = children.trim().parse().expect("one server runs");
+    let [server] = children(child.id())[..] else { panic!("one server runs") };
     assert!(is_running(server));
     signal(&child, "INT");
     let ran = finish(child);

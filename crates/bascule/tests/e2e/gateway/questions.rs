@@ -89,6 +89,29 @@ fn where_two_clients_have_calls_under_way_a_question_is_refused() {
     converse(&two, &mut exchange, "two");
 }
 
+// req: GW-04, GW-08
+#[test]
+fn what_a_server_asks_during_a_scripts_call_is_for_the_client_that_runs_the_script() {
+    let script = asking().calls("hold", [Behaviour::asking([json!({ "method": "x/go-on" })])]);
+    let bridge = Bridge::of(script);
+    let [one, two] = [(); 2].map(|()| Client::able(bridge.address, TOGETHER, &able()));
+    let code = call("execute_code", &json!({ "code": "return (await s.ask({})).answers" })).to_string();
+    let mut exchange = one.request("1", "tools/call", &code);
+    for method in ["sampling/createMessage", "elicitation/create", "roots/list"] {
+        let question = exchange.until(method);
+        one.reply(&question, r#"{"by":"one"}"#);
+    }
+    assert_eq!(exchange.result()["structuredContent"]["result"][0]["result"]["by"], "one");
+    // While another client has a call there, it is nobody's: it is not guessed.
+    let mut held = two.request("2", "tools/call", &call("s__hold", &json!({})).to_string());
+    let go_on = held.until("x/go-on");
+    let refused = one.request("3", "tools/call", &code).result();
+    let said = refused["structuredContent"]["result"][0]["error"]["message"].as_str();
+    assert!(said.is_some_and(|said| said.contains("per-client")), "{refused}");
+    two.reply(&go_on, "{}");
+    held.result();
+}
+
 // req: GW-04
 #[test]
 fn a_call_that_was_given_up_still_counts_until_the_server_answers_it() {
