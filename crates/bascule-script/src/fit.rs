@@ -12,6 +12,9 @@ use crate::names;
 /// How deep keys are looked at. Deeper ones go as they are.
 const DEPTH: usize = 8;
 
+/// How many schemas are looked at for one tool: those that refer to themselves have no end.
+const SCHEMAS: usize = 10_000;
+
 /// The keys that a schema knows, and those of the objects inside.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
@@ -24,26 +27,27 @@ impl Keys {
     /// A schema that cannot be read knows no keys, so nothing is respelled for it.
     pub(crate) fn of(schema: Option<&RawValue>) -> Self {
         let root = schema.and_then(|schema| serde_json::from_str::<Value>(schema.get()).ok());
-        let mut keys = Self::default();
+        let (mut keys, mut left) = (Self::default(), SCHEMAS);
         if let Some(root) = &root {
-            keys.read(root, root, DEPTH);
+            keys.read(root, root, DEPTH, &mut left);
         }
         keys
     }
 
     /// Adds what a schema knows, and what it knows by others: those that it refers to, and its alternatives.
-    fn read(&mut self, schema: &Value, root: &Value, depth: usize) {
-        let Some(depth) = depth.checked_sub(1) else { return };
+    fn read(&mut self, schema: &Value, root: &Value, depth: usize, left: &mut usize) {
+        let (Some(depth), Some(fewer)) = (depth.checked_sub(1), left.checked_sub(1)) else { return };
+        *left = fewer;
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            self.properties.entry(name.clone()).or_default().read(property, root, depth);
+            self.properties.entry(name.clone()).or_default().read(property, root, depth, left);
         }
         if schema["items"].is_object() {
-            self.items.get_or_insert_default().read(&schema["items"], root, depth);
+            self.items.get_or_insert_default().read(&schema["items"], root, depth, left);
         }
         let referred = schema["$ref"].as_str().and_then(|place| root.pointer(place.strip_prefix('#')?));
         let among = |word| schema[word].as_array().into_iter().flatten();
         for other in referred.into_iter().chain(["anyOf", "oneOf", "allOf"].into_iter().flat_map(among)) {
-            self.read(other, root, depth);
+            self.read(other, root, depth, left);
         }
     }
 
@@ -166,6 +170,8 @@ mod tests {
             r#"{"order":{"unitPrice":1,"next":{"unitPrice":2}},"opt":{"perPage":3}}"#,
             r#"{"order":{"unit_price":1,"next":{"unit_price":2}},"opt":{"per_page":3}}"#,
         );
+        let endless = format!(r##"{{"allOf":[{}]}}"##, vec![r##"{"$ref":"#"}"##; 100].join(","));
+        check(&endless, r#"{"aB":1}"#, r#"{"aB":1}"#);
         check(r##"{"$ref":"#"}"##, r#"{"aB":1}"#, r#"{"aB":1}"#);
     }
 

@@ -34,6 +34,8 @@ use together::ToolNames;
 const ROUND: Duration = Duration::from_secs(20);
 /// How much may wait for a client on the stream for what is said unasked.
 const UNASKED: usize = 64 << 20;
+/// Where there is no room for more clients, one that has been silent for so long makes some.
+const SILENT: Duration = Duration::from_secs(60);
 /// How many clients there may be.
 const MOST_SESSIONS: usize = 10_000;
 
@@ -159,6 +161,20 @@ impl Gateway {
             true => Ok(base.clone()),
             false => Ok(self.desk(session, base.settings.name.as_str())?.server.clone()),
         }
+    }
+
+    /// Whether there is room for one more client. If need be, the one goes that has been silent for longest: one that is
+    /// still there begins anew.
+    fn has_room(&self) -> bool {
+        let longest = {
+            let sessions = self.sessions();
+            if sessions.len() < MOST_SESSIONS {
+                return true;
+            }
+            let silent = sessions.values().filter_map(|session| Some((session.silent_since()?, &session.id)));
+            silent.min().filter(|(since, _)| since.elapsed() > SILENT).map(|(_, id)| id.clone())
+        };
+        longest.is_some_and(|id| self.dismiss(&id).is_some())
     }
 
     fn dismiss(&self, id: &str) -> Option<Arc<Session>> {
@@ -301,9 +317,7 @@ impl Host for Gateway {
         let session = Arc::new(Session::new(crate::call::fresh_id().to_string(), place, params));
         let _beginning = Beginning { gateway: self, session: &session };
         let begun = match &session.place {
-            _ if self.sessions().len() >= MOST_SESSIONS => {
-                Err(wire::Refusal::new(-32000, "there are too many clients"))
-            }
+            _ if !self.has_room() => Err(wire::Refusal::new(-32000, "there are too many clients")),
             Place::Alone(name) => self.begin_alone(&session, name).await,
             Place::Together => self.begin_together(&session).await,
         };

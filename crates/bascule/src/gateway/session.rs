@@ -132,6 +132,13 @@ impl Session {
         (state.seen, state.pinged) = (Instant::now(), None);
     }
 
+    /// Since when it has been silent, if it does and hears nothing either.
+    pub(super) fn silent_since(&self) -> Option<Instant> {
+        let state = self.state();
+        let is_busy = !state.requests.is_empty() || state.lane.is_some() || !state.begun;
+        (!is_busy).then_some(state.seen)
+    }
+
     /// It knows that it has begun.
     pub(super) fn begin(&self) {
         self.state().begun = true;
