@@ -161,8 +161,8 @@ fn it_is_told_how_a_worker_ended() {
 
 // req: CM-01
 #[test]
-fn a_worker_has_no_environment_and_no_folder() {
-    check("born", r#"{"environment":0,"folder":"/"}"#, "Exited(0)");
+fn a_worker_has_a_time_zone_for_an_environment_and_no_folder() {
+    check("born", r#"{"environment":["TZ=UTC"],"folder":"/"}"#, "Exited(0)");
 }
 
 // req: CM-01

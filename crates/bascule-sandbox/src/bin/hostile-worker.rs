@@ -88,7 +88,7 @@ fn several_threads() {
 
 fn worker(name: &str) {
     let born = json!({
-        "environment": std::env::vars().count(),
+        "environment": std::env::vars().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>(),
         "folder": std::env::current_dir().unwrap(),
     });
     let host = std::os::unix::process::parent_id();
