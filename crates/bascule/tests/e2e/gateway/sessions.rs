@@ -172,6 +172,8 @@ fn impatient() -> (ScriptedStdio, Serving) {
     let entry = extended(server.entry(), json!({ "session": "per-client" }));
     let text = json!({ "mcpServers": { "s": entry }, "bascule": { "sessionIdleMs": 1000 } });
     let serving = Serving::start_configured(&text.to_string(), &[]);
+    // Else a client's process could be the first, and the bridge's own the last that is started.
+    eventually("the bridge's own is there", || server.started().len() == 1);
     (server, serving)
 }
 
