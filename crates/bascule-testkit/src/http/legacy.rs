@@ -35,9 +35,11 @@ fn open(server: &Server, endpoint: &str, request: &Request, out: &mut Answer) ->
     let origin = format!("http://{}", request.header("host").unwrap_or_default());
     let endpoint = endpoint.replace("{origin}", &origin);
     out.start_chunks(&[STREAM])?;
-    // Known before the client is told where to post: its first message may follow at once.
-    *server.stream() = Some(out.again()?);
+    // Held until all of it is written: the client's first message may follow at once, and must find the stream, but its
+    // answer must not stand amid this.
+    let mut stream = server.stream();
     out.chunk(&Line::from(format!("event: endpoint\ndata: {endpoint}\n\n")))?;
+    *stream = Some(out.again()?);
     Ok(After::Hold)
 }
 
