@@ -98,7 +98,7 @@ impl MessageIds {
     /// An id that was not given out before.
     pub fn next(&self) -> MessageId {
         let count = self.next.fetch_add(1, Ordering::Relaxed);
-        MessageId(format!("{:016x}{count:016x}", self.chance).into())
+        MessageId(format!("{:032x}", u128::from(self.chance) << 64 | u128::from(count)).into())
     }
 }
 

@@ -315,7 +315,7 @@ fn understand(raw: Box<RawValue>) -> Result<ServerInfo, ConnectError> {
 /// The listener of those who have none of their own.
 fn log_what_is_odd(heard: Heard<'_>) {
     match heard {
-        Heard::Notification { .. } => {}
+        Heard::Notification(_) => {}
         Heard::Junk { line, why } => {
             tracing::debug!(bytes = line.len(), why, "passed over what is no message")
         }

@@ -39,6 +39,6 @@ pub use timeout::{Environment, InvalidTimeout};
 
 pub use bascule_mcp::{
     Answer, Asked, Exit, Failure, Grace, Heard, HttpEndpoint, Id, Lifeline, Listener, Message, OnProgress,
-    Pending, ProtocolVersion, RpcError, StdioChild, Step, Transport, TransportError, error_answer,
+    Pending, ProtocolVersion, Remark, RpcError, StdioChild, Step, Transport, TransportError, error_answer,
     notification, patch, request_as, success_answer, success_answer_of, with_more,
 };

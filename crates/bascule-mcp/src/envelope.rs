@@ -324,8 +324,9 @@ fn finish(head: String, field: &str, value: Option<&str>) -> Vec<u8> {
     let mut out = head.into_bytes();
     if let Some(value) = value {
         out.reserve(value.len() + field.len() + 6);
-        out.extend_from_slice(format!(",\"{field}\":").as_bytes());
-        out.extend_from_slice(value.as_bytes());
+        for part in [",\"", field, "\":", value] {
+            out.extend_from_slice(part.as_bytes());
+        }
     }
     out.push(b'}');
     one_line(&mut out);

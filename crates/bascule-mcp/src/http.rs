@@ -117,7 +117,7 @@ impl HttpLink {
     async fn take_json(self: &Arc<Self>, id: u64, body: Incoming) -> Result<(), Failure> {
         match self.remote.read_whole(body).await.map_err(broken)? {
             // Some servers begin their bodies with a byte order mark.
-            Some(frame) => self.deliver(frame.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&frame)),
+            Some(frame) => self.deliver(frame.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&frame), Some(id)),
             None => return Err(Failure::TooLong { limit: self.remote.limit(), certain: true }),
         }
         // Whoever still waits for the answer waits in vain.
@@ -126,9 +126,9 @@ impl HttpLink {
         Ok(())
     }
 
-    fn deliver(self: &Arc<Self>, frame: &[u8]) {
+    fn deliver(self: &Arc<Self>, frame: &[u8], during: Option<u64>) {
         let link = self.clone();
-        self.remote.deliver(frame, |reply| async move { link.exchange(None, reply).await });
+        self.remote.deliver(frame, during, |reply| async move { link.exchange(None, reply).await });
     }
 
     /// Only a server that gave us a session can have forgotten it.

@@ -116,7 +116,7 @@ impl LegacyLink {
             Event::Endpoint(_) => tracing::debug!("the server names an address again; the first one counts"),
             Event::Data(data) => {
                 let link = self.clone();
-                self.remote.deliver(&data, |reply| async move { link.exchange(reply).await });
+                self.remote.deliver(&data, None, |reply| async move { link.exchange(reply).await });
             }
             Event::TooLong(unread) => self.remote.router.deliver_unread(unread),
         }

@@ -161,8 +161,12 @@ fn rewrite(json: &str, edits: &[(&[&str], &str)], absent: Absent) -> Option<Stri
 
 /// What comes before and after a value that is to stand under these keys: `"a":{"b":` and `}`.
 fn nest(keys: &[&str]) -> (String, String) {
-    let quoted = |key: &&str| serde_json::to_string(key).expect("text is always JSON") + ":";
-    let open = keys.iter().map(quoted).collect::<Vec<_>>().join("{");
+    let mut open = String::with_capacity(keys.iter().map(|key| key.len() + 4).sum());
+    for (level, key) in keys.iter().enumerate() {
+        open.push_str(if level == 0 { "" } else { "{" });
+        open.push_str(&serde_json::to_string(key).expect("text is always JSON"));
+        open.push(':');
+    }
     (open, "}".repeat(keys.len().saturating_sub(1)))
 }
 

@@ -15,11 +15,24 @@ use tokio_util::sync::CancellationToken;
 use crate::scan::{Unread, scan};
 use crate::{Failure, Id, Message, MessageError, RpcError, TransportError, error_answer, success_answer};
 
+/// What a server says of its own accord: a notification, or a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Remark<'a> {
+    /// What it is about.
+    pub method: &'a str,
+    /// What it says.
+    pub params: Option<&'a RawValue>,
+    /// What stands in it besides, as it is spelled.
+    pub more: Option<&'a str>,
+    /// The request of ours in whose answer it came, where the transport keeps them apart, as Streamable HTTP does.
+    pub during: Option<u64>,
+}
+
 /// What a server said that answers nothing of ours.
 #[derive(Debug)]
 pub enum Heard<'a> {
-    /// A notification, and what stands in it besides.
-    Notification { method: &'a str, params: Option<&'a RawValue>, more: Option<&'a str> },
+    /// A notification.
+    Notification(Remark<'a>),
     /// A line that is no message: a log line on the wrong stream, or broken JSON.
     Junk { line: &'a [u8], why: String },
     /// An answer nobody waits for: a second one, one that came too late, or one to nothing.
@@ -32,8 +45,8 @@ pub enum Heard<'a> {
 pub type Listener = Box<dyn Fn(Heard<'_>) + Send + Sync>;
 
 /// Takes a request of the server's, if it wants to: then it owes the answer (see `Connection::answer`). Must return
-/// at once. The last is what stands in it besides, as it is spelled.
-pub type Asked = Box<dyn Fn(Id<'_>, &str, Option<&RawValue>, Option<&str>) -> bool + Send + Sync>;
+/// at once.
+pub type Asked = Box<dyn Fn(Id<'_>, Remark<'_>) -> bool + Send + Sync>;
 
 /// Hears each report of progress, as it came, and what stands in it besides, before the answer is given. Must return
 /// at once.
@@ -132,17 +145,18 @@ impl Router {
         }
     }
 
-    /// Takes a message. What it gives back is to be sent at once: the answer to a request of the server's.
+    /// Takes a message, which came in the answer to one request of ours if it is known to which. What it gives back is to
+    /// be sent at once: the answer to a request of the server's.
     #[must_use]
-    pub(crate) fn deliver(&self, frame: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn deliver(&self, frame: &[u8], during: Option<u64>) -> Option<Vec<u8>> {
         match Message::parse_with_more(frame) {
             Ok((Message::Answer { id, outcome }, more)) => self.settle(id, outcome, more),
             Ok((Message::Notification { method, params }, more)) => {
-                self.notified(&method, params, more.as_deref())
+                self.notified(Remark { method: &method, params, more: more.as_deref(), during })
             }
             Ok((Message::Request { id, method, params }, more)) => {
-                let asked = |asked: &Asked| asked(id, &method, params, more.as_deref());
-                let taken = method != "ping" && self.asked.as_ref().is_some_and(asked);
+                let remark = Remark { method: &method, params, more: more.as_deref(), during };
+                let taken = method != "ping" && self.asked.as_ref().is_some_and(|asked| asked(id, remark));
                 return (!taken).then(|| answer_server(id, &method));
             }
             Err(MessageError::Batch) => {
@@ -178,11 +192,11 @@ impl Router {
         }
     }
 
-    fn notified(&self, method: &str, params: Option<&RawValue>, more: Option<&str>) {
-        if method == "notifications/progress" {
-            self.progressed(params, more);
+    fn notified(&self, remark: Remark<'_>) {
+        if remark.method == "notifications/progress" {
+            self.progressed(remark.params, remark.more);
         }
-        (self.listener)(Heard::Notification { method, params, more });
+        (self.listener)(Heard::Notification(remark));
     }
 
     fn progressed(&self, params: Option<&RawValue>, more: Option<&str>) {
@@ -252,7 +266,7 @@ mod tests {
         let log = heard.clone();
         let listener = move |said: Heard<'_>| {
             log.lock().unwrap().push(match said {
-                Heard::Notification { method, .. } => method.to_owned(),
+                Heard::Notification(remark) => remark.method.to_owned(),
                 Heard::Junk { .. } => "junk".into(),
                 Heard::Unmatched { id } => format!("unmatched {id}"),
                 Heard::TooLong { .. } => "too long".into(),
@@ -260,7 +274,8 @@ mod tests {
         };
         let router = Router::new(100, Box::new(listener), None);
         let mut answers = [1, 2].map(|id| router.expect(id, Arc::default()));
-        let replies: Vec<_> = frames.iter().filter_map(|frame| router.deliver(frame.as_bytes())).collect();
+        let replies: Vec<_> =
+            frames.iter().filter_map(|frame| router.deliver(frame.as_bytes(), None)).collect();
         let mut said = heard.lock().unwrap().clone();
         said.extend(replies.into_iter().map(|r| String::from_utf8(r).unwrap()));
         let [one, two] = answers.each_mut().map(|answer| match answer.try_recv() {

@@ -24,7 +24,7 @@ mod wire;
 mod tests;
 
 pub use admission::{Admitted, Peers};
-pub use host::{Host, Place};
+pub use host::{Host, Place, Said};
 pub use http::HttpFace;
 pub use lane::{Frame, Lane};
 pub use stdio::StdioFace;

@@ -280,7 +280,7 @@ fn widen(pipe: &pipe::Receiver) {
 fn hear(line: Line, router: &Router, outbox: &Outbox) {
     match line {
         Line::Whole(frame) => {
-            if let Some(reply) = router.deliver(&frame) {
+            if let Some(reply) = router.deliver(&frame, None) {
                 // A server that asks but does not read will be found out by its own calls.
                 let _ = outbox.send(None, reply);
             }

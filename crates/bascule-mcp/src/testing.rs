@@ -6,7 +6,7 @@ use bascule_testkit::{Script, ScriptedHttp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::{Answer, Connection, Heard, HttpEndpoint, ProtocolVersion, Transport};
+use crate::{Answer, Connection, Heard, HttpEndpoint, ProtocolVersion, Remark, Transport};
 
 /// The longest message read in these tests.
 pub(crate) const LIMIT: usize = 100_000;
@@ -31,7 +31,7 @@ impl Played {
         let (told, heard) = mpsc::unbounded_channel();
         let listener = move |said: Heard<'_>| {
             let _ = told.send(match said {
-                Heard::Notification { method, params, .. } => {
+                Heard::Notification(Remark { method, params, .. }) => {
                     format!("{method} {}", params.map_or("", |params| params.get()))
                 }
                 other => format!("{other:?}"),

@@ -67,7 +67,7 @@ impl MemoryEnd {
                 tokio::select! {
                     frame = self.incoming.recv() => match frame {
                         Some(frame) => {
-                            if let Some(reply) = router.deliver(&frame) {
+                            if let Some(reply) = router.deliver(&frame, None) {
                                 let _ = self.outgoing.try_send(reply);
                             }
                         }

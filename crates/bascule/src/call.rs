@@ -144,7 +144,7 @@ impl McpBridgeAdapter {
 /// The parameters as they go out: the client's own where there are some, in which as little as possible is changed.
 fn spelled(request: &CallRequest, passage: &Passage, token: u64) -> String {
     passage.sent.store(token, Ordering::Release);
-    let name = serde_json::Value::from(request.tool.tool()).to_string();
+    let name = serde_json::to_string(request.tool.tool()).expect("text is always JSON");
     let Some(params) = &passage.params else {
         let arguments = &request.arguments;
         return format!(r#"{{"name":{name},"arguments":{arguments},"_meta":{{"progressToken":{token}}}}}"#);

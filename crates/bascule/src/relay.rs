@@ -10,8 +10,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use bascule_client::{
-    Client, ClientOptions, Failure, Heard, HttpEndpoint, Id, Message, Transport, error_answer, notification,
-    success_answer,
+    Client, ClientOptions, Failure, Heard, HttpEndpoint, Id, Message, Remark, Transport, error_answer,
+    notification, success_answer,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -151,7 +151,7 @@ async fn connect(target: &Target) -> Result<Client, String> {
         message_limit: target.message_limit,
         // Progress too: its token is the bridge's own.
         listener: Box::new(|heard| {
-            if let Heard::Notification { method, params, .. } = heard {
+            if let Heard::Notification(Remark { method, params, .. }) = heard {
                 print(&notification(method, params.map(RawValue::get)));
             }
         }),

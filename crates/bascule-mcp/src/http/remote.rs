@@ -154,12 +154,17 @@ impl Remote {
         let _ = timeout(NOTICE_WITHIN, ended).await;
     }
 
-    /// Hands a message to the router; what it says to a request of the server's goes out by `reply`.
-    pub(crate) fn deliver<R>(self: &Arc<Self>, frame: &[u8], reply: impl FnOnce(Vec<u8>) -> R)
-    where
+    /// Hands a message to the router, and the request in whose answer it came if that is known; what the router says to a
+    /// request of the server's goes out by `reply`.
+    pub(crate) fn deliver<R>(
+        self: &Arc<Self>,
+        frame: &[u8],
+        during: Option<u64>,
+        reply: impl FnOnce(Vec<u8>) -> R,
+    ) where
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        let Some(said) = self.router.deliver(frame) else { return };
+        let Some(said) = self.router.deliver(frame, during) else { return };
         // A server that asks faster than it takes our answers goes without them.
         let Ok(permit) = self.replies.clone().try_acquire_owned() else {
             return tracing::debug!("a request of the server's goes unanswered");

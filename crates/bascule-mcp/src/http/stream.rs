@@ -53,7 +53,7 @@ impl HttpLink {
 
     fn take_event_for(self: &Arc<Self>, id: u64, event: Event) {
         match event {
-            Event::Data(data) | Event::Endpoint(data) => self.deliver(&data),
+            Event::Data(data) | Event::Endpoint(data) => self.deliver(&data, Some(id)),
             // The stream belongs to one request: nobody else's answer is in it.
             Event::TooLong(Unread::Unknown) => {
                 let limit = self.remote.limit();
@@ -131,7 +131,7 @@ impl HttpLink {
     async fn hear_stream(self: &Arc<Self>, mut body: Incoming, place: Place) -> (Place, bool) {
         let mut events = EventReader::resuming(self.remote.limit(), place);
         let each = |event| match event {
-            Event::Data(data) | Event::Endpoint(data) => self.deliver(&data),
+            Event::Data(data) | Event::Endpoint(data) => self.deliver(&data, None),
             // No answers come here, so a message of unknown kind is nobody's answer.
             Event::TooLong(_) => self.remote.router.deliver_unread(Unread::Theirs(None)),
         };

@@ -7,6 +7,7 @@ use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
+use memchr::memchr2;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
@@ -17,7 +18,7 @@ use super::caller::{Caller, Turn};
 use super::lane::{Closer, Frame, Reader};
 use super::refusal::Refusal;
 use super::wire::Busy;
-use super::{Host, HttpFace, Lane, Place, inbound};
+use super::{Host, HttpFace, Lane, Place, Said, inbound};
 use crate::envelope::one_line;
 use crate::{Message, MessageError, ProtocolVersion, RpcError};
 
@@ -93,12 +94,35 @@ impl<H: Host> Reception<H> {
             return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, reason));
         }
         let mut frame = self.read(headers, body).await?;
-        let kind = Kind::of(&frame)?;
-        one_line(&mut frame);
-        match kind {
-            Kind::Initialize(id) if !headers.contains_key(SESSION) => self.begin(place, id, frame).await,
-            Kind::Initialize(id) | Kind::Request(id) => self.request(&place, headers, id, frame).await,
-            Kind::Other => self.tell(&place, headers, frame),
+        straighten(&mut frame).map_err(unreadable)?;
+        match self.take(&place, headers, &frame)? {
+            Next::Begin(id) => self.begin(place, id, frame).await,
+            Next::Answer(id, reader) => Ok(self.answer_from(id, reader).await),
+            Next::Nothing => Ok(bare(StatusCode::ACCEPTED)),
+        }
+    }
+
+    /// Hands a message on, unless it is the beginning of a session.
+    fn take(&self, place: &Place, headers: &HeaderMap, frame: &[u8]) -> Result<Next, Refusal> {
+        let said = Said::read(frame).map_err(unreadable)?;
+        let id = match &said.message {
+            Message::Request { id, method, .. } => {
+                let id: Box<str> = id.as_json().into();
+                if method == "initialize" && !headers.contains_key(SESSION) {
+                    return Ok(Next::Begin(id));
+                }
+                Some(id)
+            }
+            _ => None,
+        };
+        let lane = Lane::new(self.face.lane_limit);
+        let reader = lane.reader();
+        match session(headers) {
+            Ok(session) if self.host.deliver(place, session, said, lane) => {
+                Ok(id.map_or(Next::Nothing, |id| Next::Answer(id, reader)))
+            }
+            Ok(_) => Err(no_session().of(id)),
+            Err(refusal) => Err(refusal.of(id)),
         }
     }
 
@@ -133,23 +157,6 @@ impl<H: Host> Reception<H> {
         })
     }
 
-    async fn request(
-        &self,
-        place: &Place,
-        headers: &HeaderMap,
-        id: Box<str>,
-        frame: Vec<u8>,
-    ) -> Result<Response<Content>, Refusal> {
-        let lane = Lane::new(self.face.lane_limit);
-        let reader = lane.reader();
-        match session(headers) {
-            Ok(session) if self.host.deliver(place, session, frame, lane) => {}
-            Ok(_) => return Err(no_session().of(Some(id))),
-            Err(refusal) => return Err(refusal.of(Some(id))),
-        }
-        Ok(self.answer_from(id, reader).await)
-    }
-
     /// One answer is JSON. If more comes, or nothing for a while, it is a stream: a connection on which nothing
     /// moves is given up by clients and by what stands between.
     async fn answer_from(&self, id: Box<str>, reader: Reader) -> Response<Content> {
@@ -158,14 +165,6 @@ impl<H: Host> Reception<H> {
             Ok(None) => typed(JSON, Content::whole(unanswered(&id))),
             Ok(first @ Some(_)) => stream(Events::answering(id, first, reader, self.face.keep_alive)),
             Err(_) => stream(Events::answering(id, None, reader, self.face.keep_alive)),
-        }
-    }
-
-    fn tell(&self, place: &Place, headers: &HeaderMap, frame: Vec<u8>) -> Result<Response<Content>, Refusal> {
-        let lane = Lane::new(self.face.lane_limit);
-        match self.host.deliver(place, session(headers)?, frame, lane) {
-            true => Ok(bare(StatusCode::ACCEPTED)),
-            false => Err(no_session()),
         }
     }
 
@@ -207,26 +206,31 @@ impl<H: Host> Reception<H> {
     }
 }
 
-/// What a message is, as far as its way depends on it.
-enum Kind {
-    Initialize(Box<str>),
-    Request(Box<str>),
-    Other,
+/// What becomes of a message.
+enum Next {
+    /// A session is begun with it.
+    Begin(Box<str>),
+    /// It was handed on, and will be answered under its id.
+    Answer(Box<str>, Reader),
+    /// It was handed on, and wants no answer.
+    Nothing,
 }
 
-impl Kind {
-    fn of(frame: &[u8]) -> Result<Self, Refusal> {
-        match Message::parse(frame) {
-            Ok(Message::Request { id, method, .. }) if method == "initialize" => {
-                Ok(Self::Initialize(id.as_json().into()))
-            }
-            Ok(Message::Request { id, .. }) => Ok(Self::Request(id.as_json().into())),
-            Ok(_) => Ok(Self::Other),
-            Err(error @ MessageError::NotJson(_)) => {
-                Err(Refusal::bad_request(error.to_string()).code(RpcError::PARSE_ERROR))
-            }
-            Err(error) => Err(Refusal::bad_request(error.to_string())),
-        }
+/// Makes one line of a message that has several. Only if it is JSON: a line break inside a text breaks the message, and
+/// must not be mended.
+fn straighten(frame: &mut [u8]) -> Result<(), MessageError> {
+    if memchr2(b'\n', b'\r', frame).is_some() {
+        Message::parse(frame)?;
+        one_line(frame);
+    }
+    Ok(())
+}
+
+fn unreadable(error: MessageError) -> Refusal {
+    let refusal = Refusal::bad_request(error.to_string());
+    match error {
+        MessageError::NotJson(_) => refusal.code(RpcError::PARSE_ERROR),
+        MessageError::Batch | MessageError::Invalid(_) => refusal,
     }
 }
 

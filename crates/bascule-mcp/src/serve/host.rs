@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::Lane;
+use crate::{Message, MessageError};
 
 /// What a client has come to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -13,11 +14,26 @@ pub enum Place {
     Alone(String),
 }
 
+/// A message that has been read, and the line that it stands in.
+#[derive(Debug)]
+pub struct Said<'a> {
+    /// The whole of it.
+    pub frame: &'a [u8],
+    /// What it is.
+    pub message: Message<'a>,
+    /// What stands in it that JSON-RPC does not know (see [`Message::parse_with_more`]).
+    pub more: Option<String>,
+}
+
+impl<'a> Said<'a> {
+    pub(super) fn read(frame: &'a [u8]) -> Result<Self, MessageError> {
+        Message::parse_with_more(frame).map(|(message, more)| Self { frame, message, more })
+    }
+}
+
 /// Answers. There is one per program; it is called from many tasks at once, and only [`begin`](Host::begin) may wait.
-///
-/// Frames come as one line each and have been read as a JSON-RPC message, so reading them again cannot fail.
 pub trait Host: Send + Sync + 'static {
-    /// A client wants to begin with this `initialize` request. The answer, or the error, is finished on the lane.
+    /// A client wants to begin with this `initialize` request, which is one line and has been read once. The answer, or the error, is finished on the lane.
     /// Returns the id of the session that was begun, in visible ASCII; none if there is none.
     fn begin(
         self: &Arc<Self>,
@@ -26,9 +42,9 @@ pub trait Host: Send + Sync + 'static {
         lane: Lane,
     ) -> impl Future<Output = Option<String>> + Send;
 
-    /// One message of a session. A request's answer is finished on the lane, after what is to be heard before it.
+    /// One message of a session. A request's answer is finished on the lane, after what is to be said before it.
     /// For notifications and answers the lane means nothing. False if there is no such session at this place.
-    fn deliver(self: &Arc<Self>, place: &Place, session: &str, frame: Vec<u8>, lane: Lane) -> bool;
+    fn deliver(self: &Arc<Self>, place: &Place, session: &str, said: Said<'_>, lane: Lane) -> bool;
 
     /// A new lane for what is said unasked. It is closed when the client leaves, or asks for another one.
     /// None if there is no such session.

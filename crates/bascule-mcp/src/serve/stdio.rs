@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::lane::Reader;
-use super::{Host, Lane, Place};
+use super::{Host, Lane, Place, Said};
 use crate::envelope::one_line;
 use crate::line::{Line, Lines};
 use crate::scan::Unread;
@@ -113,27 +113,30 @@ impl<H: Host> Client<H> {
     }
 
     async fn take(&mut self, line: &[u8]) {
-        match (Message::parse(line), &self.session) {
-            (Err(error @ MessageError::NotJson(_)), _) => {
-                self.refuse(Id::NULL, RpcError::PARSE_ERROR, &error.to_string());
+        let said = match Said::read(line) {
+            Ok(said) => said,
+            Err(error @ MessageError::NotJson(_)) => {
+                return self.refuse(Id::NULL, RpcError::PARSE_ERROR, &error.to_string());
             }
-            (Err(error), _) => self.refuse(Id::NULL, RpcError::INVALID_REQUEST, &error.to_string()),
-            (Ok(Message::Request { id, .. }), Some(session)) => {
-                let lane = self.lane.branch(id.as_json());
-                if !self.host.deliver(&self.place, session, line.to_vec(), lane.clone()) {
+            Err(error) => return self.refuse(Id::NULL, RpcError::INVALID_REQUEST, &error.to_string()),
+        };
+        match (&said.message, &self.session) {
+            (Message::Request { id, .. }, Some(session)) => {
+                let (id, lane) = (*id, self.lane.branch(id.as_json()));
+                if !self.host.deliver(&self.place, session, said, lane.clone()) {
                     lane.finish(error_answer(id, RpcError::INVALID_REQUEST, "the session has ended"));
                 }
             }
-            (Ok(_), Some(session)) => {
-                self.host.deliver(&self.place, session, line.to_vec(), Lane::new(self.limit));
+            (_, Some(session)) => {
+                self.host.deliver(&self.place, session, said, Lane::new(self.limit));
             }
-            (Ok(Message::Request { id, method, .. }), None) if method == "initialize" => {
-                self.begin(id, line).await;
+            (Message::Request { id, method, .. }, None) if method == "initialize" => {
+                self.begin(*id, line).await;
             }
-            (Ok(Message::Request { id, .. }), None) => {
-                self.refuse(id, RpcError::INVALID_REQUEST, "there is no session; `initialize` comes first");
+            (Message::Request { id, .. }, None) => {
+                self.refuse(*id, RpcError::INVALID_REQUEST, "there is no session; `initialize` comes first");
             }
-            (Ok(_), None) => debug!(bytes = line.len(), "said before `initialize`, and not heard"),
+            (_, None) => debug!(bytes = line.len(), "said before `initialize`, and not heard"),
         }
     }
 

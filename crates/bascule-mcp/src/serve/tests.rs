@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Admitted, Host, HttpFace, Lane, Place};
+use super::{Admitted, Host, HttpFace, Lane, Place, Said};
 use crate::{Id, Message, error_answer, notification, success_answer};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
@@ -42,16 +42,16 @@ impl Host for Parrot {
         Some(session)
     }
 
-    fn deliver(self: &Arc<Self>, place: &Place, session: &str, frame: Vec<u8>, lane: Lane) -> bool {
+    fn deliver(self: &Arc<Self>, place: &Place, session: &str, said: Said<'_>, lane: Lane) -> bool {
         if !self.sessions.lock().unwrap().contains(&(place.clone(), session.to_owned())) {
             return false;
         }
-        match Message::parse(&frame) {
-            Ok(Message::Request { id, method, params }) => {
+        match said.message {
+            Message::Request { id, method, params } => {
                 let params = params.map_or("{}", |params| params.get());
                 self.act(id, &method, params, lane);
             }
-            _ => self.tell(String::from_utf8(frame).unwrap()),
+            _ => self.tell(String::from_utf8(said.frame.to_vec()).unwrap()),
         }
         true
     }

@@ -3,17 +3,16 @@
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
-use bascule_client::Id;
-use serde_json::value::RawValue;
+use bascule_client::{Id, Remark};
 use tokio::time::Instant;
 
 /// Hears a server. All must return at once: the read loop waits for them.
 pub(crate) trait Ear: Send + Sync {
-    /// A notification that is no report of progress, and what stands in it besides.
-    fn heard(&self, method: &str, params: Option<&RawValue>, more: Option<&str>);
+    /// A notification that is no report of progress.
+    fn heard(&self, remark: Remark<'_>);
 
     /// A request of the server's. Taken, it will be answered; else it is refused at once.
-    fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>, more: Option<&str>) -> bool;
+    fn asked(&self, id: Id<'_>, remark: Remark<'_>) -> bool;
 
     /// It has answered a request that nobody waits for any more.
     fn answered_late(&self, id: &str);
@@ -89,18 +88,12 @@ impl Audience {
         *self.ear.lock().expect("nothing panics while holding it") = Some(ear);
     }
 
-    pub(crate) fn heard(&self, method: &str, params: Option<&RawValue>, more: Option<&str>) {
-        self.ear().into_iter().for_each(|ear| ear.heard(method, params, more));
+    pub(crate) fn heard(&self, remark: Remark<'_>) {
+        self.ear().into_iter().for_each(|ear| ear.heard(remark));
     }
 
-    pub(crate) fn asked(
-        &self,
-        id: Id<'_>,
-        method: &str,
-        params: Option<&RawValue>,
-        more: Option<&str>,
-    ) -> bool {
-        self.ear().is_some_and(|ear| ear.asked(id, method, params, more))
+    pub(crate) fn asked(&self, id: Id<'_>, remark: Remark<'_>) -> bool {
+        self.ear().is_some_and(|ear| ear.asked(id, remark))
     }
 
     pub(crate) fn answered_late(&self, id: &str) {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bascule_client::{
-    Client, ClientOptions, ConnectError, Failure, Heard, HttpEndpoint, ServerInfo, Step, Transport,
+    Client, ClientOptions, ConnectError, Failure, Heard, HttpEndpoint, Remark, ServerInfo, Step, Transport,
     TransportError,
 };
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, ServerName, ToolDefinition};
@@ -374,7 +374,7 @@ impl StartBound {
 const JUNK_TOLD: usize = 5;
 
 fn asked(audience: Audience) -> bascule_client::Asked {
-    Box::new(move |id, method, params, more| audience.asked(id, method, params, more))
+    Box::new(move |id, remark| audience.asked(id, remark))
 }
 
 /// Logs what a server says unasked. Sizes, not contents: they may hold secrets.
@@ -382,15 +382,15 @@ fn listener(server: ServerName, changed: Arc<Notify>, audience: Audience) -> bas
     let junk = AtomicUsize::new(0);
     Box::new(move |heard| match heard {
         // The one who made the call has heard it already.
-        Heard::Notification { method: method @ "notifications/progress", .. } => {
+        Heard::Notification(Remark { method: method @ "notifications/progress", .. }) => {
             debug!(%server, method, "notification");
         }
-        Heard::Notification { method, params, more } => {
-            if method == "notifications/tools/list_changed" {
+        Heard::Notification(remark) => {
+            if remark.method == "notifications/tools/list_changed" {
                 changed.notify_one();
             }
-            debug!(%server, method, "notification");
-            audience.heard(method, params, more);
+            debug!(%server, method = remark.method, "notification");
+            audience.heard(remark);
         }
         // A server may print as much of it as it likes; the log, which it would stall, may not.
         Heard::Junk { line, why } => match junk.fetch_add(1, Ordering::Relaxed) {

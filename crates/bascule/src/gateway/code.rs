@@ -71,7 +71,8 @@ impl Gateway {
         let arguments = bascule_client::patch::find(params, &["arguments"]).unwrap_or("{}");
         match name {
             EXECUTE => Some(match serde_json::from_str(arguments) {
-                Ok(execute) => self.execute(session, execute, lane).await,
+                // Boxed: a script needs far more room than a call, and every request has room for what it could be.
+                Ok(execute) => Box::pin(self.execute(session, execute, lane)).await,
                 Err(error) => Ok(complaint(&format!("the arguments of `{EXECUTE}` are wrong: {error}"))),
             }),
             DESCRIBE if self.shows_code() => Some(match serde_json::from_str(arguments) {

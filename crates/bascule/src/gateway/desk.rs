@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bascule_catalog::ServerTools;
-use bascule_client::{Id, error_answer, notification, patch, request_as, with_more};
+use bascule_client::{Id, Remark, error_answer, notification, patch, request_as, with_more};
 use bascule_mcp::Lane;
 use bascule_model::BridgeError;
 use serde_json::value::RawValue;
@@ -291,12 +291,17 @@ impl Desk {
         all.into_iter().filter(|session| !session.has_ended()).collect()
     }
 
-    /// The one client that the server can mean, and where to reach it: by its only call, else on its own stream.
-    fn the_one(&self) -> Result<(Arc<Session>, Option<Lane>), Nobody> {
+    /// The one client that the server can mean, and where to reach it: by the call that it speaks of, if the transport
+    /// tells which that is; else by its only call, else on its own stream.
+    fn the_one(&self, during: Option<u64>) -> Result<(Arc<Session>, Option<Lane>), Nobody> {
+        let flying = self.flying();
+        let is_meant = |flying: &&Flying| during == Some(flying.sent.load(Ordering::Acquire));
+        if let Some(meant) = flying.iter().find(is_meant) {
+            return Ok((meant.session.clone(), Some(&meant.lane).filter(|lane| !lane.is_closed()).cloned()));
+        }
         if self.server.audience.has_strangers() {
             return Err(Nobody::Several);
         }
-        let flying = self.flying();
         let mut callers = flying.iter().map(|flying| &flying.session);
         if let Some(first) = callers.next() {
             if callers.any(|other| !Arc::ptr_eq(other, first)) {
@@ -334,13 +339,15 @@ enum Nobody {
 }
 
 impl Ear for Desk {
-    fn heard(&self, method: &str, params: Option<&RawValue>, more: Option<&str>) {
+    fn heard(&self, Remark { method, params, more, during }: Remark<'_>) {
         let frame = || with_more(notification(method, params.map(RawValue::get)), more);
         let text = |field: &str| params.and_then(|params| patch::text(params.get(), &[field]));
         match method {
             // Told once they are listed: who asks for them must not get the old ones.
             "notifications/tools/list_changed" => {}
-            "notifications/message" => self.logged(text("level").as_deref().and_then(Level::parse), frame()),
+            "notifications/message" => {
+                self.logged(text("level").as_deref().and_then(Level::parse), frame(), during)
+            }
             "notifications/resources/updated" => {
                 let (name, uri) = (self.server.settings.name.as_str(), text("uri").unwrap_or_default());
                 for session in self.sessions() {
@@ -359,7 +366,7 @@ impl Ear for Desk {
             }
             "notifications/cancelled" => self.withdrawn(params),
             method if method.ends_with("/list_changed") => self.announce([(method, Some(frame()))]),
-            _ => match self.the_one() {
+            _ => match self.the_one(during) {
                 Ok((_, Some(lane))) => _ = lane.push(frame()),
                 Ok((session, None)) => session.tell_unasked(frame()),
                 Err(why) => {
@@ -369,13 +376,13 @@ impl Ear for Desk {
         }
     }
 
-    fn asked(&self, id: Id<'_>, method: &str, params: Option<&RawValue>, more: Option<&str>) -> bool {
+    fn asked(&self, id: Id<'_>, Remark { method, params, more, during }: Remark<'_>) -> bool {
         let Some(this) = self.this.upgrade() else { return false };
         // A process that is there for one call would never hear the answer.
         if self.server.settings.isolation == Isolation::PerCall {
             return false;
         }
-        match self.the_one() {
+        match self.the_one(during) {
             Ok((session, _)) if !session.can_be_asked(method) => false,
             Ok((session, lane)) => {
                 let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
@@ -480,13 +487,13 @@ impl Desk {
     }
 
     /// Lines of a server's log go to the one whose call they come with, if it wants them.
-    fn logged(&self, level: Option<Level>, frame: Vec<u8>) {
+    fn logged(&self, level: Option<Level>, frame: Vec<u8>, during: Option<u64>) {
         let is_said = self.level().is_some();
         let wants = |session: &Session| {
             let least = session.level().or(is_said.then_some(Level::USUAL));
             level.is_none() || level >= least
         };
-        match self.the_one() {
+        match self.the_one(during) {
             Ok((session, Some(lane))) if wants(&session) => _ = lane.push(frame),
             Ok((session, None)) if wants(&session) => session.tell_unasked(frame),
             _ => {}

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bascule_bus::{EmbeddedBus, SubscribeOptions, TopicPattern};
 use bascule_client::{Message, ProtocolVersion, patch, with_more};
-use bascule_mcp::{Host, Lane, Place};
+use bascule_mcp::{Host, Lane, Place, Said};
 use bascule_model::{BridgeResult, ServerName};
 use serde_json::value::RawValue;
 use tracing::{debug, info};
@@ -102,7 +102,14 @@ impl Gateway {
             crate::normalise::missing(server)
         })?;
         let place = (base.settings.name.clone(), key_for(&base.settings, session));
-        if self.desks().get(&place).is_some_and(|desk| !desk.serves(base)) {
+        let is_stale = match self.desks().get(&place) {
+            Some(desk) if desk.serves(base) => {
+                desk.seat(session);
+                return Ok(desk.clone());
+            }
+            known => known.is_some(),
+        };
+        if is_stale {
             self.renew();
         }
         let (desk, is_new) = self.desk_at(&mut self.desks(), session, base)?;
@@ -336,11 +343,12 @@ impl Host for Gateway {
         Some(session.id.clone())
     }
 
-    fn deliver(self: &Arc<Self>, place: &Place, session: &str, frame: Vec<u8>, lane: Lane) -> bool {
+    fn deliver(self: &Arc<Self>, place: &Place, session: &str, said: Said<'_>, lane: Lane) -> bool {
         let Some(session) = self.session(place, session) else { return false };
         session.touch();
-        match Message::parse_with_more(&frame) {
-            Ok((Message::Request { id, method, params }, request)) => {
+        let Said { frame, message, more } = said;
+        match message {
+            Message::Request { id, method, params } => {
                 let (id, method, params) =
                     (id.as_json().to_owned(), method.into_owned(), params.map(ToOwned::to_owned));
                 let gateway = self.clone();
@@ -350,8 +358,9 @@ impl Host for Gateway {
                     return true;
                 };
                 self.around.tasks.spawn(async move {
-                    let beside = Arc::new(Beside { request, ..Beside::default() });
-                    let work = gateway.answer(&session, &method, params, &lane, &beside);
+                    let beside = Arc::new(Beside { request: more, ..Beside::default() });
+                    // Pinned here, so that there is room for it once and not twice: it is copied with the task.
+                    let work = std::pin::pin!(gateway.answer(&session, &method, params, &lane, &beside));
                     let done = cancelled.run_until_cancelled(work).await;
                     session.put_down(&id);
                     match done {
@@ -363,11 +372,10 @@ impl Host for Gateway {
                     }
                 });
             }
-            Ok((Message::Notification { method, params }, more)) => {
+            Message::Notification { method, params } => {
                 self.noticed(&session, &method, params, more.as_deref());
             }
-            Ok((Message::Answer { id, .. }, _)) => session.answered(id.as_json(), &frame),
-            Err(error) => debug!(session = %session.id, %error, "a client said something that is no message"),
+            Message::Answer { id, .. } => session.answered(id.as_json(), frame),
         }
         true
     }

@@ -119,10 +119,11 @@ impl Gateway {
         match method {
             "tools/list" => self.list_tools(session, &text("cursor")).await,
             "tools/call" => {
-                if let Some(done) = self.call_own(session, &text("name"), raw, lane).await {
+                let name = text("name");
+                if let Some(done) = self.call_own(session, &name, raw, lane).await {
                     return done;
                 }
-                let (server, tool) = self.tool_of(session, &text("name")).await?;
+                let (server, tool) = self.tool_of(session, &name).await?;
                 let desk = match self.desk(session, &server) {
                     Ok(desk) => desk,
                     Err(error) => return failed_call(error),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bascule_testkit::{Behaviour, Script, ScriptedStdio};
+use bascule_testkit::{Behaviour, Script, ScriptedHttp, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::client::{Client, Exchange};
@@ -70,6 +70,31 @@ fn check_refused(answered: &Value) {
     for answer in answers {
         let said = answer["error"]["message"].as_str().unwrap_or_else(|| panic!("{answer}"));
         assert!(said.contains(r#"session: "per-client""#), "{answer}");
+    }
+}
+
+// req: GW-04
+#[test]
+fn over_http_a_question_comes_with_its_call_so_it_is_known_whose_it_is() {
+    let server = ScriptedHttp::start(asking().session("s").sse([]));
+    let serving = Serving::start(json!({ "s": { "type": "http", "url": server.url() } }));
+    let clients = [(); 3].map(|()| Client::able(serving.address(), &alone("s"), &able()));
+    // All are at it before the first is answered.
+    let params = call("ask", &json!({})).to_string();
+    let mut calls: Vec<_> = clients.iter().map(|client| client.request("1", "tools/call", &params)).collect();
+    let first: Vec<_> = calls.iter_mut().map(|call| call.until("sampling/createMessage")).collect();
+    for (number, (client, question)) in clients.iter().zip(&first).enumerate() {
+        client.reply(question, &format!(r#"{{"by":"client {number}"}}"#));
+    }
+    for (number, (client, call)) in clients.iter().zip(&mut calls).enumerate() {
+        let name = format!("client {number}");
+        for method in ["elicitation/create", "roots/list"] {
+            let question = call.until(method);
+            client.reply(&question, &format!(r#"{{"by":"{name}"}}"#));
+        }
+        let answers = call.result()["structuredContent"]["answers"].clone();
+        let by: Vec<_> = answers.as_array().unwrap().iter().map(|answer| &answer["result"]["by"]).collect();
+        assert_eq!(by, [&name; 3], "{answers}");
     }
 }
 
