@@ -48,13 +48,14 @@ async fn call_again_and_again() {
     forget().await;
     assert_eq!(children(own), [] as [u32; 0], "not even as a zombie");
     eventually("no control group is left", || groups_of(own).is_empty());
+    // What the system has still to close, it closes.
+    eventually("no descriptor is left", || descriptors() == before);
     let (after, more) = (descriptors(), resident().saturating_sub(memory));
     println!(
         "{CALLS} calls in {took:?}; descriptors: {} before, {} after; {more} kB more",
         before.len(),
         after.len()
     );
-    assert_eq!(before, after);
     assert!(more < 8 << 10, "{more} kB");
 }
 
