@@ -237,7 +237,7 @@ async fn any_refusal_but_one_of_ourselves_leads_to_the_older_way() {
         server.next("initialize", Trouble::status(status, "no"));
         let played = Played::open(Transport::HttpOrSse(endpoint(&server)));
         let answer = played.initialize().await;
-        assert_eq!((answer.is_ok(), server.count("GET")), (gets == 1, gets), "{status}");
+        assert_eq!((answer.is_ok(), server.count("GET")), (gets == 1, gets), "{status}: {answer:?}");
         played.close().await;
     }
 }

@@ -35,9 +35,10 @@ fn open(server: &Server, endpoint: &str, request: &Request, out: &mut Answer) ->
     let origin = format!("http://{}", request.header("host").unwrap_or_default());
     let endpoint = endpoint.replace("{origin}", &origin);
     out.start_chunks(&[STREAM])?;
-    // Known before the client is told where to post: its first message may follow at once.
-    *server.stream() = Some(out.again()?);
-    out.chunk(&Line::from(format!("event: endpoint\ndata: {endpoint}\n\n")))?;
+    // Nobody else may use the stream before this is all written: the client's first message may come, and be answered,
+    // as soon as it has read where to post.
+    let mut stream = server.stream();
+    stream.insert(out.again()?).chunk(&Line::from(format!("event: endpoint\ndata: {endpoint}\n\n")))?;
     Ok(After::Hold)
 }
 
