@@ -188,6 +188,12 @@ pub fn descriptors() -> Vec<String> {
     places
 }
 
+/// Whether nothing is held open that was not before, nor more of a kind.
+pub fn holds_no_more_than(before: &[String]) -> bool {
+    let now = descriptors();
+    now.len() <= before.len() && now.iter().all(|place| before.contains(place))
+}
+
 /// What this process holds in memory, in kB.
 pub fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
