@@ -42,7 +42,6 @@ async fn memory_is_bounded_whatever_shape_it_takes() {
         "let s = 'x'; for (;;) s = (s + s).split('').join('')",
         "const m = new Map(); for (let n = 0;; n++) m.set(n, [n])",
         "const b = new ArrayBuffer(2e9); return b.byteLength",
-        "let big = 2n; for (;;) big = big * big",
         "const all = []; for (;;) all.push((async () => await new Promise(() => {}))())",
         "const a = []; const n = null; for (;;) a.push([1])",
         "let x = null; for (;;) x = { x }",
@@ -55,9 +54,11 @@ async fn memory_is_bounded_whatever_shape_it_takes() {
             request.timeout = Some(Duration::from_secs(60));
         })
         .await;
-        let name = error(&outcome);
-        assert!(["MemoryLimitError", "RangeError"].contains(&name.as_str()), "{code}: {:?}", outcome.error);
+        assert_eq!(error(&outcome), "MemoryLimitError", "{code}: {:?}", outcome.error);
     }
+    // The language has a limit of its own for these.
+    let outcome = run(&bridge, "let big = 2n; for (;;) big = big * big").await;
+    assert_eq!(error(&outcome), "RangeError", "{:?}", outcome.error);
     assert_eq!(value(&run(&bridge, "return 'next'").await), "next");
     terminate(&bridge).await;
 }
