@@ -434,3 +434,6 @@ impl Gateway {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
