@@ -32,6 +32,12 @@ enum Heard {
 // req: BU-01
 #[test]
 fn nothing_is_lost_untold_repeated_or_out_of_order() {
+    // On a busy machine it may be that nobody lags, or that hardly anybody passes by.
+    assert!((0..50).any(|_| meet()), "nobody lagged, or nobody came and went, so little was shown");
+}
+
+/// Has them meet, and checks what they heard. Whether some lagged, and some came and went.
+fn meet() -> bool {
     let bus = EmbeddedBus::new(Recall { messages: 50, bytes: 1 << 20 });
     let publishing = AtomicUsize::new(PUBLISHERS);
     let witness = subscribe(&bus, ALL, 0);
@@ -60,8 +66,7 @@ fn nothing_is_lost_untold_repeated_or_out_of_order() {
         stretch(&order, heard);
     }
     let lost = |heard: &Vec<Heard>| heard.iter().any(|heard| matches!(heard, Heard::Lost(_)));
-    assert!(lost(&lagged[0]), "nobody lagged, so nothing was shown");
-    assert!(passing.iter().flatten().filter(|heard| !heard.is_empty()).count() > 10, "nobody came and went");
+    lost(&lagged[0]) && passing.iter().flatten().filter(|heard| !heard.is_empty()).count() > 10
 }
 
 fn subscribe(bus: &EmbeddedBus, capacity: usize, replay: usize) -> Subscription {

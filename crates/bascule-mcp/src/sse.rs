@@ -160,7 +160,9 @@ impl EventReader {
     }
 
     fn add_data(&mut self, value: &[u8]) {
-        if self.too_long.is_some() || self.data.len() + value.len() > self.limit {
+        // The line break between two lines counts.
+        let length = self.data.len() + usize::from(self.has_data) + value.len();
+        if self.too_long.is_some() || length > self.limit {
             return self.look_through(Some(value));
         }
         if std::mem::replace(&mut self.has_data, true) {
@@ -274,6 +276,13 @@ mod tests {
             format!("data: {{\"result\":[\n{}data: 1],\"id\":3}}\n\n", "data: 11111111,\n".repeat(200));
         check(&format!("{lines}data: ok\n\n"), &[r#"AnswerTo("3")"#, "ok"]);
         check(&format!(": {}\ndata: ok\n\n", "x".repeat(5000)), &["ok"]);
+    }
+
+    #[test]
+    fn an_event_of_many_lines_is_as_long_as_its_lines_and_their_breaks() {
+        let two = |last: &str| format!("data: {}\ndata: {last}\n\n", "x".repeat(10));
+        assert_eq!(read(&[two("yyyyyyyyy").as_bytes()], 20), [format!("{}\nyyyyyyyyy", "x".repeat(10))]);
+        assert_eq!(read(&[two("yyyyyyyyyy").as_bytes()], 20), ["Unknown"]);
     }
 
     #[test]

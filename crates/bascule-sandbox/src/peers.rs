@@ -201,8 +201,18 @@ mod tests {
         let child = client(listener.local_addr().unwrap());
         let (server, from) = listener.accept().unwrap();
         let end = end_between(from, server.local_addr().unwrap()).unwrap();
-        *look = Look::begin(std::mem::take(&mut look.known));
-        assert_eq!(look.holder_of(end.inode), expected);
+        let mut told = Peer::Confined;
+        // What another test is about to start holds all that we hold, for a moment: who is free may have to be looked
+        // for again.
+        for _ in 0..if expected == Peer::Free { 1000 } else { 1 } {
+            *look = Look::begin(std::mem::take(&mut look.known));
+            told = look.holder_of(end.inode);
+            if told == expected {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        assert_eq!(told, expected);
         drop(server);
         child.map(|mut child| child.wait());
     }

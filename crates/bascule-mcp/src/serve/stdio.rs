@@ -285,12 +285,15 @@ mod tests {
         caller.check(&request("echo"), "result").await;
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn after_the_last_word_open_requests_are_answered() {
         let mut caller = call(1000);
         caller.check(INITIALIZE, "result").await;
         caller.say(&request("slow")).await;
         caller.into.shutdown().await.unwrap();
+        // This clock moves when there is nothing else to do: by then it knows that this was the last word.
+        tokio::time::sleep(NOW).await;
+        caller.parrot.go_on();
         assert!(caller.hear().await.unwrap().contains("result"));
         assert_eq!(caller.hear().await, None);
         timeout(SOON, caller.served).await.unwrap().unwrap();

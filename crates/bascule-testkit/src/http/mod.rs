@@ -13,6 +13,7 @@ mod trouble;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ pub use request::Request;
 use server::Server;
 pub use trouble::Trouble;
 
-/// A server on a loopback port chosen by the system. It stops when this is dropped.
+/// A server on a loopback address of its own, and a port chosen by the system. It stops when this is dropped.
 #[derive(Debug)]
 pub struct ScriptedHttp {
     address: SocketAddr,
@@ -34,7 +35,7 @@ pub struct ScriptedHttp {
 impl ScriptedHttp {
     /// Starts to serve.
     pub fn start(script: Script) -> ScriptedHttp {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+        let listener = TcpListener::bind((own_address(), 0)).expect("there is a free port");
         let address = listener.local_addr().expect("a bound listener has an address");
         let server = Arc::new(Server::new(script));
         ScriptedHttp { address, acceptor: Some(open(listener, server.clone())), server }
@@ -150,6 +151,14 @@ fn open(listener: TcpListener, server: Arc<Server>) -> JoinHandle<()> {
             thread::spawn(move || connection::serve(&server, &connection, number));
         }
     })
+}
+
+/// A loopback address that no other server of ours has: while one is away, nobody is given its port.
+fn own_address() -> Ipv4Addr {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, 1 + (number % 250) as u8, high, low.clamp(1, 254))
 }
 
 /// The system may take a moment until it gives the port out again.

@@ -292,7 +292,7 @@ fn a_stopped_server_refuses_and_comes_back_with_other_tools() {
 
 #[test]
 fn many_connections_are_served_at_once() {
-    let slow = Behaviour::echo().after_delay(Duration::from_millis(100));
+    let slow = Behaviour::echo().after_delay(Duration::from_secs(2));
     let server = ScriptedHttp::start(Script::new().calls("x", [slow]));
     let start = Instant::now();
     thread::scope(|scope| {
@@ -300,5 +300,5 @@ fn many_connections_are_served_at_once() {
             scope.spawn(|| post(&server, CALL, "}}"));
         }
     });
-    assert!(start.elapsed() < Duration::from_secs(2), "one after another they would take longer");
+    assert!(start.elapsed() < Duration::from_secs(30), "one after another they would take longer");
 }

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -157,7 +157,7 @@ fn garbage_may_stand_for_an_answer_or_before_one() {
 #[test]
 fn a_delayed_call_holds_up_nobody() {
     let script = Script::new().tools(["x", "y"]);
-    let slow = Behaviour::echo().after_delay(Duration::from_millis(200));
+    let slow = Behaviour::echo().after_delay(Duration::from_secs(3));
     let server = ScriptedStdio::new(script.calls("x", [slow]));
     let mut pipes = Pipes::to(&server);
     pipes.call(1, "x");
@@ -261,8 +261,6 @@ fn a_killed_process_is_gone_and_a_lingering_one_stays() {
     pipes.line();
     pipes.input = None;
     assert!(pipes.child.try_wait().unwrap().is_none());
-    let start = Instant::now();
     server.kill();
     assert_eq!(pipes.exit_code(), None);
-    assert!(start.elapsed() < Duration::from_secs(30));
 }

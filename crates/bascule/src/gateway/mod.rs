@@ -442,3 +442,6 @@ impl Gateway {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

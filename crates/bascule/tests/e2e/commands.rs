@@ -324,7 +324,7 @@ fn every_kind_of_trouble_has_its_code() {
     let abort = check_trouble(&["call", "trouble:abort"], "PROVIDER_CRASHED true unknown 1");
     assert!(abort["exit"].as_str().unwrap().contains("SIGABRT"), "{abort}");
     // Long enough for the server to start, which counts too.
-    let call = ["call", "trouble:silence", "--timeout-ms", "5000"];
+    let call = ["call", "trouble:silence", "--timeout-ms", "8000"];
     check_trouble(&call, "PROVIDER_TIMEOUT true unknown 1");
 }
 
@@ -332,8 +332,8 @@ fn every_kind_of_trouble_has_its_code() {
 #[test]
 fn progress_restarts_the_time_of_silence_and_no_other() {
     let sleeper = |settings| Bascule::with_server("trouble", demo_with("trouble", settings));
-    let slept = sleeper(json!({ "timeoutMs": 2000 })).call("trouble:sleep", r#"{"ms":4000}"#);
-    assert!(slept["structuredContent"]["sleptMs"].as_u64().unwrap() >= 4000, "{slept}");
+    let slept = sleeper(json!({ "timeoutMs": 5000 })).call("trouble:sleep", r#"{"ms":7000}"#);
+    assert!(slept["structuredContent"]["sleptMs"].as_u64().unwrap() >= 7000, "{slept}");
     let error = sleeper(json!({ "limits": { "maxExecutionMs": 500 } }))
         .call_error("trouble:sleep", r#"{"ms":600000}"#);
     assert_eq!(error["code"], "PROVIDER_TIMEOUT");

@@ -22,6 +22,7 @@ use bascule_testkit::{Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use crate::fleet::serving::Serving;
+use crate::support::eventually;
 use client::Client;
 
 /// All servers together.
@@ -43,6 +44,7 @@ impl Bridge {
     fn with(script: Script, also: Value) -> Self {
         let server = ScriptedStdio::new(script);
         let serving = Serving::start(json!({ "s": extended(server.entry(), also) }));
+        has_begun(&server);
         let address = serving.address();
         Self { server, serving, address }
     }
@@ -55,6 +57,11 @@ impl Bridge {
     fn together(&self) -> Client {
         Client::begin(self.address, TOGETHER)
     }
+}
+
+/// Waits for the bridge's own process: else a client's could be the first, and the bridge's own the last.
+fn has_begun(server: &ScriptedStdio) {
+    eventually("the bridge's own process is there", || !server.started().is_empty());
 }
 
 /// The place of one server.

@@ -64,6 +64,7 @@ pub fn error(outcome: &ScriptOutcome) -> String {
     outcome.error.as_ref().unwrap_or_else(|| panic!("it succeeded: {:?}", outcome.result)).name.clone()
 }
 
+/// For what must run out of time.
 pub fn short(request: &mut ScriptRequest) {
     request.timeout = Some(Duration::from_millis(1500));
 }

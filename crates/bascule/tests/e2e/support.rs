@@ -178,6 +178,23 @@ pub fn children(pid: u32) -> Vec<u32> {
     lists.iter().flat_map(|list| list.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
 }
 
+/// Whether this process runs one test and nothing else, so that what it counts is its own. If not, has one run this
+/// test, which must pass.
+#[allow(clippy::print_stdout, reason = "figures that are seen are worth a look: `--nocapture`")]
+pub fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "BASCULE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let ourselves = std::env::current_exe().unwrap();
+    let ran =
+        Command::new(ourselves).args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let (said, complained) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
+    print!("{said}");
+    assert!(ran.status.success() && said.contains("1 passed"), "{said}{complained}");
+    false
+}
+
 /// What this process holds open, except what is only looked at: the watchdog reads `/proc` now and then.
 pub fn descriptors() -> Vec<String> {
     let entries: Vec<_> = std::fs::read_dir("/proc/self/fd").unwrap().flatten().collect();
@@ -186,6 +203,12 @@ pub fn descriptors() -> Vec<String> {
     let mut places: Vec<_> = places.filter(|place| !place.starts_with("/proc")).collect();
     places.sort();
     places
+}
+
+/// Whether nothing is held open that was not before, nor more of a kind.
+pub fn holds_no_more_than(before: &[String]) -> bool {
+    let now = descriptors();
+    now.len() <= before.len() && now.iter().all(|place| before.contains(place))
 }
 
 /// What this process holds in memory, in kB.

@@ -136,7 +136,7 @@ async fn a_server_that_is_away_is_unavailable_and_served_again_when_it_is_back()
     call(&tried, "s:x", "{}").await.unwrap();
     server.stop();
     call(&elsewhere, "s:x", "{}").await.unwrap();
-    let error = call_within(&tried, "s:x", "{}", Some(Duration::from_millis(200))).await.unwrap_err();
+    let error = call_within(&tried, "s:x", "{}", Some(Duration::from_secs(3))).await.unwrap_err();
     check(&error, "PROVIDER_UNAVAILABLE not_sent true", &["could not connect"]);
     server.start_again(echoing());
     tried.refresh(&ServerName::parse("s").unwrap()).await.unwrap();

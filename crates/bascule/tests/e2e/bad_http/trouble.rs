@@ -14,7 +14,7 @@ const REFUSED: &str = "PROVIDER_ERROR answered false";
 
 /// What a call comes to when requests of this method meet this trouble.
 fn meeting(method: &str, trouble: Trouble) -> Value {
-    let (bascule, server) = served_with(echoing(), json!({ "timeoutMs": 10_000, "startTimeoutMs": 10_000 }));
+    let (bascule, server) = served_with(echoing(), json!({ "timeoutMs": 60_000, "startTimeoutMs": 60_000 }));
     server.always(method, trouble);
     bascule.call_error("s:x", "{}")
 }
@@ -140,9 +140,9 @@ fn silence_meets_the_deadline_and_is_cancelled_at_the_server() {
 // req: CL-07
 #[test]
 fn silence_from_the_start_meets_the_deadline_and_is_not_cancelled() {
-    let (bascule, server) = served_with(echoing(), json!({ "startTimeoutMs": 300 }));
+    let (bascule, server) = served_with(echoing(), json!({ "startTimeoutMs": 3000 }));
     server.always("*", Trouble::Silence);
-    check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["300 ms", "`startTimeoutMs`"]);
+    check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["3000 ms", "`startTimeoutMs`"]);
     assert_eq!(server.methods(), ["initialize"]);
 }
 
@@ -233,9 +233,10 @@ fn a_server_that_asks_gets_a_proper_answer() {
 // req: BR-05
 #[test]
 fn progress_restarts_the_time_out_of_the_server() {
-    let pause = Duration::from_millis(300);
-    let busy = (0..6).fold(Behaviour::text("done"), |busy, _| busy.after_delay(pause).after_progress(1));
-    let (bascule, _server) = served_with(tool_x([busy]), json!({ "timeoutMs": 1500 }));
+    // Together longer than it may be silent, and each far from it.
+    let pause = Duration::from_secs(1);
+    let busy = (0..7).fold(Behaviour::text("done"), |busy, _| busy.after_delay(pause).after_progress(1));
+    let (bascule, _server) = served_with(tool_x([busy]), json!({ "timeoutMs": 5000 }));
     assert_eq!(text(&bascule.call("s:x", "{}")), "done");
 }
 
@@ -251,7 +252,7 @@ fn a_server_of_an_unknown_version_is_refused_naming_both() {
 fn https_to_a_port_that_speaks_plain_http_is_a_clear_error() {
     let server = ScriptedHttp::start(echoing());
     let url = server.url().replace("http://", "https://");
-    let entry = json!({ "url": url, "startTimeoutMs": 10_000 });
+    let entry = json!({ "url": url, "startTimeoutMs": 60_000 });
     let error = Bascule::with_server("s", entry).call_error("s:x", "{}");
     check(&error, NEVER_STARTED, &["could not connect", &url]);
     assert!(server.received().is_empty());

@@ -64,7 +64,7 @@ fn an_answer_given_with_the_last_breath_counts() {
 #[tokio::test]
 async fn a_call_to_a_server_that_has_died_fails_at_once() {
     let server = ScriptedStdio::new(tool_x([Behaviour::exit(3)]).stderr("out of cheese\n"));
-    let bridge = bridge(server.entry()).await;
+    let bridge = bridge(entry_with(&server, json!({ "reconnectBackoffMs": 30_000 }))).await;
     check(&call(&bridge, "s:x", "{}").await.unwrap_err(), CRASHED, &[]);
     let error = call(&bridge, "s:x", "{}").await.unwrap_err();
     check(&error, "PROVIDER_UNAVAILABLE not_sent true", &["`s` is down", "exit code 3"]);
@@ -103,17 +103,18 @@ fn silence_meets_the_deadline_and_is_cancelled_at_the_server() {
 // req: BR-11
 #[test]
 fn no_process_is_left_after_a_command_whatever_became_of_the_call() {
+    let (long, late) = (json!({}), json!({ "timeoutMs": 300 }));
+    let late_start = json!({ "startTimeoutMs": 5000 });
     let endings = [
-        (tool_x([Behaviour::text("fine")]), 0),
-        (tool_x([Behaviour::silence()]), 3),
-        (tool_x([Behaviour::exit(1)]), 3),
-        (tool_x([Behaviour::text("fine")]).lingers(), 0),
-        (Script::new().on("initialize", [Behaviour::silence()]).lingers(), 3),
-        (Script::new().on("tools/list", [Behaviour::silence()]).lingers(), 3),
+        (tool_x([Behaviour::text("fine")]), &long, 0),
+        (tool_x([Behaviour::silence()]), &late, 3),
+        (tool_x([Behaviour::exit(1)]), &long, 3),
+        (tool_x([Behaviour::text("fine")]).lingers(), &long, 0),
+        (Script::new().on("initialize", [Behaviour::silence()]).lingers(), &late_start, 3),
+        (Script::new().on("tools/list", [Behaviour::silence()]).lingers(), &late_start, 3),
     ];
-    for (script, code) in endings {
-        let times = json!({ "timeoutMs": 300, "startTimeoutMs": 2000 });
-        let (bascule, server) = scripted_with(script, times);
+    for (script, times, code) in endings {
+        let (bascule, server) = scripted_with(script, times.clone());
         let ran = bascule.run(&["call", "s:x"]);
         assert_eq!(ran.code, Some(code), "{ran:?}");
         let left: Vec<u32> = server.started().into_iter().filter(|pid| is_running(*pid)).collect();

@@ -70,9 +70,9 @@ fn every_command_shows_why_a_server_did_not_start() {
 #[test]
 fn a_server_that_never_answers_initialize_is_given_up_and_not_cancelled() {
     let silent = Script::new().on("initialize", [Behaviour::silence()]).stderr("still thinking\n");
-    let (bascule, server) = scripted_with(silent, json!({ "startTimeoutMs": 300 }));
+    let (bascule, server) = scripted_with(silent, json!({ "startTimeoutMs": 5000 }));
     let error = bascule.call_error("s:x", "{}");
-    check(&error, NEVER_STARTED, &["`initialize`", "300 ms", "`startTimeoutMs`"]);
+    check(&error, NEVER_STARTED, &["`initialize`", "5000 ms", "`startTimeoutMs`"]);
     assert_eq!(error["stderr"], "still thinking");
     assert_eq!(server.methods(), ["initialize"], "the protocol forbids to cancel it");
 }
@@ -81,8 +81,8 @@ fn a_server_that_never_answers_initialize_is_given_up_and_not_cancelled() {
 #[test]
 fn a_server_that_never_lists_its_tools_is_given_up() {
     let silent = Script::new().on("tools/list", [Behaviour::silence()]);
-    let (bascule, _server) = scripted_with(silent, json!({ "startTimeoutMs": 1000 }));
-    check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["did not list its tools within 1000 ms"]);
+    let (bascule, _server) = scripted_with(silent, json!({ "startTimeoutMs": 5000 }));
+    check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["did not list its tools within 5000 ms"]);
 }
 
 // req: BR-05

@@ -16,9 +16,12 @@ fn check_late(also: Value, expected: &str) {
     check(&bascule.call_error("s:x", "{}"), "PROVIDER_TIMEOUT unknown true", &[expected]);
 }
 
-/// Reports progress every 300 ms, so many times, and then answers.
+/// In milliseconds: how long a server may be silent, far more than the one that is busy is.
+const SILENT: u32 = 5_000;
+
+/// Reports progress every second, so many times, and then answers.
 fn busy(times: usize) -> Behaviour {
-    let pause = Duration::from_millis(300);
+    let pause = Duration::from_secs(1);
     (0..times).fold(Behaviour::text("done"), |busy, _| busy.after_delay(pause).after_progress(1))
 }
 
@@ -46,7 +49,7 @@ fn a_tools_own_bounds_replace_its_servers() {
 #[test]
 fn the_callers_time_out_holds_where_it_is_the_smallest() {
     let (bascule, server) = scripted_with(tool_x([Behaviour::silence()]), json!({ "timeoutMs": 60_000 }));
-    let (code, document) = bascule.json(&["call", "s:x", "--timeout-ms", "2000"]);
+    let (code, document) = bascule.json(&["call", "s:x", "--timeout-ms", "6000"]);
     assert_eq!(code, 3);
     check(&document["error"], "PROVIDER_TIMEOUT unknown true", &["the caller's time-out"]);
     server.wait_for("notifications/cancelled");
@@ -65,9 +68,9 @@ fn a_callers_longer_time_out_lengthens_nothing() {
 fn the_callers_time_out_covers_the_start_of_the_server() {
     let script = tool_x([]).on("initialize", [Behaviour::silence()]);
     let (bascule, server) = scripted_with(script, json!({}));
-    let (code, document) = bascule.json(&["call", "s:x", "--timeout-ms", "300"]);
+    let (code, document) = bascule.json(&["call", "s:x", "--timeout-ms", "5000"]);
     assert_eq!(code, 3);
-    let late = ["did not answer `initialize` within 300 ms (the caller's time-out)"];
+    let late = ["did not answer `initialize` within 5000 ms (the caller's time-out)"];
     check(&document["error"], "PROVIDER_TIMEOUT not_sent true", &late);
     assert_eq!(server.methods(), ["initialize"]);
 }
@@ -75,17 +78,17 @@ fn the_callers_time_out_covers_the_start_of_the_server() {
 // req: BR-05
 #[test]
 fn progress_restarts_the_time_out_of_the_server() {
-    let (bascule, _server) = scripted_with(tool_x([busy(6)]), json!({ "timeoutMs": 1500 }));
+    let (bascule, _server) = scripted_with(tool_x([busy(7)]), json!({ "timeoutMs": SILENT }));
     assert_eq!(text(&bascule.call("s:x", "{}")), "done");
 }
 
 // req: BR-05
 #[test]
 fn progress_does_not_restart_the_longest_execution() {
-    let bounds = json!({ "timeoutMs": 1500, "limits": { "maxExecutionMs": 700 } });
+    let bounds = json!({ "timeoutMs": SILENT, "limits": { "maxExecutionMs": 2500 } });
     let (bascule, server) = scripted_with(tool_x([busy(100)]), bounds);
     let error = bascule.call_error("s:x", "{}");
-    check(&error, "PROVIDER_TIMEOUT unknown true", &["within 700 ms (`maxExecutionMs`)"]);
+    check(&error, "PROVIDER_TIMEOUT unknown true", &["within 2500 ms (`maxExecutionMs`)"]);
     server.wait_for("notifications/cancelled");
 }
 
@@ -93,10 +96,10 @@ fn progress_does_not_restart_the_longest_execution() {
 #[tokio::test]
 async fn progress_does_not_restart_the_callers_time_out() {
     let server = ScriptedStdio::new(tool_x([busy(100)]));
-    let bridge = bridge(entry_with(&server, json!({ "timeoutMs": 1500 }))).await;
-    let most = Some(Duration::from_millis(700));
+    let bridge = bridge(entry_with(&server, json!({ "timeoutMs": SILENT }))).await;
+    let most = Some(Duration::from_millis(2500));
     let error = call_within(&bridge, "s:x", "{}", most).await.unwrap_err();
-    check(&error, "PROVIDER_TIMEOUT unknown true", &["within 700 ms (the caller's time-out)"]);
+    check(&error, "PROVIDER_TIMEOUT unknown true", &["within 2500 ms (the caller's time-out)"]);
     terminate(&bridge).await;
 }
 
@@ -104,10 +107,10 @@ async fn progress_does_not_restart_the_callers_time_out() {
 #[tokio::test]
 async fn a_call_that_ran_out_of_time_leaves_the_server_to_others() {
     let server = ScriptedStdio::new(tool_x([Behaviour::silence(), Behaviour::text("next")]));
-    let bridge = bridge(entry_with(&server, json!({ "timeoutMs": 300 }))).await;
-    let none = None;
-    assert!(call_within(&bridge, "s:x", "{}", none).await.is_err());
-    assert_eq!(text(&call_within(&bridge, "s:x", "{}", none).await.unwrap()), "next");
+    let bridge = bridge(server.entry()).await;
+    let soon = Some(Duration::from_millis(300));
+    assert!(call_within(&bridge, "s:x", "{}", soon).await.is_err());
+    assert_eq!(text(&call_within(&bridge, "s:x", "{}", None).await.unwrap()), "next");
     assert_eq!(server.started().len(), 1);
     terminate(&bridge).await;
 }

@@ -45,15 +45,16 @@ fn two_hundred_crashes_leave_nothing_behind() {
 async fn crash_again_and_again() {
     // What is made once and kept (the runtime's own, the watchdog) is there after the first.
     crash(0).await;
+    let own = std::process::id();
+    eventually("no child is left of the first", || children(own).is_empty());
     let before = descriptors();
     for n in 1..=CYCLES {
         crash(n).await;
     }
-    let own = std::process::id();
     eventually("no child is left, not even as a zombie", || children(own).is_empty());
-    let after = descriptors();
-    println!("{CYCLES} crashes; descriptors: {} before, {} after", before.len(), after.len());
-    assert_eq!(before.len(), after.len(), "before {before:?}, after {after:?}");
+    // What the system has still to close, it closes.
+    eventually("no descriptor is left", || descriptors().len() <= before.len());
+    println!("{CYCLES} crashes; descriptors: {} before, {} after", before.len(), descriptors().len());
 }
 
 async fn crash(n: usize) {

@@ -16,6 +16,8 @@ use crate::support::{PATIENCE, Ran, groups_of};
 const LIMIT: u64 = 200;
 /// How far above that the kernel may have counted, in hundredths.
 const SLACK: u64 = 110;
+/// On a busy machine the count is not always looked at near the end: one good look of so many is enough.
+const ROUNDS: usize = 5;
 
 /// Whether servers get a control group here, as `bascule check` says; if not, says why nothing is tested.
 fn has_groups(hostile: &Hostile) -> bool {
@@ -63,10 +65,16 @@ fn check_hog(settings: Value, code: &str, how: &str, who: &str) {
     if !has_groups(&hostile) {
         return;
     }
-    let (error, peak) = feed(&hostile, code);
-    println!("{who}: {peak} MB at the most, {LIMIT} allowed: {}", error["limit"]);
-    check_limit(&error, "`maxMemoryMb`", how);
-    assert!((LIMIT / 4..=LIMIT * SLACK / 100).contains(&peak), "{who}: {peak} MB of {LIMIT}");
+    for _ in 0..ROUNDS {
+        let (error, peak) = feed(&hostile, code);
+        println!("{who}: {peak} MB at the most, {LIMIT} allowed: {}", error["limit"]);
+        check_limit(&error, "`maxMemoryMb`", how);
+        assert!(peak <= LIMIT * SLACK / 100, "{who}: {peak} MB of {LIMIT}");
+        if peak >= LIMIT / 4 {
+            return;
+        }
+    }
+    panic!("{who}: it was never seen to have much");
 }
 
 fn python() -> Value {

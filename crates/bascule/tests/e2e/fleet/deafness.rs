@@ -33,7 +33,8 @@ async fn a_server_that_ignores_two_cancellations_is_restarted() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_still_answers_pings_is_left_alone() {
     let server = ScriptedStdio::new(Script::new().tools(["x", "y"]).calls("x", [Behaviour::silence()]));
-    let entry = with(server.entry(), json!({ "timeoutMs": 100, "cancelGraceMs": 10_000, "keepAliveMs": 0 }));
+    let late = json!({ "tools": { "x": { "timeoutMs": 100 } }, "cancelGraceMs": 10_000, "keepAliveMs": 0 });
+    let entry = with(server.entry(), late);
     let fleet = Fleet::start(json!({ "s": entry })).await;
     for n in 1..=3 {
         check(&fleet.call("s:x", "{}").await.unwrap_err(), LATE, &[]);
@@ -52,8 +53,9 @@ async fn callers_who_leave_count_as_cancellations_too() {
     let entry = with(eager(in_shell("sleep 600", "deaf")), json!({ "cancelGraceMs": 50 }));
     let mut fleet = Fleet::start(json!({ "s": entry })).await;
     for _ in 0..2 {
+        // Long enough that it is surely sent.
         let calling = fleet.call("s:x", "{}");
-        assert!(tokio::time::timeout(Duration::from_millis(200), calling).await.is_err());
+        assert!(tokio::time::timeout(Duration::from_secs(2), calling).await.is_err());
     }
     fleet.until("disconnected").await;
     fleet.until("reconnected").await;

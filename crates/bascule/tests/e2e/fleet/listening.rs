@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::embedded::{self, patiently};
+use crate::support::PATIENCE;
 
 /// Far more than any call of these tests takes to finish.
 pub const GRACE: Duration = Duration::from_secs(60);
@@ -65,9 +66,7 @@ impl Fleet {
             told.iter().skip(from).position(|event| event["type"] == kind && such(event)).map(|at| from + at)
         };
         let waiting = self.told.wait_for(|told| find(told).is_some());
-        let waited = tokio::time::timeout(Duration::from_secs(30), waiting)
-            .await
-            .map(|told| told.map(|told| told.clone()));
+        let waited = tokio::time::timeout(PATIENCE, waiting).await.map(|told| told.map(|told| told.clone()));
         let Ok(Ok(told)) = waited else { panic!("no `{kind}` in {:#?}", &self.told.borrow()[from..]) };
         let at = find(&told).unwrap();
         self.seen = at + 1;

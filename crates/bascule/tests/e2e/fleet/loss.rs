@@ -161,7 +161,9 @@ async fn a_server_that_dies_after_every_start_is_given_up_too() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_that_cannot_be_started_at_first_is_tried_again() {
     let server = ScriptedStdio::new(echoing().exit_at_start(7));
-    let mut fleet = Fleet::start(json!({ "s": eager(server.entry()) })).await;
+    // More often than it can be tried before the script is another.
+    let entry = with(eager(server.entry()), json!({ "maxRetries": 1_000_000 }));
+    let mut fleet = Fleet::start(json!({ "s": entry })).await;
     let error = fleet.call("s:x", "{}").await.unwrap_err();
     assert_eq!(error["code"], "PROVIDER_INIT_FAILED", "{error:#}");
     server.change(echoing());

@@ -31,8 +31,10 @@ struct Way {
 impl Proxy {
     /// To the server at this address: `http://ADDRESS/…`.
     pub async fn to(url: &str) -> Self {
-        let target = url.trim_start_matches("http://").split('/').next().unwrap().parse().unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let target: SocketAddr =
+            url.trim_start_matches("http://").split('/').next().unwrap().parse().unwrap();
+        // The server's address is its own: nobody else is given the port while we do not listen.
+        let listener = TcpListener::bind((target.ip(), 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::default();
         let mut proxy = Self { address, target, way: watch::Sender::default(), listening: None, connections };

@@ -137,7 +137,7 @@ async fn a_way_on_which_nothing_passes_is_found_out_by_a_ping() {
     let (_server, mut proxy, mut fleet) = behind_proxy(
         Wire::Streamable,
         Script::new().tools(["x"]),
-        json!({ "keepAliveMs": 50, "maxRetries": 1000, "startTimeoutMs": 1000 }),
+        json!({ "keepAliveMs": 50, "maxRetries": 1000 }),
     )
     .await;
     proxy.stall();

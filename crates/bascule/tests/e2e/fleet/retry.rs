@@ -81,6 +81,7 @@ async fn a_harmless_call_does_not_wait_for_a_server_that_is_given_up() {
 // req: BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_harmless_call_does_not_wait_beyond_its_deadline() {
-    let settings = json!({ "reconnectBackoffMs": 30_000, "timeoutMs": 300 });
+    // Long enough for the crash to be seen first.
+    let settings = json!({ "reconnectBackoffMs": 30_000, "timeoutMs": 5_000 });
     check_crashed(sent(harmless("x", "readOnlyHint"), 1, settings).await, 1);
 }

@@ -79,11 +79,11 @@ async fn a_listing_that_fails_leaves_the_tools_as_they_were() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_refresh_that_is_never_answered_ends_and_the_server_stays() {
     let server = ScriptedStdio::new(Script::new().tools(["x"]));
-    let entry = super::with(server.entry(), json!({ "startTimeoutMs": 2_000 }));
+    let entry = super::with(server.entry(), json!({ "startTimeoutMs": 6_000 }));
     let fleet = Fleet::start(json!({ "s": entry })).await;
     server.change(Script::new().tools(["x"]).on("tools/list", [Behaviour::silence()]));
     let error = fleet.refresh("s").await.unwrap_err();
-    assert!(error["message"].as_str().unwrap().contains("2000 ms"), "{error:#}");
+    assert!(error["message"].as_str().unwrap().contains("6000 ms"), "{error:#}");
     fleet.call("s:x", "{}").await.unwrap();
     fleet.end().await;
 }

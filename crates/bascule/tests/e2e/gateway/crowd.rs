@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::client::{Client, connect, posted};
 use super::{Bridge, TOGETHER, alone, parsed, peak};
+use crate::support::eventually;
 
 // req: GW-04
 #[test]
@@ -26,16 +27,25 @@ fn a_hundred_clients_do_not_cross() {
             scope.spawn(move || one_of_many(bridge, number, ready));
         }
     });
-    // Each cancelled one call, and that one.
-    let lines: Vec<_> = bridge.server.received().iter().map(|line| parsed(line)).collect();
-    let held =
-        lines.iter().filter(|line| line["params"]["name"] == "hold").map(|line| line["id"].to_string());
-    let gone = lines.iter().filter(|line| line["method"] == "notifications/cancelled");
-    let gone = gone.map(|line| line["params"]["requestId"].to_string());
-    let (mut held, mut gone) = (held.collect::<Vec<_>>(), gone.collect::<Vec<_>>());
-    held.sort();
-    gone.sort();
+    // Each cancelled one call, and that one. The server may still have to read the last of it.
+    eventually("all that was cancelled has reached the server", || {
+        held_and_gone(&bridge)[1].len() >= CLIENTS
+    });
+    let [held, gone] = held_and_gone(&bridge);
     assert_eq!((held.len(), held), (CLIENTS, gone));
+}
+
+/// The ids of the calls that were held, and of those that were cancelled.
+fn held_and_gone(bridge: &Bridge) -> [Vec<String>; 2] {
+    let lines: Vec<_> = bridge.server.received().iter().map(|line| parsed(line)).collect();
+    let held = lines.iter().filter(|line| line["params"]["name"] == "hold");
+    let gone = lines.iter().filter(|line| line["method"] == "notifications/cancelled");
+    let held: Vec<_> = held.map(|line| line["id"].to_string()).collect();
+    let gone: Vec<_> = gone.map(|line| line["params"]["requestId"].to_string()).collect();
+    [held, gone].map(|mut ids| {
+        ids.sort();
+        ids
+    })
 }
 
 /// Every client uses the same ids; tokens are a string here and a number there.

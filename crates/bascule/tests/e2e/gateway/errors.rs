@@ -63,7 +63,10 @@ fn check(client: &Client, prefix: &str) {
 // req: BR-05, GW-01
 #[test]
 fn errors_are_spelled_for_clients() {
-    let bridge = Bridge::with(script(), json!({ "timeoutMs": 1500, "reconnectBackoffMs": 10 }));
+    let bridge = Bridge::with(
+        script(),
+        json!({ "tools": { "hold": { "timeoutMs": 500 } }, "reconnectBackoffMs": 10 }),
+    );
     for (client, prefix) in [(bridge.alone(), ""), (bridge.together(), "s__")] {
         check(&client, prefix);
         eventually("it is back", || bridge.server.started().last().is_some_and(|pid| is_running(*pid)));

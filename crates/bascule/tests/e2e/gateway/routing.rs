@@ -94,11 +94,10 @@ fn a_changed_list_is_told_to_those_it_concerns_and_once() {
     let a = Script::new()
         .capabilities(json!({ "tools": { "listChanged": true }, "prompts": {}, "resources": {} }));
     let a = a.tools(["t", "change"]).on("prompts/list", [Behaviour::result(json!({ "prompts": [] }))]);
-    let mut changing = Behaviour::text("changed").after_line(change("notifications/prompts/list_changed"));
-    for _ in 0..20 {
-        changing = changing.after_list_changed();
-    }
-    let a = a.calls("change", [changing]);
+    // In one piece, so that they come in a row however busy the machine is.
+    let many = vec![change("notifications/tools/list_changed").to_string(); 20].join("\n");
+    let changing = Behaviour::text("changed").after_line(change("notifications/prompts/list_changed"));
+    let a = a.calls("change", [changing.after_line(many)]);
     let server = ScriptedStdio::new(a.clone());
     let b = ScriptedStdio::new(Script::new().tools(["t"]));
     let serving = Serving::start(json!({ "a": server.entry(), "b": b.entry() }));
@@ -236,7 +235,8 @@ fn an_update_of_a_part_is_told_to_who_subscribed_to_the_whole() {
 fn listings_that_change_many_times_in_a_row_are_told_once() {
     let changed =
         json!({ "jsonrpc": "2.0", "method": "notifications/prompts/list_changed", "params": { "x": 1.0 } });
-    let chatty = (0..100).fold(Behaviour::text("done"), |told, _| told.after_line(changed.clone()));
+    // In one piece, so that they come in a row however busy the machine is.
+    let chatty = Behaviour::text("done").after_line(vec![changed.to_string(); 100].join("\n"));
     let last = json!({ "jsonrpc": "2.0", "method": "notifications/x/list_changed" });
     let script = Script::new()
         .capabilities(json!({ "tools": {}, "prompts": {} }))

@@ -1,13 +1,14 @@
 //! Sessions begin, are kept apart and end, and their processes with them.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::json;
 
 use super::client::{Client, connect, hello, posted};
-use super::{Bridge, TOGETHER, alone, call, extended, parsed};
+use super::{Bridge, TOGETHER, alone, call, extended, has_begun, parsed};
 use crate::fleet::serving::{Serving, children};
 use crate::support::{eventually, is_running};
 
@@ -131,6 +132,7 @@ fn a_reload_loses_no_call_and_no_wish_of_clients_with_processes_of_their_own() {
         .on("resources/subscribe", done);
     let server = ScriptedStdio::new(script);
     let serving = Serving::start(json!({ "s": server.entry() }));
+    has_begun(&server);
     let client = Client::able(serving.address(), &alone("s"), &json!({ "roots": {} }));
     client.ask("resources/subscribe", &json!({ "uri": "x://1" }));
     client.ask("logging/setLevel", &json!({ "level": "warning" }));
@@ -140,7 +142,7 @@ fn a_reload_loses_no_call_and_no_wish_of_clients_with_processes_of_their_own() {
     serving.configure(&json!({ "s": extended(server.entry(), json!({ "timeoutMs": 29_000 })) }));
     let count = |method: &str| server.methods().iter().filter(|own| *own == method).count();
     eventually("the new one knows", || count("resources/subscribe") == 2 && count("logging/setLevel") == 2);
-    assert_eq!(server.started().len(), 4, "the bridge's and the client's, twice");
+    eventually("the bridge's and the client's are there, twice", || server.started().len() == 4);
     client.reply(&question, r#"{"roots":[]}"#);
     let answers = exchange.result()["structuredContent"]["answers"].clone();
     assert_eq!(answers[0]["result"], json!({ "roots": [] }), "the call goes on where it began");
@@ -153,36 +155,41 @@ fn a_reload_loses_no_call_and_no_wish_of_clients_with_processes_of_their_own() {
 // req: GW-01
 #[test]
 fn a_server_that_starts_late_is_announced() {
-    let late = Behaviour::usual().after_delay(Duration::from_secs(12));
-    let script = Script::new()
-        .capabilities(json!({ "tools": {}, "prompts": {} }))
-        .tools(["t"])
-        .on("initialize", [late]);
-    let bridge = Bridge::of(script);
-    let client = bridge.together();
+    let server =
+        ScriptedStdio::new(Script::new().capabilities(json!({ "tools": {}, "prompts": {} })).tools(["t"]));
+    let (usual, folder) = (server.entry(), tempfile::tempdir().unwrap());
+    let go = folder.path().join("go");
+    let wait = r#"while [ ! -e "$0" ]; do sleep 0.02; done; exec "$@""#;
+    let late = json!({
+        "command": "sh", "args": ["-c", wait, go, usual["command"], usual["args"][0]], "startTimeoutMs": 120_000,
+    });
+    let serving = Serving::start(json!({ "s": late }));
+    // It begins without the server, which it has waited for in vain.
+    let client = Client::begin(serving.address(), TOGETHER);
     let mut hears = client.listen();
-    let heard = [(); 2].map(|()| parsed(&hears.some())["method"].clone());
+    std::fs::write(go, "").unwrap();
+    let mut heard = [(); 2].map(|()| parsed(&hears.some())["method"].as_str().unwrap().to_owned());
+    heard.sort();
     assert_eq!(heard, ["notifications/prompts/list_changed", "notifications/tools/list_changed"]);
     assert_eq!(client.ask("tools/list", &json!({}))["result"]["tools"][0]["name"], "s__t");
 }
 
-/// A bridge whose clients may be silent for a short time only, with a server that has a process for each.
-fn impatient() -> (ScriptedStdio, Serving) {
+/// A bridge whose clients may be silent for so long only, with a server that has a process for each.
+fn impatient(idle_ms: u32) -> (ScriptedStdio, Serving) {
     let server = ScriptedStdio::new(Script::new().tools(["t"]));
     let entry = extended(server.entry(), json!({ "session": "per-client" }));
-    let text = json!({ "mcpServers": { "s": entry }, "bascule": { "sessionIdleMs": 1000 } });
+    let text = json!({ "mcpServers": { "s": entry }, "bascule": { "sessionIdleMs": idle_ms } });
     let serving = Serving::start_configured(&text.to_string(), &[]);
-    // Else a client's process could be the first, and the bridge's own the last that is started.
-    eventually("the bridge's own is there", || server.started().len() == 1);
+    has_begun(&server);
     (server, serving)
 }
 
 // req: GW-04
 #[test]
 fn a_client_that_is_silent_for_long_is_gone_and_its_process_too() {
-    let (server, serving) = impatient();
+    let (server, serving) = impatient(3000);
     let client = Client::begin(serving.address(), &alone("s"));
-    let own = *server.started().last().unwrap();
+    let own = server.started()[1];
     eventually("its process ends", || !is_running(own));
     assert_eq!(client.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).status, 404);
 }
@@ -190,23 +197,31 @@ fn a_client_that_is_silent_for_long_is_gone_and_its_process_too() {
 // req: GW-04
 #[test]
 fn an_open_stream_keeps_alive_only_who_answers() {
-    let (server, serving) = impatient();
+    // Long enough that nobody who answers is late on a busy machine.
+    let (server, serving) = impatient(6000);
     let [quick, dead] = [(); 2].map(|()| Client::begin(serving.address(), &alone("s")));
     let (mut hears, mut hears_nothing) = (quick.listen(), dead.listen());
+    let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let dying = scope.spawn(|| {
-            let pinged = hears_nothing.until("ping");
-            assert_eq!(hears_nothing.next(), None, "it is cut off: {pinged}");
+        let answering = scope.spawn(|| {
+            let mut answered = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                let ping = hears.until("ping");
+                quick.reply(&ping, "{}");
+                answered += 1;
+            }
+            answered
         });
-        for _ in 0..3 {
-            let ping = hears.until("ping");
-            quick.reply(&ping, "{}");
-        }
-        dying.join().unwrap();
+        let pinged = hears_nothing.until("ping");
+        assert_eq!(hears_nothing.next(), None, "it is cut off: {pinged}");
+        assert_eq!(dead.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).status, 404);
+        is_over.store(true, Ordering::Relaxed);
+        assert!(answering.join().unwrap() > 1, "it was asked for as long as the other was, and longer");
     });
-    assert_eq!(dead.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).status, 404);
     assert_eq!(quick.call("t", &json!({}))["result"]["isError"], false);
-    assert_eq!(server.started().iter().filter(|pid| is_running(**pid)).count(), 2);
+    eventually("the other's process ends", || {
+        server.started().iter().filter(|pid| is_running(**pid)).count() == 2
+    });
 }
 
 // req: GW-04

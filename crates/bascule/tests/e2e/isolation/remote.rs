@@ -64,10 +64,11 @@ async fn headers_reach_the_server_and_every_session_is_ended() {
 // req: SB-01
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn progress_comes_through_and_keeps_a_call_alive() {
+    // Together longer than it may be silent, and each far from it.
     let slowly = (0..6).fold(Behaviour::echo().as_sse(), |behaviour, _| {
-        behaviour.after_delay(Duration::from_millis(300)).after_progress(1)
+        behaviour.after_delay(Duration::from_secs(1)).after_progress(1)
     });
-    let (bridge, _server) = relayed(doing([slowly]), json!({ "timeoutMs": 1_000 })).await;
+    let (bridge, _server) = relayed(doing([slowly]), json!({ "timeoutMs": 5_000 })).await;
     assert_eq!(text(&call(&bridge, "s:x", r#"{"a":1}"#).await.unwrap()), r#"{"a":1}"#);
     terminate(&bridge).await;
 }
@@ -76,7 +77,7 @@ async fn progress_comes_through_and_keeps_a_call_alive() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_is_given_up_is_cancelled_at_the_remote_server() {
     let (bridge, server) = relayed(doing([Behaviour::silence().as_sse()]), json!({})).await;
-    let error = call_within(&bridge, "s:x", "{}", Some(Duration::from_millis(500))).await.unwrap_err();
+    let error = call_within(&bridge, "s:x", "{}", Some(Duration::from_secs(3))).await.unwrap_err();
     assert_eq!((&error["code"], &error["delivery"]), (&json!("PROVIDER_TIMEOUT"), &json!("unknown")));
     let server = tokio::task::spawn_blocking(move || {
         let sent = server.wait_for("tools/call");

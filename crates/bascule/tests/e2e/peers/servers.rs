@@ -143,8 +143,9 @@ fn an_rmcp_server_without_sessions_is_reached_by_the_command_line() {
 #[test]
 fn progress_and_cancellation_cross_http() {
     let server = Served::with_sessions();
-    let bascule = over_http(&server, json!({ "timeoutMs": 2000 }));
-    assert_eq!(text(&bascule.call("workshop:work", r#"{"steps":12,"pauseMs":500}"#)), "finished");
+    // Together its steps take longer than it may be silent, and each is far from it.
+    let bascule = over_http(&server, json!({ "timeoutMs": 5000 }));
+    assert_eq!(text(&bascule.call("workshop:work", r#"{"steps":14,"pauseMs":500}"#)), "finished");
     let error = bascule.call_error("workshop:wait", "{}");
     assert_eq!(
         (&error["code"], &error["delivery"]),

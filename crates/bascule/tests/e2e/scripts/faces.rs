@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::demo_servers;
 use crate::fleet::serving::Serving;
 use crate::gateway::client::Client;
-use crate::support::{Bascule, text};
+use crate::support::{Bascule, eventually, text};
 
 const TWO_TOOLS: &str = "const [time, found] = await Promise.all([clock.now({ timezone: 'Asia/Tokyo' }), notes.searchNotes({ query: 'drawbridge' })]);
     console.log('both are there');
@@ -139,18 +139,17 @@ fn the_view_code_shows_few_tools() {
 fn a_client_that_cancels_kills_its_script() {
     let serving = Serving::start(demo_servers());
     let client = Client::begin(serving.address(), "/mcp");
-    let before = workers(serving.pid());
     let code = json!({ "name": "execute_code", "arguments": { "code": "for (;;) await bascule.sleep(5)" } });
     let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": code }).to_string();
     let asking = {
         let client = client.clone();
         std::thread::spawn(move || drop(client.post(&body)))
     };
-    crate::support::eventually("a worker runs", || workers(serving.pid()) > before);
+    eventually("its worker runs", || running_workers(serving.pid()) == 1);
     // Those that wait for scripts to come stay.
     client.notify("notifications/cancelled", &json!({ "requestId": 7 }));
     asking.join().unwrap();
-    crate::support::eventually("it is gone", || running_workers(serving.pid()) == 0);
+    eventually("it is gone", || running_workers(serving.pid()) == 0);
     let done = client.call("execute_code", &json!({ "code": "return 1" }));
     assert_eq!(done["result"]["structuredContent"]["result"], 1);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{bridge, demo_bridge, demo_servers, run, run_with, value};
+use super::{bridge, demo_bridge, demo_servers, run, value};
 use crate::embedded::terminate;
 
 // req: TR-01, CM-03
@@ -81,21 +81,25 @@ async fn a_call_that_is_never_answered_times_out_in_the_script() {
 // req: CM-03
 #[tokio::test]
 async fn calls_run_at_the_same_time() {
+    const ROUNDS: usize = 6;
     let bridge = demo_bridge().await;
-    // Compared in one run: ten at once take about as long as one, and nowhere near as long as ten in a row.
-    let outcome = run_with(
-        &bridge,
+    // Compared in one run: ten at once take about as long as one, and nowhere near as long as ten in a row. The machine
+    // may have other things to do: one good round of so many is enough.
+    let code =
         "const sleep = () => trouble.sleep({ ms: 300 });
          const took = async (work) => { const since = performance.now(); await work(); return performance.now() - since };
          const one = await took(sleep);
          const ten = await took(() => Promise.all(Array.from({ length: 10 }, sleep)));
-         return ten / one",
-        |_| {},
-    )
-    .await;
-    assert!(value(&outcome).as_f64().unwrap() < 5.0, "{:?}", value(&outcome));
-    // They overlapped: every one of them had begun before the first ended.
-    let ends = outcome.traces.iter().skip(2).position(|trace| trace.success.is_some()).unwrap();
-    assert_eq!(ends, 10);
-    terminate(&bridge).await;
+         return ten / one";
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let outcome = run(&bridge, code).await;
+        // They overlapped if every one of them had begun before the first ended.
+        let ends = outcome.traces.iter().skip(2).position(|trace| trace.success.is_some()).unwrap();
+        rounds.push((value(&outcome).as_f64().unwrap(), ends));
+        if rounds.iter().any(|(ratio, ends)| *ratio < 5.0 && *ends == 10) {
+            return terminate(&bridge).await;
+        }
+    }
+    panic!("they did not run at the same time: {rounds:?}");
 }

@@ -1,0 +1,44 @@
+//! Clients for whom there is no room.
+
+use bascule_bus::Recall;
+use bascule_model::ProviderAdapter;
+use tokio::time::advance;
+
+use super::*;
+use crate::BridgeConfig;
+use crate::config::Settings;
+
+const HELLO: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"capabilities":{}}}"#;
+const NOTICE: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+const MOMENT: Duration = Duration::from_millis(1);
+
+async fn gateway() -> Arc<Gateway> {
+    let bridge = McpBridgeAdapter::init(BridgeConfig::new(Settings::default())).await.unwrap();
+    let bus = EmbeddedBus::new(Recall { messages: 1, bytes: 1 << 10 });
+    Gateway::open(Arc::new(bridge), &bus, Duration::from_secs(24 * 3600), SILENT, Show::All)
+}
+
+/// One more client, if there is room.
+async fn begin(gateway: &Arc<Gateway>) -> Option<String> {
+    gateway.begin(Place::Together, HELLO.into(), Lane::new(1 << 20)).await
+}
+
+// req: GW-04, GW-07
+#[tokio::test(start_paused = true)]
+async fn where_there_is_no_room_the_one_that_was_silent_for_longest_makes_some() {
+    let gateway = gateway().await;
+    let mut clients = Vec::new();
+    for _ in 0..MOST_SESSIONS {
+        advance(MOMENT).await;
+        clients.push(begin(&gateway).await.expect("there is room"));
+    }
+    let is_there = |client: usize| gateway.session(&Place::Together, &clients[client]).is_some();
+    let _hears = gateway.listen(&Place::Together, &clients[0]).expect("it is known");
+    assert_eq!(begin(&gateway).await, None, "nobody has been silent for long");
+    advance(SILENT).await;
+    // The first listens, and the second has just said something.
+    assert!(gateway.deliver(&Place::Together, &clients[1], NOTICE.into(), Lane::new(1 << 20)));
+    assert!(begin(&gateway).await.is_some());
+    assert_eq!([0, 1, 2, 3].map(is_there), [true, true, false, true]);
+    gateway.close().await;
+}
