@@ -31,7 +31,10 @@ const ATTACKS: [(&str, &[&str]); 24] = [
         TIME,
     ),
     ("while (true) console.log('x'.repeat(1e5))", TIME),
-    ("const c = []; for (;;) c.push(clock.now({}))", &["CallLimitError", "MemoryLimitError"]),
+    (
+        "const c = []; for (;;) c.push(clock.now({}))",
+        &["CallLimitError", "MemoryLimitError", "TimeLimitError"],
+    ),
     (
         "await Promise.all(Array.from({ length: 10000 }, () => trouble.sleep({ ms: 100000 })))",
         &["MCPToolError", "TimeLimitError"],
