@@ -2,6 +2,7 @@
 //!
 //! One thread, no runtime. A worker runs one script and is never used again.
 
+use std::borrow::Cow;
 use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -13,7 +14,7 @@ use serde_json::value::RawValue;
 
 use crate::directory::Directory;
 use crate::engine::{Engine, LOOK_THROUGH};
-use crate::outcome::{self, Worth};
+use crate::outcome::{self, Said, Worth};
 use crate::typescript::{SyntaxError, Translated};
 use crate::wire::{self, Completed, Frames, FromWorker, Init, Ready, RpcResult, ScriptError, ToWorker};
 
@@ -234,25 +235,18 @@ impl Worker {
 
     fn settle(&self, ctx: &Ctx<'_>, answer: &RpcResult) {
         let Some((number, flight)) = self.engine.state.take_call(&answer.id) else { return };
-        let raw = |part: &Option<Box<RawValue>>| part.as_deref().map_or("null", RawValue::get).to_owned();
-        let (kind, payload, whole) = if answer.success {
-            let result = raw(&answer.result);
-            let failed = outcome::is_error(&result);
-            let (kind, payload) = if failed {
-                ("failed", outcome::complaint(&result))
-            } else {
-                match outcome::worth(&result) {
-                    Worth::Json(json) => ("json", json.to_owned()),
-                    Worth::Inner(text) => ("json", text),
-                    Worth::Text(text) => ("text", text),
-                }
-            };
-            (kind, payload, (failed || flight.wants_whole).then_some(result))
-        } else {
-            ("error", raw(&answer.error), None)
+        let (result, error) = (raw(&answer.result), raw(&answer.error));
+        let (kind, payload) = match outcome::read(result) {
+            _ if !answer.success => ("error", Cow::Borrowed(error)),
+            Said::Failure(complaint) => ("failed", complaint.into()),
+            Said::Value(Worth::Json(json)) => ("json", json.into()),
+            Said::Value(Worth::Inner(text)) => ("json", text.into()),
+            Said::Value(Worth::Text(text)) => ("text", text.into()),
         };
+        let whole = (kind == "failed" || (answer.success && flight.wants_whole)).then_some(result);
+        let arguments = (number as f64, kind, &*payload, whole);
         // A failure here is the script's: out of memory, or a promise that it broke. It shows in what it awaits.
-        let _ = self.call::<()>(ctx, &self.engine.harness.settle, (number as f64, kind, payload, whole));
+        let _ = self.call::<()>(ctx, &self.engine.harness.settle, arguments);
     }
 
     /// Runs what is due, each with all that follows from it.
@@ -316,6 +310,10 @@ fn place_in(stack: &str, name: &str) -> Option<(u32, u32)> {
     })?;
     let (line, column) = place.split_once(':')?;
     Some((line.parse().ok()?, column.parse().ok()?))
+}
+
+fn raw(part: &Option<Box<RawValue>>) -> &str {
+    part.as_deref().map_or("null", RawValue::get)
 }
 
 fn unreadable(error: impl std::error::Error) -> WorkerError {

@@ -128,7 +128,8 @@ impl<'a> Run<'a> {
     /// Until the script has ended, one way or the other.
     async fn converse(&mut self) -> Ended {
         let hard_clock = tokio::time::sleep(self.settings.timeout + GRACE);
-        tokio::pin!(hard_clock);
+        let closing = self.bridge.common.stop.cancelled();
+        tokio::pin!(hard_clock, closing);
         loop {
             if let Err(error) = self.flush() {
                 return lost(&error);
@@ -148,7 +149,7 @@ impl<'a> Run<'a> {
                 Some(answered) = self.running.next() => self.answer_all(answered),
                 _ = self.cell.outgoing.room(), if !self.outgoing.is_empty() => {}
                 () = &mut hard_clock => return Err(out_of_time()),
-                () = self.bridge.common.stop.cancelled() => return Err(cancelled()),
+                () = &mut closing => return Err(cancelled()),
             }
         }
     }
