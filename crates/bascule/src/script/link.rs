@@ -88,3 +88,51 @@ impl Outgoing {
 fn copy(socket: &UnixStream) -> io::Result<OwnedFd> {
     socket.try_clone().map(OwnedFd::from)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use bascule_script::wire::{FromWorker, Ready, push};
+
+    use super::*;
+
+    fn pair() -> (UnixStream, UnixStream) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        (ours, theirs)
+    }
+
+    #[tokio::test]
+    async fn what_finds_no_room_is_written_when_there_is_some() {
+        let (ours, mut theirs) = pair();
+        let mut outgoing = Outgoing::of(&ours).unwrap();
+        let said = vec![7; 4 << 20];
+        let mut written = outgoing.write(&said).unwrap();
+        assert!(written < said.len());
+        let reader = std::thread::spawn(move || {
+            let mut heard = Vec::new();
+            theirs.read_to_end(&mut heard).unwrap();
+            heard
+        });
+        while written < said.len() {
+            outgoing.room().await.unwrap();
+            written += outgoing.write(&said[written..]).unwrap();
+        }
+        drop((outgoing, ours));
+        assert!(reader.join().unwrap() == said);
+    }
+
+    #[tokio::test]
+    async fn the_end_comes_after_the_last_words() {
+        let (ours, mut theirs) = pair();
+        let (mut incoming, mut frames) = (Incoming::of(&ours).unwrap(), Frames::default());
+        let mut said = Vec::new();
+        push(&mut said, &FromWorker::Ready(Ready::default())).unwrap();
+        theirs.write_all(&said).unwrap();
+        drop(theirs);
+        assert!(incoming.read(&mut frames).await.unwrap());
+        assert!(matches!(frames.next_message(), Ok(Some(FromWorker::Ready(_)))));
+        assert!(!incoming.read(&mut frames).await.unwrap());
+    }
+}
