@@ -6,24 +6,18 @@
 //! all the other walls together.
 
 use std::io;
-use std::process::{Child, Command};
 use std::sync::OnceLock;
-use std::sync::mpsc::{Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Sender, channel};
 
 use crate::namespaces;
 
-/// Something to start, and who waits for it.
-struct Order {
-    command: Command,
-    done: SyncSender<io::Result<Child>>,
-}
+/// Starts something, and tells whoever waits for it.
+type Order = Box<dyn FnOnce() + Send>;
 
-/// Starts a program from the one thread. What of the command is ours, pipes above all, is closed before this returns.
-pub(crate) fn start(command: Command) -> io::Result<Child> {
-    let (done, started) = sync_channel(1);
+/// Has an order carried out by the one thread, soon.
+pub(crate) fn order(order: impl FnOnce() + Send + 'static) -> io::Result<()> {
     // The queue is as long as there are callers: each waits for its answer.
-    launcher()?.send(Order { command, done }).map_err(io::Error::other)?;
-    started.recv().map_err(io::Error::other)?
+    launcher()?.send(Box::new(order)).map_err(|_| io::Error::other("the launcher has ended"))
 }
 
 fn launcher() -> io::Result<&'static Sender<Order>> {
@@ -34,11 +28,8 @@ fn launcher() -> io::Result<&'static Sender<Order>> {
     let (orders, waiting) = channel::<Order>();
     let work = move || {
         namespaces::leave_what_is_shared();
-        for Order { mut command, done } in waiting {
-            let started = command.spawn();
-            drop(command);
-            // Whoever asked waits.
-            let _ = done.send(started);
+        for order in waiting {
+            order();
         }
     };
     std::thread::Builder::new().name("launcher".into()).spawn(work)?;

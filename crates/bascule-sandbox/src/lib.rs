@@ -38,4 +38,4 @@ pub use peers::{Peer, is_ours, peer};
 pub use policy::{Files, Policy};
 pub use probe::Confinement;
 pub use watchdog::{Hit, TreeLimits, Watch, resident_bytes};
-pub use worker::{End, Output, Worker, spawn_worker};
+pub use worker::{End, Output, Worker, spawn_worker, spawn_worker_then};

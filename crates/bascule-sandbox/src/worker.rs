@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::launcher;
@@ -38,21 +39,39 @@ pub struct Worker {
     end: Option<End>,
 }
 
-/// Starts a worker from a thread of ours that lives as long as we do, and waits the fraction of a millisecond that takes.
-/// Its environment is empty but for the time zone.
+/// Starts a worker, and waits the fraction of a millisecond that takes. Its environment is empty but for the time zone.
 pub fn spawn_worker(
     program: &Path,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
     zone: &str,
     output: Output,
 ) -> io::Result<Worker> {
-    let (ours, theirs) = UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
+    let (done, started) = sync_channel(1);
+    spawn_worker_then(program, arguments, zone, output, move |worker| drop(done.send(worker)))?;
+    started.recv().map_err(io::Error::other)?
+}
+
+/// The same for who cannot wait: the thread of ours that starts workers, and lives as long as we do, hands it over.
+pub fn spawn_worker_then(
+    program: &Path,
+    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    zone: &str,
+    output: Output,
+    done: impl FnOnce(io::Result<Worker>) + Send + 'static,
+) -> io::Result<()> {
     let mut command = Command::new(program);
-    command.args(arguments).env_clear().env("TZ", zone).current_dir("/").stdin(OwnedFd::from(theirs));
+    command.args(arguments).env_clear().env("TZ", zone).current_dir("/");
     // What is typed at the bridge's terminal is not for it. A session of its own would do as well, but makes it a newcomer
     // to the scheduler, who waits until everybody else had a turn: milliseconds on a busy machine.
     command.process_group(0);
+    launcher::order(move || done(start(command, output)))
+}
+
+/// What of the command is the worker's, pipes above all, is closed before this returns.
+fn start(mut command: Command, output: Output) -> io::Result<Worker> {
+    let (ours, theirs) = UnixStream::pair()?;
+    ours.set_nonblocking(true)?;
+    command.stdin(OwnedFd::from(theirs));
     let output = match output {
         Output::Dropped => {
             command.stdout(Stdio::null()).stderr(Stdio::null());
@@ -65,7 +84,7 @@ pub fn spawn_worker(
             Some(reader)
         }
     };
-    let child = launcher::start(command)?;
+    let child = command.spawn()?;
     Ok(Worker { socket: ours, output, child, killed: false, end: None })
 }
 

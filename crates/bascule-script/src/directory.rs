@@ -36,6 +36,11 @@ impl Server {
         self.tools.iter().map(|tool| tool.name.as_str())
     }
 
+    /// The tool that is spelled so.
+    pub(crate) fn tool(&self, name: &str) -> Option<&Tool> {
+        self.index().originals.get(name).map(|place| &self.tools[*place])
+    }
+
     fn index(&self) -> &Index {
         self.by_name.get_or_init(|| Index::of(self.names()))
     }

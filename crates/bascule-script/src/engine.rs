@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use rquickjs::context::EvalOptions;
+use rquickjs::loader::Loader;
+use rquickjs::loader::bundle::{Bundle, ScaBundleData};
 use rquickjs::{Context, Ctx, Function, Object, Persistent, Runtime};
 
 use crate::natives::natives;
@@ -16,6 +17,9 @@ const STACK: usize = 2 << 20;
 /// How much there may be before what is no longer used is looked for. The prelude alone would be looked through several
 /// times, for nothing.
 pub(crate) const LOOK_THROUGH: usize = 4 << 20;
+
+/// The parts of the prelude by their names, as the engine's own code. `build.rs` makes it.
+const PRELUDE: ScaBundleData<&[u8]> = include!(concat!(env!("OUT_DIR"), "/prelude.rs"));
 
 /// One script's machine.
 pub(crate) struct Engine {
@@ -80,24 +84,15 @@ impl Harness {
     /// Evaluates the prelude. What its parts give each other, no script can reach.
     fn build<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Self> {
         let native = natives(ctx, state)?;
-        let own: Object = part(ctx, "primordials", include_str!("prelude/primordials.js"))?.call(())?;
-        let stacks: Object =
-            part(ctx, "stacks", include_str!("prelude/stacks.js"))?.call((native.clone(), own.clone()))?;
-        let console: Object =
-            part(ctx, "console", include_str!("prelude/console.js"))?.call((native.clone(), own.clone()))?;
-        let timers: Object =
-            part(ctx, "timers", include_str!("prelude/timers.js"))?.call((native.clone(), own.clone()))?;
-        part(ctx, "web", include_str!("prelude/web.js"))?.call::<_, ()>((native.clone(), own.clone()))?;
+        let own: Object = part(ctx, "primordials")?.call(())?;
+        let stacks: Object = part(ctx, "stacks")?.call((native.clone(), own.clone()))?;
+        let console: Object = part(ctx, "console")?.call((native.clone(), own.clone()))?;
+        let timers: Object = part(ctx, "timers")?.call((native.clone(), own.clone()))?;
+        part(ctx, "web")?.call::<_, ()>((native.clone(), own.clone()))?;
         let show: Function = console.get("show")?;
         let sleep: Function = timers.get("sleep")?;
-        let tools: Object = part(ctx, "tools", include_str!("prelude/tools.js"))?.call((
-            native,
-            own.clone(),
-            stacks,
-            show,
-            sleep,
-        ))?;
-        part(ctx, "lockdown", include_str!("prelude/lockdown.js"))?.call::<_, ()>((own,))?;
+        let tools: Object = part(ctx, "tools")?.call((native, own.clone(), stacks, show, sleep))?;
+        part(ctx, "lockdown")?.call::<_, ()>((own,))?;
         load_zone(ctx)?;
         let keep = |from: &Object<'js>, name: &str| -> rquickjs::Result<_> {
             Ok(Persistent::save(ctx, from.get::<_, Function>(name)?))
@@ -112,12 +107,11 @@ impl Harness {
     }
 }
 
-/// A part is a function. What makes it an expression stands before it and not around it: the engine reads twice what is
-/// in brackets.
-fn part<'js>(ctx: &Ctx<'js>, name: &str, source: &str) -> rquickjs::Result<Function<'js>> {
-    let mut options = EvalOptions::default();
-    options.filename = Some(format!("bascule:{name}"));
-    ctx.eval_with_options(["0,", source].concat(), options)
+/// A part is a function, compiled when we were built: to read its text would take longer than all the rest. The engine
+/// itself is given no loader, so scripts can import nothing.
+fn part<'js>(ctx: &Ctx<'js>, name: &str) -> rquickjs::Result<Function<'js>> {
+    let (module, _) = Bundle(PRELUDE).load(ctx, name, None)?.eval()?;
+    module.get("default")
 }
 
 /// Local time is read from a file, which a locked process cannot open any more.

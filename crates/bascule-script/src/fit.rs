@@ -71,20 +71,23 @@ impl Keys {
     fn fit_object(&self, object: &str) -> Option<String> {
         let Entries(entries) = serde_json::from_str(object).ok()?;
         let given = |name: &str| entries.iter().any(|(key, _)| key == name);
-        let (mut changed, mut used) = (false, HashSet::new());
-        let mut fitted = String::with_capacity(object.len() + 8);
-        for (key, value) in &entries {
-            let known = self.respell(key).filter(|known| !given(known) && used.insert(known.to_string()));
-            let name = known.unwrap_or(key);
-            let inner = self.properties.get(name).and_then(|keys| keys.fit(value.get()));
-            changed |= known.is_some() || inner.is_some();
-            fitted.push(if fitted.is_empty() { '{' } else { ',' });
-            fitted.push_str(&serde_json::Value::from(name).to_string());
-            fitted.push(':');
-            fitted.push_str(inner.as_deref().unwrap_or(value.get()));
+        let mut used = HashSet::new();
+        let fitted: Vec<_> = entries
+            .iter()
+            .map(|(key, value)| {
+                let known = self.respell(key).filter(|known| !given(known) && used.insert(*known));
+                let inner = self.properties.get(known.unwrap_or(key)).and_then(|keys| keys.fit(value.get()));
+                (known, inner)
+            })
+            .collect();
+        if fitted.iter().all(|(known, inner)| known.is_none() && inner.is_none()) {
+            return None;
         }
-        fitted.push('}');
-        changed.then_some(fitted)
+        let parts = entries.iter().zip(&fitted).map(|((key, value), (known, inner))| {
+            let name = serde_json::Value::from(known.unwrap_or(key));
+            format!("{name}:{}", inner.as_deref().unwrap_or(value.get()))
+        });
+        Some(format!("{{{}}}", parts.collect::<Vec<_>>().join(",")))
     }
 
     fn fit_array(&self, array: &str) -> Option<String> {

@@ -60,8 +60,7 @@ fn delay(ms: f64) -> Duration {
 fn call(ctx: &Ctx<'_>, state: &State, server: usize, tool: String, args: String) -> rquickjs::Result<f64> {
     let found = directory(state).servers().get(server);
     let Some(server) = found else { return Err(Exception::throw_internal(ctx, "no such server")) };
-    let known = server.tools.iter().find(|known| known.name == tool);
-    let args = known.and_then(|known| known.keys().fit(&args)).unwrap_or(args);
+    let args = server.tool(&tool).and_then(|known| known.keys().fit(&args)).unwrap_or(args);
     // What JSON.stringify wrote is JSON, except that a script may have put in `toJSON`s that write something else.
     match RawValue::from_string(args) {
         Ok(args) => match state.call(server.name.clone(), tool, args) {

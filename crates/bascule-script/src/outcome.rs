@@ -33,17 +33,25 @@ struct Block<'a> {
     text: Option<&'a RawValue>,
 }
 
-/// Whether the tool reports failure.
-pub(crate) fn is_error(result: &str) -> bool {
-    serde_json::from_str::<Result>(result).is_ok_and(|result| result.is_error)
+/// What a result comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Said<'a> {
+    Value(Worth<'a>),
+    /// The tool reports failure, and this is what it says of it.
+    Failure(String),
+}
+
+pub(crate) fn read(result: &str) -> Said<'_> {
+    match serde_json::from_str(result) {
+        Ok(Result { is_error: true, content, .. }) => Said::Failure(complaint(content)),
+        Ok(read) => Said::Value(worth(result, read)),
+        Err(_) => Said::Value(Worth::Json(result)),
+    }
 }
 
 /// The structured content where there is some, else the text as JSON where it is JSON, else the text. A result without
 /// either is worth its content.
-pub(crate) fn worth(result: &str) -> Worth<'_> {
-    let Ok(Result { structured_content, content, .. }) = serde_json::from_str(result) else {
-        return Worth::Json(result);
-    };
+fn worth<'a>(result: &'a str, Result { structured_content, content, .. }: Result<'a>) -> Worth<'a> {
     if let Some(structured) = structured_content.filter(|value| value.get() != "null") {
         return Worth::Json(structured.get());
     }
@@ -56,7 +64,7 @@ pub(crate) fn worth(result: &str) -> Worth<'_> {
 }
 
 /// All text there is, if there is any.
-pub(crate) fn texts(content: &str) -> Option<String> {
+fn texts(content: &str) -> Option<String> {
     let blocks: Vec<Block> = serde_json::from_str(content).ok()?;
     let is_text = |block: &Block| block.kind.as_deref() == Some("text");
     let texts: Vec<String> =
@@ -82,8 +90,7 @@ fn string(raw: &str) -> Option<String> {
 }
 
 /// What a tool says of its failure.
-pub(crate) fn complaint(result: &str) -> String {
-    let content = serde_json::from_str::<Result>(result).ok().and_then(|result| result.content);
+fn complaint(content: Option<&RawValue>) -> String {
     content.and_then(|content| texts(content.get())).unwrap_or_else(|| "the tool reported failure".into())
 }
 
@@ -91,40 +98,43 @@ pub(crate) fn complaint(result: &str) -> String {
 mod tests {
     use super::*;
 
+    fn check(result: &str, expected: Worth<'_>) {
+        assert_eq!(read(result), Said::Value(expected));
+    }
+
     #[test]
     fn structured_content_comes_first() {
         let result = r#"{"content":[{"type":"text","text":"{\"a\":2}"}],"structuredContent":{"a":1.0}}"#;
-        assert_eq!(worth(result), Worth::Json(r#"{"a":1.0}"#));
+        check(result, Worth::Json(r#"{"a":1.0}"#));
     }
 
     #[test]
     fn text_that_is_json_is_json() {
         let result = r#"{"content":[{"type":"text","text":" [1, 2] "}]}"#;
-        assert_eq!(worth(result), Worth::Inner(" [1, 2] ".into()));
+        check(result, Worth::Inner(" [1, 2] ".into()));
     }
 
     #[test]
     fn other_text_is_text() {
         let result =
             r#"{"content":[{"type":"text","text":"a"},{"type":"image"},{"type":"text","text":"b"}]}"#;
-        assert_eq!(worth(result), Worth::Text("a\nb".into()));
+        check(result, Worth::Text("a\nb".into()));
     }
 
     #[test]
     fn half_a_letter_does_not_cost_the_text() {
         let result = r#"{"content":[{"type":"text","text":"a\ud800b\u00e9"}]}"#;
-        assert_eq!(worth(result), Worth::Text("a\u{fffd}bé".into()));
+        check(result, Worth::Text("a\u{fffd}bé".into()));
     }
 
     #[test]
     fn without_text_the_content_is_the_value() {
-        assert_eq!(worth(r#"{"content":[{"type":"image"}]}"#), Worth::Json(r#"[{"type":"image"}]"#));
+        check(r#"{"content":[{"type":"image"}]}"#, Worth::Json(r#"[{"type":"image"}]"#));
     }
 
     #[test]
     fn a_complaint_is_the_text() {
         let result = r#"{"isError":true,"content":[{"type":"text","text":"no such file"}]}"#;
-        assert!(is_error(result));
-        assert_eq!(complaint(result), "no such file");
+        assert_eq!(read(result), Said::Failure("no such file".into()));
     }
 }

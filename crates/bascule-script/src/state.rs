@@ -15,8 +15,9 @@ use crate::timers::Timers;
 use crate::typescript::Translated;
 use crate::wire::{self, Completed, FromWorker, Limits, LogLine, RpcCall, ScriptError};
 
-/// How much is gathered before it is sent although the script is still running.
-const GATHERED: usize = 256 << 10;
+/// How much is gathered before it is sent although the script is still running: some thirty calls, at which the bridge can
+/// be while the script makes the next.
+const GATHERED: usize = 4 << 10;
 
 /// The arguments of a call may be so long: a frame holds them and what stands around them.
 const LONGEST_CALL: usize = wire::FRAME_LIMIT - 4096;

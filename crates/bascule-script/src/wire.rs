@@ -12,6 +12,8 @@ pub const FRAME_LIMIT: usize = 80 << 20;
 pub const LINE_WEIGHT: usize = 32;
 /// The bytes before a body.
 const HEAD: usize = 4;
+/// How much is read at a time, at the least.
+const PIECE: usize = 32 << 10;
 
 /// What can be read from a frame.
 ///
@@ -262,11 +264,22 @@ pub struct Frames {
 impl Frames {
     /// More bytes have come.
     pub fn feed(&mut self, bytes: &[u8]) {
+        self.forget_all_taken();
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Where more bytes are to be put, behind those that are there; there is room for some.
+    pub fn tail(&mut self) -> &mut Vec<u8> {
+        self.forget_all_taken();
+        self.bytes.reserve(PIECE);
+        &mut self.bytes
+    }
+
+    fn forget_all_taken(&mut self) {
         if self.taken == self.bytes.len() {
             self.bytes.clear();
             self.taken = 0;
         }
-        self.bytes.extend_from_slice(bytes);
     }
 
     /// The body of the next whole frame, if it is there.

@@ -241,7 +241,7 @@ impl McpBridgeAdapter {
         state.line().map(|line| line.info().clone())
     }
 
-    fn catalog(&self) -> Arc<Catalog> {
+    pub(crate) fn catalog(&self) -> Arc<Catalog> {
         self.common.world.load().catalog.clone()
     }
 }

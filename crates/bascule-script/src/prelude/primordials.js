@@ -24,6 +24,7 @@ function () {
     Uint8Array,
     WeakMap,
     apply: Reflect.apply,
+    captureStack: Error.captureStackTrace,
     create: Object.create,
     defineProperty: Object.defineProperty,
     entriesOf: Object.entries,

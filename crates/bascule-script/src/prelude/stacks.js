@@ -53,13 +53,16 @@ function (native, own) {
   void new Error().stack;
   delete Error.prepareStackTrace;
 
-  function trail() {
+  // Who called `callee`, as sites.
+  function trail(callee) {
+    const made = { __proto__: null };
     bare = true;
     try {
-      return new own.Error().stack;
+      own.captureStack(made, callee);
     } finally {
       bare = false;
     }
+    return made.stack;
   }
 
   return own.freeze({

@@ -34,12 +34,12 @@ function (native, own, stacks, shown, sleep) {
   const isOutOfMemory = (thrown) => thrown === null || thrown?.message === 'out of memory';
 
   function miss(server, tool, message) {
-    return new MCPToolError(message, { __proto__: null, server, tool, code: 'TOOL_NOT_FOUND', trail: stacks.trail() });
+    return new MCPToolError(message, { __proto__: null, server, tool, code: 'TOOL_NOT_FOUND', trail: stacks.trail(miss) });
   }
 
   // One call. Its promise is settled by `settle`, later, in any order.
   function begin(server, tool, names, args) {
-    const trail = stacks.trail();
+    const trail = stacks.trail(begin);
     const refuse = (message, cause) =>
       own.reject(new MCPToolError(message, { __proto__: null, ...names, code: 'INVALID_INPUT', cause, trail }));
     let text;

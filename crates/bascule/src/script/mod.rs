@@ -1,9 +1,10 @@
 //! Code mode: runs a script in a worker process, and makes its calls for it.
 //!
 //! The worker is `bascule-script`, locked in by `bascule-sandbox`; here is the bridge's side of it: `selection` says which
-//! tools a script is given, `pool` keeps workers ready, `run` is the conversation with one of them, `outcome` what comes
-//! of it. A script's call takes the one road, like any other.
+//! tools a script is given, `pool` keeps workers ready, `link` is the way to one, `run` the conversation with it, `outcome`
+//! what comes of it. A script's call takes the one road, like any other.
 
+mod link;
 mod outcome;
 mod pool;
 mod run;

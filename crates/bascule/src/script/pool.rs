@@ -7,15 +7,17 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bascule_sandbox::cell::CellLimits;
-use bascule_sandbox::{End, Output, Worker, spawn_worker};
+use bascule_sandbox::{End, Output, Worker, spawn_worker_then};
 use bascule_script::wire::{Frames, FromWorker};
-use tokio::net::UnixStream;
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
-use super::{Mode, worker};
+use super::Mode;
+use super::link::{Incoming, Outgoing};
+use super::worker::{self, Orders};
 use crate::config::ScriptSettings;
 
 /// A worker that is not ready by then never will be.
@@ -24,8 +26,6 @@ const READY_WITHIN: Duration = Duration::from_secs(20);
 const LAST_BREATH: Duration = Duration::from_millis(200);
 /// The script that took a worker is so far ahead of the start of the next one, which would take the processor from it.
 const HEAD_START: Duration = Duration::from_millis(1);
-/// How much is taken at a time.
-const PIECE: usize = 32 << 10;
 /// No more is kept of what a worker wrote to its standard error.
 const LAST_WORDS: usize = 4096;
 
@@ -95,7 +95,7 @@ impl Pool {
                 return Ok(cell);
             }
         }
-        self.start(shape).await
+        self.start(shape, false).await
     }
 
     fn waiting(&self) -> Option<Cell> {
@@ -119,7 +119,7 @@ impl Pool {
             self.tasks.spawn(async move {
                 let start = async {
                     tokio::time::sleep(HEAD_START).await;
-                    pool.start(&shape).await
+                    pool.start(&shape, true).await
                 };
                 let started = pool.stop.run_until_cancelled(start).await;
                 let mut state = pool.state();
@@ -134,10 +134,9 @@ impl Pool {
         }
     }
 
-    async fn start(&self, shape: &Shape) -> io::Result<Cell> {
-        let (program, shape) = (self.program.clone(), shape.clone());
-        let spawned = tokio::task::spawn_blocking(move || spawn(&program, &shape)).await;
-        let mut cell = Cell::new(spawned.map_err(io::Error::other)??, self.tasks.clone())?;
+    async fn start(&self, shape: &Shape, will_wait: bool) -> io::Result<Cell> {
+        let process = spawn(&self.program, shape, will_wait).await?;
+        let mut cell = Cell::new(process, self.tasks.clone())?;
         let missing = timeout(READY_WITHIN, cell.ready()).await??;
         let tells = !std::mem::replace(&mut self.state().has_told, true);
         if tells && !missing.is_empty() {
@@ -161,22 +160,28 @@ impl Pool {
     }
 }
 
-fn spawn(program: &Path, shape: &Shape) -> io::Result<Worker> {
-    spawn_worker(program, worker::arguments(&shape.limits), &shape.zone, Output::Captured)
+async fn spawn(program: &Path, shape: &Shape, will_wait: bool) -> io::Result<Worker> {
+    let (done, started) = oneshot::channel();
+    let arguments = worker::arguments(&Orders { limits: shape.limits, will_wait });
+    // If nobody waits any more it is killed.
+    let done = move |worker| drop(done.send(worker));
+    spawn_worker_then(program, arguments, &shape.zone, Output::Captured, done)?;
+    started.await.map_err(io::Error::other)?
 }
 
 /// A worker process, and the way to it. Dropped, it is killed.
 pub(super) struct Cell {
     process: Option<Worker>,
-    pub(super) stream: UnixStream,
+    pub(super) incoming: Incoming,
     pub(super) frames: Frames,
+    pub(super) outgoing: Outgoing,
     tasks: TaskTracker,
 }
 
 impl Cell {
     fn new(process: Worker, tasks: TaskTracker) -> io::Result<Self> {
-        let stream = UnixStream::from_std(process.socket.try_clone()?)?;
-        Ok(Self { process: Some(process), stream, frames: Frames::default(), tasks })
+        let (incoming, outgoing) = (Incoming::of(&process.socket)?, Outgoing::of(&process.socket)?);
+        Ok(Self { process: Some(process), incoming, frames: Frames::default(), outgoing, tasks })
     }
 
     fn pid(&self) -> u32 {
@@ -203,26 +208,10 @@ impl Cell {
                 Err(error) => return Err(io::Error::other(error)),
                 Ok(None) => {}
             }
-            self.stream.readable().await?;
-            if !self.read()? {
+            if !self.incoming.read(&mut self.frames).await? {
                 let (end, words) = self.end().await?;
                 return Err(io::Error::other(format!("{end} {words}")));
             }
-        }
-    }
-
-    /// Takes what has come. Says whether the worker is still there.
-    pub(super) fn read(&mut self) -> io::Result<bool> {
-        let mut piece = [0; PIECE];
-        match self.stream.try_read(&mut piece) {
-            Ok(0) => Ok(false),
-            Ok(length) => {
-                self.frames.feed(&piece[..length]);
-                Ok(true)
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(false),
-            Err(error) => Err(error),
         }
     }
 
@@ -243,10 +232,11 @@ impl Cell {
 impl Drop for Cell {
     fn drop(&mut self) {
         let Some(process) = self.process.take() else { return };
-        // Killing it and waiting for that takes a moment, which is not for the thread that carries the calls.
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(self.tasks.spawn_blocking_on(move || drop(process), &runtime)),
-            Err(_) => drop(process),
+        // Killing it and waiting for that takes a moment, which is not for the thread that carries the calls. What its script
+        // came to is told first: a task of ours begins when whoever holds it has no more to do.
+        let seen_off = async move { drop(tokio::task::spawn_blocking(move || drop(process)).await) };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.tasks.spawn_on(seen_off, &runtime);
         }
     }
 }

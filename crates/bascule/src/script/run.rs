@@ -128,15 +128,16 @@ impl<'a> Run<'a> {
     /// Until the script has ended, one way or the other.
     async fn converse(&mut self) -> Ended {
         let hard_clock = tokio::time::sleep(self.settings.timeout + GRACE);
-        tokio::pin!(hard_clock);
+        let closing = self.bridge.common.stop.cancelled();
+        tokio::pin!(hard_clock, closing);
         loop {
             if let Err(error) = self.flush() {
                 return lost(&error);
             }
             self.start_waiting();
             tokio::select! {
-                ready = self.cell.stream.readable(), if self.waiting_bytes < MOST_WAITING => {
-                    match ready.and_then(|()| self.cell.read()) {
+                heard = self.cell.incoming.read(&mut self.cell.frames), if self.waiting_bytes < MOST_WAITING => {
+                    match heard {
                         Ok(true) => {}
                         Ok(false) => return self.gone().await,
                         Err(error) => return lost(&error),
@@ -146,27 +147,26 @@ impl<'a> Run<'a> {
                     }
                 }
                 Some(answered) = self.running.next() => self.answer_all(answered),
-                _ = self.cell.stream.writable(), if !self.outgoing.is_empty() => {}
+                _ = self.cell.outgoing.room(), if !self.outgoing.is_empty() => {}
                 () = &mut hard_clock => return Err(out_of_time()),
-                () = self.bridge.common.stop.cancelled() => return Err(cancelled()),
+                () = &mut closing => return Err(cancelled()),
             }
         }
     }
 
     /// Writes as much as the worker takes.
     fn flush(&mut self) -> io::Result<()> {
-        while self.written < self.outgoing.len() {
-            match self.cell.stream.try_write(&self.outgoing[self.written..]) {
-                Ok(length) => self.written += length,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                // It has ended, and why can be read.
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => break,
-                Err(error) => return Err(error),
-            }
+        match self.cell.outgoing.write(&self.outgoing[self.written..]) {
+            Ok(length) => self.written += length,
+            // It has ended, and why can be read.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.written = self.outgoing.len(),
+            Err(error) => return Err(error),
         }
-        self.outgoing.clear();
-        self.outgoing.shrink_to(KEPT);
-        self.written = 0;
+        if self.written == self.outgoing.len() {
+            self.outgoing.clear();
+            self.outgoing.shrink_to(KEPT);
+            self.written = 0;
+        }
         Ok(())
     }
 

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bascule_catalog::{CatalogTool, Pattern};
-use bascule_model::{BridgeResult, ProviderAdapter, ToolId};
+use bascule_model::{BridgeResult, ToolId};
 use bascule_script::names::{self, InvalidToolName};
 use bascule_script::wire::{LogLine, ScriptError, ToolDefinition};
 
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::McpBridgeAdapter;
 
@@ -117,11 +118,11 @@ impl Injected {
             refused: Vec::new(),
             invalid: None,
         };
-        for tool in bridge.list_tools().into_iter().filter(|tool| selection.takes(tool.id())) {
+        for tool in bridge.catalog().tools().filter(|tool| selection.takes(tool.id())) {
             match names::check(tool.id().server(), tool.id().tool()) {
                 Ok(()) => {
                     injected.ids.insert(tool.id().to_string());
-                    injected.tools.push(tool);
+                    injected.tools.push(tool.clone());
                 }
                 Err(error) if named.contains(&tool.id().to_string()) => injected.invalid = Some(error),
                 Err(error) => injected.refused.push(error),
@@ -190,9 +191,9 @@ fn clipped(text: &str, bytes: usize) -> String {
 }
 
 async fn wait(bridge: &McpBridgeAdapter, selection: &Selection) {
-    let names = bridge.health().into_iter().map(|server| server.name.to_string());
-    let concerned: Vec<String> = names.filter(|name| selection.concerns(name)).collect();
-    let starts = concerned.iter().map(|name| bridge.first_start_of(name, STARTING));
+    let (world, by) = (bridge.common.world.load_full(), Instant::now() + STARTING);
+    let concerned = world.in_order().filter(|server| selection.concerns(server.settings.name.as_str()));
+    let starts = concerned.filter(|server| server.is_starting()).map(|server| server.first_start(by));
     futures_util::future::join_all(starts).await;
 }
 

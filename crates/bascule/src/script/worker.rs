@@ -12,21 +12,34 @@ pub(crate) const NAME: &str = "__worker";
 
 /// Runs the one script that comes. The arguments say what the process may use up.
 pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
-    let Some(limits) = limits(arguments) else { return ExitCode::from(2) };
+    let Some(Orders { limits, will_wait }) = orders(arguments) else { return ExitCode::from(2) };
     let Ok(mut worker) = Worker::new() else { return ExitCode::from(3) };
+    if will_wait {
+        worker.rehearse();
+    }
     let Ok(report) = lock(&limits) else { return ExitCode::from(4) };
     let missing = report.missing.iter().map(ToString::to_string).collect();
     // The kernel takes the engine apart quicker than we could.
     std::process::exit(i32::from(worker.serve(io::stdin(), missing).is_err()))
 }
 
-/// Bytes of address space, then seconds of processor time.
-pub(super) fn arguments(limits: &CellLimits) -> [String; 3] {
-    [NAME.into(), limits.address_space_bytes.to_string(), limits.cpu_seconds.to_string()]
+/// What the command line says.
+pub(super) struct Orders {
+    pub(super) limits: CellLimits,
+    /// Whether nobody waits for it to be ready.
+    pub(super) will_wait: bool,
 }
 
-fn limits(arguments: &[OsString]) -> Option<CellLimits> {
-    let [space, seconds] = arguments else { return None };
-    let number = |text: &OsString| text.to_str()?.parse().ok();
-    Some(CellLimits { address_space_bytes: number(space)?, cpu_seconds: number(seconds)? })
+/// Bytes of address space, seconds of processor time, and whether it will wait.
+pub(super) fn arguments(Orders { limits, will_wait }: &Orders) -> [String; 4] {
+    let numbers = [limits.address_space_bytes, limits.cpu_seconds, u64::from(*will_wait)];
+    let [space, seconds, waits] = numbers.map(|number| number.to_string());
+    [NAME.into(), space, seconds, waits]
+}
+
+fn orders(arguments: &[OsString]) -> Option<Orders> {
+    let [space, seconds, waits] = arguments else { return None };
+    let number = |text: &OsString| text.to_str()?.parse::<u64>().ok();
+    let limits = CellLimits { address_space_bytes: number(space)?, cpu_seconds: number(seconds)? };
+    Some(Orders { limits, will_wait: number(waits)? > 0 })
 }
