@@ -22,6 +22,7 @@
 mod asked;
 mod behaviour;
 mod binary;
+mod cases;
 mod folder;
 mod fuzz;
 mod http;
@@ -36,6 +37,7 @@ mod watch;
 
 pub use behaviour::{Behaviour, IdPlace};
 pub use binary::binary;
+pub use cases::cases;
 pub use fuzz::fuzz;
 pub use http::{Request, ScriptedHttp, Trouble};
 pub use script::{Script, SseHabit};

@@ -26,7 +26,8 @@ pub struct Said<'a> {
 }
 
 impl<'a> Said<'a> {
-    pub(super) fn read(frame: &'a [u8]) -> Result<Self, MessageError> {
+    /// Reads it. Line breaks in it must have been taken out.
+    pub fn read(frame: &'a [u8]) -> Result<Self, MessageError> {
         Message::parse_with_more(frame).map(|(message, more)| Self { frame, message, more })
     }
 }

@@ -4,7 +4,7 @@
 //! has calls under way it is that one's; where several have, it is nobody's: it is never guessed. A call that was given
 //! up counts for as long as a call may take, or until the server answers it; so do calls that come by other faces.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -66,7 +66,8 @@ impl Surroundings {
 
 #[derive(Default)]
 struct State {
-    sessions: Vec<Weak<Session>>,
+    /// By their ids.
+    sessions: HashMap<String, Weak<Session>>,
     /// The listings that have changed, which will be told in a moment.
     due: BTreeMap<String, Option<Vec<u8>>>,
     flying: Vec<Flying>,
@@ -165,20 +166,21 @@ impl Desk {
     /// This client belongs to it from now on.
     pub(super) fn seat(&self, session: &Arc<Session>) {
         session.meet(self.server.settings.name.as_str());
-        if !self.seats(session) {
-            let mut state = self.state();
-            state.sessions.retain(|seated| seated.strong_count() > 0);
-            state.sessions.push(Arc::downgrade(session));
+        // One that has ended has got up, and nobody would ask it to again.
+        let has_ended = session.has_ended();
+        let mut state = self.state();
+        if !has_ended && !state.sessions.contains_key(&session.id) {
+            state.sessions.insert(session.id.clone(), Arc::downgrade(session));
         }
     }
 
-    /// Whether this client belongs to it.
-    pub(super) fn seats(&self, session: &Arc<Session>) -> bool {
-        self.state().sessions.iter().any(|seated| std::ptr::eq(seated.as_ptr(), Arc::as_ptr(session)))
+    /// A client gets up, if it sits here. Says whether it did.
+    pub(super) fn unseat(&self, session: &Session) -> bool {
+        self.state().sessions.remove(&session.id).is_some()
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.sessions().is_empty()
+        self.state().sessions.is_empty()
     }
 
     /// Its server ends with it, if it is its own.
@@ -253,7 +255,7 @@ impl Desk {
         self.sessions().iter().any(|session| session.subscribed(name, uri).is_some())
     }
 
-    /// A client has left: what only it wanted to hear of, the server need not tell any more.
+    /// A client has got up: what only it wanted to hear of, the server need not tell any more.
     pub(super) fn release(self: &Arc<Self>, left: &Session) {
         if self.own && self.is_empty() {
             return;
@@ -261,6 +263,9 @@ impl Desk {
         let uris = left.subscriptions(self.server.settings.name.as_str());
         let unwanted: Vec<String> = uris.into_iter().filter(|uri| !self.has_subscriber(uri)).collect();
         let (desk, level) = (self.clone(), left.level());
+        if unwanted.is_empty() && level.is_none() {
+            return;
+        }
         self.around.spawn(async move {
             // Asked here, not before: of two who leave at once, the later one must have the last word.
             let others = desk.level().unwrap_or(Level::USUAL);
@@ -287,7 +292,7 @@ impl Desk {
     }
 
     pub(super) fn sessions(&self) -> Vec<Arc<Session>> {
-        let all = self.state().sessions.iter().filter_map(Weak::upgrade).collect::<Vec<_>>();
+        let all = self.state().sessions.values().filter_map(Weak::upgrade).collect::<Vec<_>>();
         all.into_iter().filter(|session| !session.has_ended()).collect()
     }
 

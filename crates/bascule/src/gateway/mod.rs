@@ -132,6 +132,9 @@ impl Gateway {
         let is_new = known.is_none();
         let desk = match known {
             Some(desk) => desk,
+            None if session.has_ended() => {
+                return Err(crate::normalise::down(&base.settings.name, "the session has ended"));
+            }
             None => {
                 self.check_room(desks, base, &key)?;
                 let desk = Desk::open(base, &key, &session.capabilities, &self.bridge.common, &self.around);
@@ -188,11 +191,15 @@ impl Gateway {
         let session = self.sessions().remove(id)?;
         session.end();
         self.names().remove(&Key::Client(id.to_owned()));
-        let left: Vec<_> = self.desks().values().filter(|desk| desk.seats(&session)).cloned().collect();
-        left.iter().for_each(|desk| desk.release(&session));
+        self.unseat(&session).iter().for_each(|desk| desk.release(&session));
         self.clear_desks();
         debug!(session = %session.id, "a client has left");
         Some(session)
+    }
+
+    /// A client gets up wherever it sits.
+    fn unseat(&self, session: &Session) -> Vec<Arc<Desk>> {
+        self.desks().values().filter(|desk| desk.unseat(session)).cloned().collect()
     }
 
     /// What nobody sits at any more is closed.
@@ -312,6 +319,7 @@ impl Drop for Beginning<'_> {
     fn drop(&mut self) {
         if !self.session.has_begun() {
             self.session.end();
+            self.gateway.unseat(self.session);
             self.gateway.clear_desks();
         }
     }

@@ -37,7 +37,8 @@ async fn where_there_is_no_room_the_one_that_was_silent_for_longest_makes_some()
     assert_eq!(begin(&gateway).await, None, "nobody has been silent for long");
     advance(SILENT).await;
     // The first listens, and the second has just said something.
-    assert!(gateway.deliver(&Place::Together, &clients[1], NOTICE.into(), Lane::new(1 << 20)));
+    let said = Said::read(NOTICE.as_bytes()).unwrap();
+    assert!(gateway.deliver(&Place::Together, &clients[1], said, Lane::new(1 << 20)));
     assert!(begin(&gateway).await.is_some());
     assert_eq!([0, 1, 2, 3].map(is_there), [true, true, false, true]);
     gateway.close().await;

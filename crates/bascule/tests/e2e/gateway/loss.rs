@@ -1,6 +1,6 @@
 //! Nothing is lost on the way (GW-03): what need not change arrives as it was spelled, and in order.
 
-use bascule_testkit::{Behaviour, IdPlace, Script};
+use bascule_testkit::{Behaviour, IdPlace, Script, cases};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -132,7 +132,7 @@ fn what_need_not_change_arrives_as_it_was_spelled() {
     let bridge = Bridge::of(script("{}", "{}", "{}", r#""x":1"#));
     let (alone, together) = (bridge.alone(), bridge.together());
     let case = std::cell::Cell::new(0);
-    let config = ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() };
+    let config = ProptestConfig { cases: cases(48), failure_persistence: None, ..ProptestConfig::default() };
     proptest!(config, |(sent in object(), meta in spelled(), body in spelled())| {
         let meta = format!(r#"{{"own":{meta}}}"#);
         let result = format!(r#"{{"x":{body},"content":[{{"type":"x-new","y":{body}}}], "_meta":{{"z":{body}}}}}"#);
