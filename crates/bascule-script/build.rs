@@ -1,4 +1,5 @@
-//! Compiles the prelude to the engine's own code, so that no worker has to read its text.
+//! Compiles the prelude to the engine's own code, so that no worker has to read its text. The code is good for machines of
+//! the byte order of the one that builds.
 
 use std::path::{Path, PathBuf};
 

@@ -1,6 +1,8 @@
 //! One connected server: the handshake done, its tools to be listed and called. Nothing is tried twice here.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bascule_mcp::{
@@ -33,6 +35,8 @@ pub struct ClientOptions {
     pub capabilities: String,
     /// Takes what the server then asks of us.
     pub asked: Option<Asked>,
+    /// Where its requests have their numbers from. Clients that share this never use one twice.
+    pub numbers: Arc<AtomicU64>,
 }
 
 impl Default for ClientOptions {
@@ -44,6 +48,7 @@ impl Default for ClientOptions {
             stop: CancellationToken::new(),
             capabilities: "{}".into(),
             asked: None,
+            numbers: Arc::new(AtomicU64::new(1)),
         }
     }
 }
@@ -116,7 +121,8 @@ pub enum ListError {
 impl Client {
     /// Does the handshake. When it fails, nothing of the connection is left.
     pub async fn connect(transport: Transport, options: ClientOptions) -> Result<Self, ConnectError> {
-        let connection = Connection::open(transport, options.message_limit, options.listener, options.asked);
+        let ClientOptions { message_limit, listener, asked, numbers, .. } = options;
+        let connection = Connection::open_numbered(transport, message_limit, listener, asked, numbers);
         let shaking = options.stop.run_until_cancelled(handshake(&connection, &options.capabilities));
         let shaken = match timeout(options.timeout, shaking).await {
             Ok(Some(shaken)) => shaken,
@@ -124,7 +130,7 @@ impl Client {
             Err(_) => Err(ConnectError::TimedOut { limit: options.timeout, stderr: connection.stderr() }),
         };
         match shaken {
-            Ok(info) => Ok(Self { connection, info, message_limit: options.message_limit }),
+            Ok(info) => Ok(Self { connection, info, message_limit }),
             Err(error) => {
                 connection.close().await;
                 Err(error)

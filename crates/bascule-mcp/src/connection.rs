@@ -27,7 +27,7 @@ struct Inner {
     router: Arc<Router>,
     stderr: Arc<Tail>,
     pid: Option<u32>,
-    next_id: AtomicU64,
+    numbers: Arc<AtomicU64>,
     version: OnceLock<ProtocolVersion>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -38,6 +38,17 @@ impl Connection {
     ///
     /// Must be called within a tokio runtime: what reads and what keeps the server are tasks of it.
     pub fn open(transport: Transport, limit: usize, listener: Listener, asked: Option<Asked>) -> Self {
+        Self::open_numbered(transport, limit, listener, asked, Arc::new(AtomicU64::new(1)))
+    }
+
+    /// The same with numbers for its requests that come from here. Connections that share them never use one twice.
+    pub fn open_numbered(
+        transport: Transport,
+        limit: usize,
+        listener: Listener,
+        asked: Option<Asked>,
+        numbers: Arc<AtomicU64>,
+    ) -> Self {
         let router = Arc::new(Router::new(limit, listener, asked));
         let stderr = Arc::new(Tail::default());
         let tasks = TaskTracker::new();
@@ -61,8 +72,8 @@ impl Connection {
                 Link::Memory(sender)
             }
         };
-        let (next_id, version) = (AtomicU64::new(1), OnceLock::new());
-        Self(Arc::new(Inner { link, router, stderr, pid, next_id, version, tasks, stop }))
+        let version = OnceLock::new();
+        Self(Arc::new(Inner { link, router, stderr, pid, numbers, version, tasks, stop }))
     }
 
     /// Sends a request. `params` is told the id, which also serves as progress token.
@@ -80,7 +91,7 @@ impl Connection {
         hear: Option<OnProgress>,
         more: Option<&str>,
     ) -> Pending {
-        let id = self.0.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = self.0.numbers.fetch_add(1, Ordering::Relaxed);
         let progress = Arc::new(Progress { hear, ..Progress::default() });
         let answer = self.0.router.expect(id, progress.clone());
         let exchange = self.0.router.awaits(id).then(|| {

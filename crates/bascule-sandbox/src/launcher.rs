@@ -16,7 +16,7 @@ type Order = Box<dyn FnOnce() + Send>;
 
 /// Has an order carried out by the one thread, soon.
 pub(crate) fn order(order: impl FnOnce() + Send + 'static) -> io::Result<()> {
-    // The queue is as long as there are callers: each waits for its answer.
+    // The queue is as long as workers are wanted, which is their callers' to bound.
     launcher()?.send(Box::new(order)).map_err(|_| io::Error::other("the launcher has ended"))
 }
 

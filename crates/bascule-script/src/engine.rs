@@ -108,7 +108,7 @@ impl Harness {
 }
 
 /// A part is a function, compiled when we were built: to read its text would take longer than all the rest. The engine
-/// itself is given no loader, so scripts can import nothing.
+/// itself is given no loader, and scripts that import are refused before they run (`typescript`).
 fn part<'js>(ctx: &Ctx<'js>, name: &str) -> rquickjs::Result<Function<'js>> {
     let (module, _) = Bundle(PRELUDE).load(ctx, name, None)?.eval()?;
     module.get("default")

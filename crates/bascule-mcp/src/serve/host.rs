@@ -34,8 +34,9 @@ impl<'a> Said<'a> {
 
 /// Answers. There is one per program; it is called from many tasks at once, and only [`begin`](Host::begin) may wait.
 pub trait Host: Send + Sync + 'static {
-    /// A client wants to begin with this `initialize` request, which is one line and has been read once. The answer, or the error, is finished on the lane.
-    /// Returns the id of the session that was begun, in visible ASCII; none if there is none.
+    /// A client wants to begin with this `initialize` request, which is one line and has been read once. The answer, or the
+    /// error, is finished on the lane. Returns the id of the session that was begun, in visible ASCII; none if there is
+    /// none.
     fn begin(
         self: &Arc<Self>,
         place: Place,

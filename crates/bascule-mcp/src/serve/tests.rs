@@ -738,17 +738,19 @@ fn a_body_that_is_too_long_is_refused_before_it_is_read() {
 fn long_messages_share_a_bounded_room_and_short_ones_need_none() {
     let served = serve(HttpFace { body_room: 300_000, body_grace: SOON, ..patient() }).begun();
     let long = post("/mcp", SESSION, &format!("{NOTICE}{}", " ".repeat(250_000)));
-    let (mut first, response) = loop {
+    let attempt = |_| {
         let mut first = served.connect();
         first.send(&long[..200_000]);
         let response = served.ask(&long);
         if response.status == 503 {
-            break (first, response);
+            return Some((first, response));
         }
         // Not enough of the first had been read by then.
         let _ = first.stream.write_all(&long.as_bytes()[200_000..]);
         first.response();
+        None
     };
+    let (mut first, response) = (0..1000).find_map(attempt).expect("there is room without end");
     assert_eq!(response.header("retry-after"), Some("1"));
     assert_eq!(served.ask(&post("/mcp", SESSION, NOTICE)).status, 202);
     first.send(&long[200_000..]);
@@ -921,7 +923,7 @@ fn a_newer_get_stream_takes_the_place_of_an_older_one() {
 fn one_connection_too_many_is_hung_up_on() {
     let served = serve(HttpFace { connections: 2, idle_within: SOON * 2, ..patient() }).begun();
     // It may not have noticed yet that an earlier one has left.
-    let welcomed = || std::iter::repeat_with(|| served.connect()).find_map(Caller::welcomed).unwrap();
+    let welcomed = || (0..10_000).find_map(|_| served.connect().welcomed()).expect("there is room for two");
     let callers = [welcomed(), welcomed()];
     let mut third = served.connect();
     third.ended();
@@ -990,10 +992,10 @@ fn at_the_end_open_requests_are_answered_and_streams_ended() {
     asking.send(&post("/mcp", SESSION, &request("slow")));
     served.hear("hanging");
     served.stop.cancel();
-    served.parrot.go_on();
-    assert!(asking.response().body.contains("result"));
     listening.ended();
     assert!(listening.rest.ends_with(b"0\r\n\r\n"));
+    served.parrot.go_on();
+    assert!(asking.response().body.contains("result"), "what was open at the end is answered after it");
     let address = served.address;
     served.end();
     hanging.ended();

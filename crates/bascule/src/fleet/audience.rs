@@ -1,5 +1,6 @@
 //! Whom a server works for: what they can do for it, and who hears what it says of itself.
 
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
@@ -32,6 +33,8 @@ pub(crate) trait Ear: Send + Sync {
 pub(crate) struct Audience {
     /// What it is told that its clients can do: the JSON text of an object.
     pub(crate) capabilities: Arc<str>,
+    /// Numbers the requests to it, from one connection to the next: what it says of one is never taken for another's.
+    pub(crate) numbers: Arc<AtomicU64>,
     ear: Arc<Mutex<Option<Weak<dyn Ear>>>>,
     strangers: Arc<Mutex<Strangers>>,
 }
@@ -64,7 +67,8 @@ impl Drop for Stranger {
 
 impl Audience {
     pub(crate) fn new(capabilities: &str) -> Self {
-        Self { capabilities: capabilities.into(), ear: Arc::default(), strangers: Arc::default() }
+        let (capabilities, numbers) = (capabilities.into(), Arc::new(AtomicU64::new(1)));
+        Self { capabilities, numbers, ear: Arc::default(), strangers: Arc::default() }
     }
 
     /// A stranger calls.

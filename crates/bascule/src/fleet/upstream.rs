@@ -106,6 +106,7 @@ impl Upstream {
             stop: frame.stop.clone(),
             capabilities: frame.audience.capabilities.to_string(),
             asked: Some(asked(frame.audience.clone())),
+            numbers: frame.audience.numbers.clone(),
         };
         match Client::connect(transport, options).await {
             Ok(client) => {

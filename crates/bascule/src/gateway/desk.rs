@@ -1,8 +1,9 @@
 //! One server as one audience sees it; routes what the server says of itself to the one it concerns (GW-04).
 //!
-//! MCP does not say for whose call a server asks something of a client, or logs something. Where only one client
-//! has calls under way it is that one's; where several have, it is nobody's: it is never guessed. A call that was given
-//! up counts for as long as a call may take, or until the server answers it; so do calls that come by other faces.
+//! MCP does not say for whose call a server asks something of a client, or logs something. Over Streamable HTTP the stream
+//! tells. Elsewhere, where only one client has calls under way it is that one's; where several have, it is nobody's: it is
+//! never guessed. A call that was given up counts for as long as a call may take, or until the server answers it; so do
+//! calls that come by other faces.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -185,6 +186,7 @@ impl Desk {
 
     /// Its server ends with it, if it is its own.
     pub(super) async fn close(&self) {
+        self.state().flying.clear();
         if self.own {
             self.server.stop().await;
         }
@@ -300,9 +302,13 @@ impl Desk {
     /// tells which that is; else by its only call, else on its own stream.
     fn the_one(&self, during: Option<u64>) -> Result<(Arc<Session>, Option<Lane>), Nobody> {
         let flying = self.flying();
-        let is_meant = |flying: &&Flying| during == Some(flying.sent.load(Ordering::Acquire));
-        if let Some(meant) = flying.iter().find(is_meant) {
-            return Ok((meant.session.clone(), Some(&meant.lane).filter(|lane| !lane.is_closed()).cloned()));
+        if let Some(id) = during {
+            // What belongs to a request of the bridge's own, or to one that is over, is nobody's.
+            let meant = flying.iter().find(|flying| flying.sent.load(Ordering::Acquire) == id);
+            let reached = |meant: &Flying| {
+                (meant.session.clone(), Some(&meant.lane).filter(|lane| !lane.is_closed()).cloned())
+            };
+            return meant.map(reached).ok_or(Nobody::None);
         }
         if self.server.audience.has_strangers() {
             return Err(Nobody::Several);
@@ -391,9 +397,12 @@ impl Ear for Desk {
             Ok((session, _)) if !session.can_be_asked(method) => false,
             Ok((session, lane)) => {
                 let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
-                let Some(ours) = session.ask(&this, id.as_json(), token, lane.as_ref()) else {
-                    self.refuse(id.as_json(), -32000, "too many questions are open to this client");
-                    return true;
+                let ours = match session.ask(&this, id.as_json(), token, lane.as_ref()) {
+                    Ok(ours) => ours,
+                    Err(why) => {
+                        self.refuse(id.as_json(), -32000, why);
+                        return true;
+                    }
                 };
                 let params = params.map(RawValue::get);
                 let own = params.filter(|_| token.is_some());

@@ -27,6 +27,8 @@ const ASKABLE: [(&str, &[&str]); 3] =
     [("roots", &["listChanged"]), ("sampling", &["context", "tools"]), ("elicitation", &["form", "url"])];
 /// How many questions may be open to a client.
 const MOST_QUESTIONS: usize = 256;
+/// What servers are told whose questions nobody answers any more.
+const LEFT: &str = "the client has left";
 /// The id of our own question to a client, whether it is there, and how long it has for the answer.
 const PING: &str = "\"bascule-ping\"";
 const PONG_WITHIN: Duration = Duration::from_secs(30);
@@ -225,23 +227,27 @@ impl Session {
         }
     }
 
-    /// A server asks something of it. Gives the id under which it is asked, which is its progress token too; none if
-    /// too much is asked of it already.
+    /// A server asks something of it. Gives the id under which it is asked, which is its progress token too; or why it
+    /// cannot be asked.
     pub(super) fn ask(
         &self,
         desk: &Arc<Desk>,
         id: &str,
         token: Option<&str>,
         lane: Option<&Lane>,
-    ) -> Option<String> {
-        if self.state().asked.len() >= MOST_QUESTIONS {
-            return None;
-        }
+    ) -> Result<String, &'static str> {
         let ours = format!("\"bascule-{}\"", self.next_ask.fetch_add(1, Ordering::Relaxed));
         let (desk, id, token) = (desk.clone(), id.to_owned(), token.map(str::to_owned));
         let question = Question { desk, id, token, lane: lane.cloned() };
-        self.state().asked.insert(ours.clone(), question);
-        Some(ours)
+        let mut state = self.state();
+        if state.ended {
+            return Err(LEFT);
+        }
+        if state.asked.len() >= MOST_QUESTIONS {
+            return Err("too many questions are open to this client");
+        }
+        state.asked.insert(ours.clone(), question);
+        Ok(ours)
     }
 
     /// Who is to hear of the progress that goes by this token of ours, and by what token.
@@ -290,7 +296,7 @@ impl Session {
         requests.values().for_each(CancellationToken::cancel);
         lane.into_iter().for_each(|lane| lane.close());
         asked.into_values().for_each(|question| {
-            question.desk.refuse(&question.id, -32000, "the client has left");
+            question.desk.refuse(&question.id, -32000, LEFT);
         });
     }
 

@@ -135,7 +135,7 @@ impl Pool {
     }
 
     async fn start(&self, shape: &Shape, will_wait: bool) -> io::Result<Cell> {
-        let process = spawn(&self.program, shape, will_wait).await?;
+        let process = timeout(READY_WITHIN, spawn(&self.program, shape, will_wait)).await??;
         let mut cell = Cell::new(process, self.tasks.clone())?;
         let missing = timeout(READY_WITHIN, cell.ready()).await??;
         let tells = !std::mem::replace(&mut self.state().has_told, true);

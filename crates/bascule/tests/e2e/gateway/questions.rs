@@ -78,7 +78,7 @@ fn check_refused(answered: &Value) {
 #[test]
 fn over_http_a_question_comes_with_its_call_so_it_is_known_whose_it_is() {
     let server = ScriptedHttp::start(asking().session("s").sse([]));
-    let serving = Serving::start(json!({ "s": { "type": "http", "url": server.url() } }));
+    let serving = remote(&server);
     let clients = [(); 3].map(|()| Client::able(serving.address(), &alone("s"), &able()));
     // All are at it before the first is answered.
     let params = call("ask", &json!({})).to_string();
@@ -97,6 +97,62 @@ fn over_http_a_question_comes_with_its_call_so_it_is_known_whose_it_is() {
         let by: Vec<_> = answers.as_array().unwrap().iter().map(|answer| &answer["result"]["by"]).collect();
         assert_eq!(by, [&name; 3], "{answers}");
     }
+}
+
+fn remote(server: &ScriptedHttp) -> Serving {
+    Serving::start(json!({ "s": { "type": "http", "url": server.url() } }))
+}
+
+// req: GW-04
+#[test]
+fn over_http_what_comes_with_a_request_of_the_bridges_own_is_nobodys() {
+    let listing = Behaviour::usual().after_log("of nobody").as_sse();
+    let script = Script::new()
+        .tools(["t"])
+        .session("s")
+        .on("tools/list", [Behaviour::usual(), listing])
+        .calls("t", [Behaviour::text("done").after_log("of the call").after_list_changed().as_sse()]);
+    let server = ScriptedHttp::start(script);
+    let serving = remote(&server);
+    let (client, events) = (Client::begin(serving.address(), &alone("s")), serving.events());
+    let mut hears = client.listen();
+    let mut exchange = client.request("1", "tools/call", &call("t", &json!({})).to_string());
+    assert_eq!(exchange.until("notifications/message")["params"]["data"], "of the call");
+    events.event("tools.refreshed");
+    client.leave();
+    let said: Vec<String> = std::iter::from_fn(|| hears.next()).collect();
+    assert!(said.iter().all(|frame| !frame.contains("of nobody")), "{said:?}");
+}
+
+// req: GW-04
+#[test]
+fn over_http_a_question_to_a_client_that_has_left_is_refused() {
+    let late = Behaviour::asking([sampling()]).after_delay(Duration::from_secs(1)).as_sse();
+    let server = ScriptedHttp::start(Script::new().tools(["t"]).session("s").calls("t", [late]));
+    let serving = remote(&server);
+    let client = Client::able(serving.address(), &alone("s"), &able());
+    let _exchange = client.request("1", "tools/call", &call("t", &json!({})).to_string());
+    let posted = |part: &str| server.requests().iter().any(|request| request.body.contains(part));
+    eventually("it is called", || posted("tools/call"));
+    client.leave();
+    eventually("the server is told", || posted("the client has left"));
+}
+
+// req: GW-04
+#[test]
+fn a_server_that_comes_back_is_never_asked_under_a_number_of_before() {
+    let bridge = Bridge::with(asking().tools(["t"]), json!({ "reconnectBackoffMs": 10 }));
+    let client = bridge.alone();
+    client.call("t", &json!({}));
+    bridge.server.kill();
+    eventually("it is back", || bridge.server.started().len() == 2);
+    client.call("t", &json!({}));
+    let ids: Vec<Value> = bridge.server.received().iter().map(|line| parsed(line)["id"].clone()).collect();
+    let mut numbers: Vec<u64> = ids.iter().filter_map(Value::as_u64).collect();
+    let all = numbers.len();
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert!(numbers.len() == all && all >= 6, "{ids:?}");
 }
 
 // req: GW-04
