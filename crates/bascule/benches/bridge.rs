@@ -27,7 +27,7 @@ use bascule_catalog::{Catalog, ServerTools, ToolFilter};
 use bascule_client::{Client, ClientOptions, Grace, HttpEndpoint, StdioChild, Transport};
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolDefinition, ToolId};
 use bascule_testkit::binary;
-use machine::{Others, target};
+use machine::{Neighbours, Others, target};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::value::RawValue;
 
@@ -36,6 +36,7 @@ const ARGUMENTS: &str = r#"{"message":"hello"}"#;
 const LINE: &str = r#"{"jsonrpc":"2.0","id":1000,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hello"},"_meta":{"progressToken":1000}}}"#;
 
 fn main() {
+    let _neighbours = Neighbours::watch();
     let quick = std::env::var_os("BASCULE_BENCH_QUICK").is_some();
     let calls = if quick { 300 } else { 20_000 };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use bascule_testkit::binary;
 use client::{Client, Door};
-use machine::{Others, target};
+use machine::{Neighbours, Others, target};
 use serving::{Process, Serving, listening_echo};
 
 const CLIENTS: usize = 16;
@@ -30,6 +30,7 @@ const CLIENTS: usize = 16;
 const YARDSTICK: &str = "mcp-proxy (Rust)";
 
 fn main() {
+    let _neighbours = Neighbours::watch();
     let quick = std::env::var_os("BASCULE_BENCH_QUICK").is_some();
     let span = Duration::from_millis(if quick { 100 } else { 2_000 });
     let peers = peers();
@@ -178,8 +179,7 @@ fn together(way: &mut Way, span: Duration) -> io::Result<()> {
 fn print(ways: &[Way]) {
     println!("HTTP in front, stdio behind; one client: p50 in µs; {CLIENTS} clients: calls a second,");
     println!("processor time of the process between in µs a call, and what it then holds in MB");
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    println!("load average at the end: {}\n", load.split(' ').next().unwrap_or("?"));
+    println!();
     let title = |words: [&str; 6]| {
         let [name, idle, busy, rate, processor, resident] = words;
         println!("{name:28}{idle:>10}{busy:>10}{rate:>12}{processor:>12}{resident:>10}");

@@ -30,7 +30,7 @@ use bascule::{BridgeConfig, McpBridgeAdapter, Mode, ScriptOutcome, ScriptRequest
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolId};
 use bascule_testkit::binary;
 use futures_util::future::join_all;
-use machine::{Others, target};
+use machine::{Neighbours, Others, target};
 use serde_json::value::RawValue;
 
 const ONE: &str = "const one: number = 1; return one satisfies number";
@@ -46,6 +46,7 @@ const READY: u32 = 4;
 const LANES: usize = 8;
 
 fn main() {
+    let _neighbours = Neighbours::watch();
     let quick = std::env::var_os("BASCULE_BENCH_QUICK").is_some();
     let scripts = if quick { 20 } else { 300 };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
