@@ -486,7 +486,6 @@ impl<'a> Splice<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bascule_testkit::cases;
     use proptest::prelude::*;
     use serde_json::Value;
 
@@ -743,7 +742,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { cases: cases(400), max_global_rejects: 100_000, ..ProptestConfig::default() })]
+        #![proptest_config(ProptestConfig { cases: 400, max_global_rejects: 100_000, ..ProptestConfig::default() })]
 
         // req: GW-03
         #[test]

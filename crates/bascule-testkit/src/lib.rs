@@ -22,7 +22,6 @@
 mod asked;
 mod behaviour;
 mod binary;
-mod cases;
 mod folder;
 mod fuzz;
 mod http;
@@ -37,7 +36,6 @@ mod watch;
 
 pub use behaviour::{Behaviour, IdPlace};
 pub use binary::binary;
-pub use cases::cases;
 pub use fuzz::fuzz;
 pub use http::{Request, ScriptedHttp, Trouble};
 pub use script::{Script, SseHabit};

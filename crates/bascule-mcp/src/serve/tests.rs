@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use bascule_model::Secret;
-use bascule_testkit::cases;
 use proptest::prelude::*;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -1003,7 +1002,7 @@ fn at_the_end_open_requests_are_answered_and_streams_ended() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(cases(64)))]
+    #![proptest_config(ProptestConfig::with_cases(64))]
 
     // req: GW-03
     #[test]

@@ -8,7 +8,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bascule_client::Transport;
 use bascule_model::{CallRequest, CorrelationId, ErrorCode, Event, EventSink, Health, ServerName, ToolId};
-use bascule_testkit::cases;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -291,7 +290,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(48), ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
     // req: BR-08
     // req: BR-11

@@ -146,6 +146,7 @@ fn a_server_that_comes_back_is_never_asked_under_a_number_of_before() {
     client.call("t", &json!({}));
     bridge.server.kill();
     eventually("it is back", || bridge.server.started().len() == 2);
+    eventually("it is healthy", || bridge.serving.server("s")["health"] == "healthy");
     client.call("t", &json!({}));
     let ids: Vec<Value> = bridge.server.received().iter().map(|line| parsed(line)["id"].clone()).collect();
     let mut numbers: Vec<u64> = ids.iter().filter_map(Value::as_u64).collect();
