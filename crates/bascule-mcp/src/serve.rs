@@ -1,7 +1,7 @@
 //! The side that is spoken to: Streamable HTTP and stdio, for clients of the revisions that have sessions.
 //!
-//! Knows the wire and its rules, not what the messages mean: every message goes to a [`Host`] as the bytes it
-//! was, and what the host has to say comes back on a [`Lane`].
+//! Knows the wire and its rules, not what the messages mean: a message's envelope is read here, once, and goes to a
+//! [`Host`] with the line it stands in ([`Said`]); what the host has to say comes back on a [`Lane`].
 //!
 //! Reading order: `host` is who answers, `lane` what answers travel on; `http` takes connections, `wire` is the
 //! socket with its deadlines, `exchange` turns one request into one response with the help of `admission` (who
