@@ -3,10 +3,10 @@ SHELL := bash
 TESTENV ?= $(CURDIR)/.testenv
 export BASCULE_TESTENV := $(TESTENV)
 
-.PHONY: help build demo test test-full soak bench bench-peers coverage lint test-env fuzz
+.PHONY: help build demo test test-full soak bench bench-peers bench-instructions coverage lint test-env fuzz
 
 help: ## list the commands
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
 
 build: ## build the program: target/release/bascule
 	cargo build --release -p bascule
@@ -41,6 +41,9 @@ bench: ## measure, side by side in one run
 
 bench-peers: ## the same calls through other bridges and scripts in Deno, beside ours: installs them, needs Node and Python too
 	@scripts/bench-peers
+
+bench-instructions: ## count the instructions of one call (BASCULE_BENCH_BINARY, BENCH_PATH, BENCH_FUNCTIONS): needs valgrind
+	@scripts/bench-instructions
 
 coverage: test-env ## line coverage of our own crates (at least 85 %)
 	@scripts/coverage
