@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bascule_mcp::{
-    Asked, Connection, DEFAULT_MESSAGE_LIMIT, Failure, Heard, Listener, OnProgress, Pending, ProtocolVersion,
-    RpcError, Transport, TransportError, UnknownVersion,
+    Connection, DEFAULT_MESSAGE_LIMIT, Failure, Listener, OnProgress, Pending, ProtocolVersion,
+    RequestHandler, RpcError, Transport, TransportError, UnknownVersion, Unsolicited,
 };
 use bascule_model::ToolDefinition;
 use serde::Deserialize;
@@ -34,7 +34,7 @@ pub struct ClientOptions {
     /// What the server is told that we can do for it: the JSON text of an object.
     pub capabilities: String,
     /// Takes what the server then asks of us.
-    pub asked: Option<Asked>,
+    pub asked: Option<RequestHandler>,
     /// Where its requests have their numbers from. Clients that share this never use one twice.
     pub numbers: Arc<AtomicU64>,
 }
@@ -319,14 +319,14 @@ fn understand(raw: Box<RawValue>) -> Result<ServerInfo, ConnectError> {
 }
 
 /// The listener of those who have none of their own.
-fn log_what_is_odd(heard: Heard<'_>) {
+fn log_what_is_odd(heard: Unsolicited<'_>) {
     match heard {
-        Heard::Notification(_) => {}
-        Heard::Junk { line, why } => {
+        Unsolicited::Notification(_) => {}
+        Unsolicited::Junk { line, why } => {
             tracing::debug!(bytes = line.len(), why, "passed over what is no message")
         }
-        Heard::Unmatched { id } => tracing::debug!(id, "an answer that nobody waits for"),
-        Heard::TooLong { limit } => tracing::warn!(limit, "a message was too long to be read"),
+        Unsolicited::Unmatched { id } => tracing::debug!(id, "an answer that nobody waits for"),
+        Unsolicited::TooLong { limit } => tracing::warn!(limit, "a message was too long to be read"),
     }
 }
 

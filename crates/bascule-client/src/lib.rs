@@ -38,7 +38,7 @@ pub use result::CallToolResult;
 pub use timeout::{Environment, InvalidTimeout};
 
 pub use bascule_mcp::{
-    Answer, Asked, Exit, Failure, Grace, Heard, HttpEndpoint, Id, Lifeline, Listener, Message, OnProgress,
-    Pending, ProtocolVersion, Remark, RpcError, StdioChild, Step, Transport, TransportError, error_answer,
-    notification, patch, request_as, success_answer, success_answer_of, with_more,
+    Answer, Exit, Failure, Grace, HttpEndpoint, Id, Lifeline, Listener, Message, OnProgress, Pending,
+    ProtocolVersion, RequestHandler, RpcError, ServerMessage, StdioChild, Step, Transport, TransportError,
+    Unsolicited, error_answer, notification, patch, request_as, success_answer, success_answer_of, with_more,
 };

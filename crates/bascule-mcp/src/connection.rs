@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::http::{HttpLink, Remote};
 use crate::http_or_sse::HttpOrSseLink;
 use crate::legacy::LegacyLink;
-use crate::router::{Answer, Asked, Listener, OnProgress, Progress, Router};
+use crate::router::{Answer, Listener, OnProgress, Progress, RequestHandler, Router};
 use crate::tail::Tail;
 use crate::transport::Link;
 use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request, with_more};
@@ -37,7 +37,12 @@ impl Connection {
     /// Takes a transport into use. Messages longer than `limit` bytes are not read.
     ///
     /// Must be called within a tokio runtime: what reads and what keeps the server are tasks of it.
-    pub fn open(transport: Transport, limit: usize, listener: Listener, asked: Option<Asked>) -> Self {
+    pub fn open(
+        transport: Transport,
+        limit: usize,
+        listener: Listener,
+        asked: Option<RequestHandler>,
+    ) -> Self {
         Self::open_numbered(transport, limit, listener, asked, Arc::new(AtomicU64::new(1)))
     }
 
@@ -46,7 +51,7 @@ impl Connection {
         transport: Transport,
         limit: usize,
         listener: Listener,
-        asked: Option<Asked>,
+        asked: Option<RequestHandler>,
         numbers: Arc<AtomicU64>,
     ) -> Self {
         let router = Arc::new(Router::new(limit, listener, asked));
@@ -107,7 +112,7 @@ impl Connection {
         Pending { connection: self.clone(), id, answer: Some(answer), progress, exchange, cancellable }
     }
 
-    /// Answers a request of the server's that was taken (see [`Asked`]): the whole frame, as it is to be sent.
+    /// Answers a request of the server's that was taken (see [`RequestHandler`]): the whole frame, as it is to be sent.
     pub fn answer(&self, frame: Vec<u8>) {
         // Whether it arrives is the server's concern: it asked.
         let _ = self.0.link.send(None, frame);

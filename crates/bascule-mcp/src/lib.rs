@@ -72,9 +72,9 @@ pub use failure::{Exit, Failure, TransportError};
 #[cfg(feature = "client")]
 pub use http::{HttpEndpoint, InvalidEndpoint, shown_url};
 #[cfg(feature = "client")]
-pub use router::{Answer, Asked, Heard, Listener, OnProgress, Remark};
+pub use router::{Answer, Listener, OnProgress, RequestHandler, ServerMessage, Unsolicited};
 #[cfg(feature = "server")]
-pub use serve::{Admitted, Frame, Host, HttpFace, Lane, Peers, Place, Said, StdioFace};
+pub use serve::{Admitted, ClientMessage, Endpoint, Frame, Host, HttpFace, Peers, ResponseStream, StdioFace};
 #[cfg(feature = "client")]
 pub use stdio::{Grace, Lifeline, StdioChild};
 #[cfg(feature = "client")]

@@ -17,7 +17,7 @@ use crate::{Failure, Id, Message, MessageError, RpcError, TransportError, error_
 
 /// What a server says of its own accord: a notification, or a request.
 #[derive(Debug, Clone, Copy)]
-pub struct Remark<'a> {
+pub struct ServerMessage<'a> {
     /// What it is about.
     pub method: &'a str,
     /// What it says.
@@ -30,9 +30,9 @@ pub struct Remark<'a> {
 
 /// What a server said that answers nothing of ours.
 #[derive(Debug)]
-pub enum Heard<'a> {
+pub enum Unsolicited<'a> {
     /// A notification.
-    Notification(Remark<'a>),
+    Notification(ServerMessage<'a>),
     /// A line that is no message: a log line on the wrong stream, or broken JSON.
     Junk { line: &'a [u8], why: String },
     /// An answer nobody waits for: a second one, one that came too late, or one to nothing.
@@ -42,11 +42,11 @@ pub enum Heard<'a> {
 }
 
 /// Hears it. Must return at once: the read loop waits for it.
-pub type Listener = Box<dyn Fn(Heard<'_>) + Send + Sync>;
+pub type Listener = Box<dyn Fn(Unsolicited<'_>) + Send + Sync>;
 
 /// Takes a request of the server's, if it wants to: then it owes the answer (see `Connection::answer`). Must return
 /// at once.
-pub type Asked = Box<dyn Fn(Id<'_>, Remark<'_>) -> bool + Send + Sync>;
+pub type RequestHandler = Box<dyn Fn(Id<'_>, ServerMessage<'_>) -> bool + Send + Sync>;
 
 /// Hears each report of progress, as it came, and what stands in it besides, before the answer is given. Must return
 /// at once.
@@ -58,7 +58,7 @@ pub type Answer = Result<Box<RawValue>, Failure>;
 pub(crate) struct Router {
     state: Mutex<State>,
     listener: Listener,
-    asked: Option<Asked>,
+    asked: Option<RequestHandler>,
     limit: usize,
     /// Cancelled when the connection has ended.
     over: CancellationToken,
@@ -85,7 +85,7 @@ pub(crate) struct Progress {
 }
 
 impl Router {
-    pub(crate) fn new(limit: usize, listener: Listener, asked: Option<Asked>) -> Self {
+    pub(crate) fn new(limit: usize, listener: Listener, asked: Option<RequestHandler>) -> Self {
         let state = Mutex::new(State::Open(HashMap::new()));
         Self { state, listener, asked, limit, over: CancellationToken::new() }
     }
@@ -152,15 +152,15 @@ impl Router {
         match Message::parse_with_more(frame) {
             Ok((Message::Answer { id, outcome }, more)) => self.settle(id, outcome, more),
             Ok((Message::Notification { method, params }, more)) => {
-                self.notified(Remark { method: &method, params, more: more.as_deref(), during })
+                self.notified(ServerMessage { method: &method, params, more: more.as_deref(), during })
             }
             Ok((Message::Request { id, method, params }, more)) => {
-                let remark = Remark { method: &method, params, more: more.as_deref(), during };
+                let remark = ServerMessage { method: &method, params, more: more.as_deref(), during };
                 let taken = method != "ping" && self.asked.as_ref().is_some_and(|asked| asked(id, remark));
                 return (!taken).then(|| answer_server(id, &method));
             }
             Err(MessageError::Batch) => {
-                (self.listener)(Heard::Junk { line: frame, why: MessageError::Batch.to_string() });
+                (self.listener)(Unsolicited::Junk { line: frame, why: MessageError::Batch.to_string() });
                 return Some(error_answer(Id::NULL, RpcError::INVALID_REQUEST, "batches are not supported"));
             }
             Err(error) => self.unreadable(frame, error),
@@ -174,9 +174,9 @@ impl Router {
         match unread {
             Unread::AnswerTo(id) => match Id::from_json(&id).and_then(Id::as_number) {
                 Some(id) => self.fail(id, Failure::TooLong { limit, certain: true }),
-                None => (self.listener)(Heard::Unmatched { id: &id }),
+                None => (self.listener)(Unsolicited::Unmatched { id: &id }),
             },
-            Unread::Theirs(_) => (self.listener)(Heard::TooLong { limit }),
+            Unread::Theirs(_) => (self.listener)(Unsolicited::TooLong { limit }),
             Unread::Unknown => self.fail_all(|| Failure::TooLong { limit, certain: false }),
         }
     }
@@ -188,15 +188,15 @@ impl Router {
                 let answer = outcome.map(ToOwned::to_owned);
                 let _ = waiter.answer.send(answer.map_err(|error| Failure::Answered(RpcError::read(error))));
             }
-            None => (self.listener)(Heard::Unmatched { id: id.as_json() }),
+            None => (self.listener)(Unsolicited::Unmatched { id: id.as_json() }),
         }
     }
 
-    fn notified(&self, remark: Remark<'_>) {
+    fn notified(&self, remark: ServerMessage<'_>) {
         if remark.method == "notifications/progress" {
             self.progressed(remark.params, remark.more);
         }
-        (self.listener)(Heard::Notification(remark));
+        (self.listener)(Unsolicited::Notification(remark));
     }
 
     fn progressed(&self, params: Option<&RawValue>, more: Option<&str>) {
@@ -226,7 +226,7 @@ impl Router {
         {
             self.fail(id, Failure::Garbled);
         }
-        (self.listener)(Heard::Junk { line: frame, why: error.to_string() });
+        (self.listener)(Unsolicited::Junk { line: frame, why: error.to_string() });
     }
 
     fn fail_all(&self, failure: impl Fn() -> Failure) {
@@ -264,12 +264,12 @@ mod tests {
     fn check(frames: &[&str], expected: [&str; 3]) {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let log = heard.clone();
-        let listener = move |said: Heard<'_>| {
+        let listener = move |said: Unsolicited<'_>| {
             log.lock().unwrap().push(match said {
-                Heard::Notification(remark) => remark.method.to_owned(),
-                Heard::Junk { .. } => "junk".into(),
-                Heard::Unmatched { id } => format!("unmatched {id}"),
-                Heard::TooLong { .. } => "too long".into(),
+                Unsolicited::Notification(remark) => remark.method.to_owned(),
+                Unsolicited::Junk { .. } => "junk".into(),
+                Unsolicited::Unmatched { id } => format!("unmatched {id}"),
+                Unsolicited::TooLong { .. } => "too long".into(),
             });
         };
         let router = Router::new(100, Box::new(listener), None);

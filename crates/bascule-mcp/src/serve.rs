@@ -1,7 +1,7 @@
 //! The side that is spoken to: Streamable HTTP and stdio, for clients of the revisions that have sessions.
 //!
 //! Knows the wire and its rules, not what the messages mean: a message's envelope is read here, once, and goes to a
-//! [`Host`] with the line it stands in ([`Said`]); what the host has to say comes back on a [`Lane`].
+//! [`Host`] with the line it stands in ([`ClientMessage`]); what the host has to say comes back on a [`ResponseStream`].
 //!
 //! Reading order: `host` is who answers, `lane` what answers travel on; `http` takes connections, `wire` is the
 //! socket with its deadlines, `exchange` turns one request into one response with the help of `admission` (who
@@ -15,8 +15,8 @@ mod exchange;
 mod host;
 mod http;
 mod inbound;
-mod lane;
 mod refusal;
+mod response_stream;
 mod stdio;
 mod wire;
 
@@ -24,7 +24,7 @@ mod wire;
 mod tests;
 
 pub use admission::{Admitted, Peers};
-pub use host::{Host, Place, Said};
+pub use host::{ClientMessage, Endpoint, Host};
 pub use http::HttpFace;
-pub use lane::{Frame, Lane};
+pub use response_stream::{Frame, ResponseStream};
 pub use stdio::StdioFace;

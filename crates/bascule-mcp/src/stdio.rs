@@ -152,7 +152,7 @@ struct Keeper {
 
 /// Why the keeper stopped listening.
 enum End {
-    Asked,
+    RequestHandler,
     Output,
     Pipe(io::Error),
     Exit(Exit),
@@ -162,7 +162,7 @@ impl Keeper {
     async fn run(mut self) {
         let end = self.listen().await;
         let why = match end {
-            End::Asked => TransportError::Closed,
+            End::RequestHandler => TransportError::Closed,
             End::Exit(exit) => TransportError::Exited(exit),
             // Closed pipes are mostly the first sign of an exit, which says more.
             End::Output => self.exit_or(TransportError::OutputClosed).await,
@@ -211,11 +211,11 @@ impl Keeper {
                     Err(error) => return End::Pipe(error),
                 },
                 result = &mut writing, if exited.is_none() => match result {
-                    Ok(()) => return End::Asked,
+                    Ok(()) => return End::RequestHandler,
                     Err(error) => return End::Pipe(error),
                 },
                 exit = waited_enough => return End::Exit(exit),
-                () = self.stop.cancelled() => return End::Asked,
+                () = self.stop.cancelled() => return End::RequestHandler,
             }
         }
     }

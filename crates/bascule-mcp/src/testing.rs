@@ -6,7 +6,7 @@ use bascule_testkit::{Script, ScriptedHttp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::{Answer, Connection, Heard, HttpEndpoint, ProtocolVersion, Remark, Transport};
+use crate::{Answer, Connection, HttpEndpoint, ProtocolVersion, ServerMessage, Transport, Unsolicited};
 
 /// The longest message read in these tests.
 pub(crate) const LIMIT: usize = 100_000;
@@ -33,9 +33,9 @@ pub(crate) fn endpoint(server: &ScriptedHttp) -> HttpEndpoint {
 impl Played {
     pub(crate) fn open(transport: Transport) -> Self {
         let (told, heard) = mpsc::unbounded_channel();
-        let listener = move |said: Heard<'_>| {
+        let listener = move |said: Unsolicited<'_>| {
             let _ = told.send(match said {
-                Heard::Notification(Remark { method, params, .. }) => {
+                Unsolicited::Notification(ServerMessage { method, params, .. }) => {
                     format!("{method} {}", params.map_or("", |params| params.get()))
                 }
                 other => format!("{other:?}"),

@@ -21,12 +21,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{ScriptSettings, Settings};
-use crate::fleet::audience::Audience;
-use crate::fleet::line::Line;
+use crate::fleet::backend::Backend;
+use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::server::Server;
-use crate::fleet::upstream::{Frame, Upstream};
-use crate::fleet::world::World;
-use crate::fleet::{Common, Start};
+use crate::fleet::snapshot::Snapshot;
+use crate::fleet::upstream::{StartContext, Upstream};
+use crate::fleet::{Fleet, Start};
 use crate::normalise::addressed;
 use crate::script::Scripts;
 
@@ -75,7 +75,7 @@ impl BridgeConfig {
 
 /// Many servers, one catalog.
 pub struct McpBridgeAdapter {
-    pub(crate) common: Arc<Common>,
+    pub(crate) fleet: Arc<Fleet>,
     /// Whether children are confined at all.
     confines: bool,
     /// One change of the configuration at a time.
@@ -98,9 +98,9 @@ impl ProviderAdapter for McpBridgeAdapter {
     }
 
     fn health(&self) -> Vec<ServerHealth> {
-        let world = self.common.world.load();
-        let tools = |server: &Server| world.catalog.tools_of(server.settings.name.as_str()).len();
-        world.in_order().map(|server| server.health(tools(server))).collect()
+        let snapshot = self.fleet.snapshot.load();
+        let tools = |server: &Server| snapshot.catalog.tools_of(server.settings.name.as_str()).len();
+        snapshot.in_order().map(|server| server.health(tools(server))).collect()
     }
 
     async fn execute(
@@ -112,13 +112,13 @@ impl ProviderAdapter for McpBridgeAdapter {
     }
 
     async fn terminate(&self) {
-        self.common.stop.cancel();
-        self.common.world.rcu(|world| World { catalog: Arc::default(), ..World::clone(world) });
+        self.fleet.stop.cancel();
+        self.fleet.snapshot.rcu(|snapshot| Snapshot { catalog: Arc::default(), ..Snapshot::clone(snapshot) });
         self.scripts.close().await;
-        self.common.actors.close();
-        self.common.actors.wait().await;
+        self.fleet.actors.close();
+        self.fleet.actors.wait().await;
         // A listing may have come in while they ended.
-        self.common.world.rcu(|world| World { catalog: Arc::default(), ..World::clone(world) });
+        self.fleet.snapshot.rcu(|snapshot| Snapshot { catalog: Arc::default(), ..Snapshot::clone(snapshot) });
     }
 }
 
@@ -129,11 +129,11 @@ impl McpBridgeAdapter {
         let confines = jailer.is_some();
         let scripts = Scripts::new(jailer.clone(), &settings.bridge.scripts, keep_workers);
         let message_limit = settings.bridge.max_message_bytes;
-        let common = Arc::new(Common {
-            world: ArcSwap::from_pointee(World::default()),
+        let fleet = Arc::new(Fleet {
+            snapshot: ArcSwap::from_pointee(Snapshot::default()),
             events,
             start: starter(message_limit, patience, jailer),
-            chance,
+            random_u64,
             reconnect,
             starting: Semaphore::new(STARTING_AT_ONCE),
             actors: TaskTracker::new(),
@@ -144,33 +144,36 @@ impl McpBridgeAdapter {
         let chosen = settings.servers.iter().filter(|server| wanted(&server.name));
         let servers = chosen
             .map(|server| {
-                (server.name.clone(), Server::spawn(Arc::new(server.clone()), Audience::new("{}"), &common))
+                (
+                    server.name.clone(),
+                    Server::spawn(Arc::new(server.clone()), ClientProfile::new("{}"), &fleet),
+                )
             })
             .collect();
-        // An actor may have listed its tools by now, on another thread: the world is made of what it has.
-        common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
-        common.catch_up();
-        let mut bridge = Self::of(common, confines);
+        // An actor may have listed its tools by now, on another thread: the snapshot is made of what it has.
+        fleet.snapshot.store(Arc::new(Snapshot::of(Arc::new(settings), servers)));
+        fleet.catch_up();
+        let mut bridge = Self::of(fleet, confines);
         bridge.scripts = scripts;
         bridge
     }
 
     /// A bridge of servers that are being kept already.
-    pub(crate) fn of(common: Arc<Common>, confines: bool) -> Self {
+    pub(crate) fn of(fleet: Arc<Fleet>, confines: bool) -> Self {
         let scripts = Scripts::new(None, &ScriptSettings::default(), false);
-        Self { common, confines, reloading: tokio::sync::Mutex::new(()), scripts }
+        Self { fleet, confines, reloading: tokio::sync::Mutex::new(()), scripts }
     }
 
     /// Waits until every server has been tried once, or that long. Says whether they all have.
     pub async fn first_starts(&self, at_most: Duration) -> bool {
-        let (world, by) = (self.common.world.load_full(), Instant::now() + at_most);
-        let starts = world.in_order().map(|server| server.first_start(by));
+        let (snapshot, by) = (self.fleet.snapshot.load_full(), Instant::now() + at_most);
+        let starts = snapshot.in_order().map(|server| server.first_start(by));
         futures_util::future::join_all(starts).await.into_iter().all(|started| started)
     }
 
     /// Waits until one server has been tried once, or that long. Says whether it has.
     pub async fn first_start_of(&self, server: &str, at_most: Duration) -> bool {
-        let server = self.common.world.load().servers.get(server).cloned();
+        let server = self.fleet.snapshot.load().servers.get(server).cloned();
         match server {
             Some(server) => server.first_start(Instant::now() + at_most).await,
             None => true,
@@ -179,19 +182,19 @@ impl McpBridgeAdapter {
 
     /// Waits for the calls under way, at most so long, then ends everything. Whoever calls should have stopped to.
     pub async fn shut_down(&self, grace: Duration) {
-        let world = self.common.world.load_full();
-        futures_util::future::join_all(world.in_order().map(|server| server.retire(grace))).await;
+        let snapshot = self.fleet.snapshot.load_full();
+        futures_util::future::join_all(snapshot.in_order().map(|server| server.retire(grace))).await;
         self.terminate().await;
     }
 
     /// Lists a server's tools again; one that is down is started.
     pub async fn refresh(&self, server: &ServerName) -> BridgeResult<()> {
-        let world = self.common.world.load_full();
-        match world.servers.get(server) {
+        let snapshot = self.fleet.snapshot.load_full();
+        match snapshot.servers.get(server) {
             Some(server) => server.refresh().await,
             None => Err(crate::normalise::not_started(
                 server,
-                crate::normalise::no_server(&world.settings, server.as_str()),
+                crate::normalise::no_server(&snapshot.settings, server.as_str()),
             )),
         }
     }
@@ -208,8 +211,8 @@ impl McpBridgeAdapter {
 
     /// One tool, or the error that a call of it would meet.
     pub fn get_tool(&self, tool: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
-        let world = self.common.world.load();
-        world.tool(tool).map(|(_, tool)| tool.clone()).map_err(|error| addressed(error, tool))
+        let snapshot = self.fleet.snapshot.load();
+        snapshot.tool(tool).map(|(_, tool)| tool.clone()).map_err(|error| addressed(error, tool))
     }
 
     /// What is odd about the schemas of a server's tools. Compiles all of them, which calls do one by one.
@@ -219,48 +222,48 @@ impl McpBridgeAdapter {
 
     /// Why a server is not there, if that is so.
     pub fn start_failure(&self, server: &str) -> Option<Arc<BridgeError>> {
-        self.common.world.load().servers.get(server)?.state().why().cloned()
+        self.fleet.snapshot.load().servers.get(server)?.state().why().cloned()
     }
 
     /// What confines a server's process, where it has one that we started.
     pub fn confinement(&self, server: &str) -> Option<Confinement> {
-        let world = self.common.world.load();
-        world.settings.server(server).filter(|_| self.confines).and_then(Upstream::confinement)
+        let snapshot = self.fleet.snapshot.load();
+        snapshot.settings.server(server).filter(|_| self.confines).and_then(Upstream::confinement)
     }
 
     /// The servers whose processes may write a file, such as the configuration.
     pub fn writers_of(&self, file: &Path) -> Vec<ServerName> {
-        let world = self.common.world.load();
+        let snapshot = self.fleet.snapshot.load();
         let may = |server: &&Arc<Server>| Upstream::may_write(&server.settings, file);
-        world.in_order().filter(may).map(|server| server.settings.name.clone()).collect()
+        snapshot.in_order().filter(may).map(|server| server.settings.name.clone()).collect()
     }
 
     /// What a server said of itself.
     pub fn server_info(&self, server: &str) -> Option<ServerInfo> {
-        let state = self.common.world.load().servers.get(server)?.state();
-        state.line().map(|line| line.info().clone())
+        let state = self.fleet.snapshot.load().servers.get(server)?.state();
+        state.backend().map(|backend| backend.info().clone())
     }
 
     pub(crate) fn catalog(&self) -> Arc<Catalog> {
-        self.common.world.load().catalog.clone()
+        self.fleet.snapshot.load().catalog.clone()
     }
 }
 
 /// What nobody holds any more nobody can terminate.
 impl Drop for McpBridgeAdapter {
     fn drop(&mut self) {
-        self.common.stop.cancel();
+        self.fleet.stop.cancel();
     }
 }
 
 fn starter(message_limit: usize, patience: Option<Duration>, jailer: Option<PathBuf>) -> Start {
-    Box::new(move |settings, audience, stop| {
-        let frame = Frame { message_limit, patience, jailer: jailer.clone(), stop, audience };
-        Box::pin(async move { Line::start(settings, &frame).await })
+    Box::new(move |settings, profile, stop| {
+        let frame = StartContext { message_limit, patience, jailer: jailer.clone(), stop, profile };
+        Box::pin(async move { Backend::start(settings, &frame).await })
     })
 }
 
 /// From 0 up to 1.
-fn chance() -> f64 {
-    crate::call::chance() as f64 / (u64::MAX as f64 + 1.0)
+fn random_u64() -> f64 {
+    crate::call::random_u64() as f64 / (u64::MAX as f64 + 1.0)
 }

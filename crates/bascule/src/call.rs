@@ -16,23 +16,23 @@ use tracing::warn;
 use crate::McpBridgeAdapter;
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
-use crate::fleet::errand::{Beside, Errand, Hear};
-use crate::fleet::server::{Answered, Server, was_given_up};
+use crate::fleet::request::{ExtraMembers, ProgressSink, UpstreamRequest};
+use crate::fleet::server::{CallResponse, Server, was_given_up};
 use crate::normalise::addressed;
 use crate::report::Report;
 
 /// What a face that hands messages on adds to a call.
 #[derive(Default)]
-pub(crate) struct Passage {
+pub(crate) struct CallContext {
     /// The client's own parameters: they go out as they are, but for the name and the progress token.
     pub(crate) params: Option<Box<RawValue>>,
     /// Hears reports of progress.
-    pub(crate) hear: Option<Hear>,
+    pub(crate) progress: Option<ProgressSink>,
     /// The server to call, where that is not the one that everybody shares.
     pub(crate) server: Option<Arc<Server>>,
     /// Learns the id under which the call was last sent.
     pub(crate) sent: Arc<AtomicU64>,
-    pub(crate) beside: Arc<Beside>,
+    pub(crate) extra: Arc<ExtraMembers>,
 }
 
 impl McpBridgeAdapter {
@@ -42,20 +42,20 @@ impl McpBridgeAdapter {
         request: CallRequest,
         correlation_id: Option<CorrelationId>,
     ) -> BridgeResult<CallOutcome> {
-        self.carry(request, Passage::default(), correlation_id).await
+        self.call_with(request, CallContext::default(), correlation_id).await
     }
 
     /// The same for a face that hands messages on.
-    pub(crate) async fn carry(
+    pub(crate) async fn call_with(
         &self,
         request: CallRequest,
-        passage: Passage,
+        context: CallContext,
         correlation_id: Option<CorrelationId>,
     ) -> BridgeResult<CallOutcome> {
         let begin = Instant::now();
-        let id = correlation_id.unwrap_or_else(next_id);
-        let report = Report::open(self.common.events.clone(), request.tool.clone(), id.clone());
-        let ended = match self.travel(&request, &passage, &id, begin).await {
+        let id = correlation_id.unwrap_or_else(next_correlation_id);
+        let report = Report::open(self.fleet.events.clone(), request.tool.clone(), id.clone());
+        let ended = match self.execute(&request, &context, &id, begin).await {
             Ok(result) => {
                 Ok(CallOutcome { tool: request.tool, result, duration: begin.elapsed(), correlation_id: id })
             }
@@ -69,33 +69,34 @@ impl McpBridgeAdapter {
     }
 
     /// The whole policy of a call.
-    async fn travel(
+    async fn execute(
         &self,
         request: &CallRequest,
-        passage: &Passage,
+        context: &CallContext,
         id: &CorrelationId,
         begin: Instant,
     ) -> BridgeResult<ToolResult> {
         loop {
-            let (server, tool) = self.resolve(request, passage, begin).await?;
+            let (server, tool) = self.resolve(request, context, begin).await?;
             check_arguments(&tool, &request.arguments, id)?;
             let deadline = deadline_of(request, &server.settings, begin);
             let hints = &tool.definition().hints;
-            let params = |token| Some(spelled(request, passage, token));
-            let errand = Errand {
+            let params = |token| Some(spelled(request, context, token));
+            let upstream_request = UpstreamRequest {
                 method: "tools/call",
                 tool: Some(request.tool.tool()),
                 params: &params,
-                hear: passage.hear.clone(),
-                beside: Some(&passage.beside),
+                progress: context.progress.clone(),
+                extra: Some(&context.extra),
             };
-            let linger = server.settings.limits_for(request.tool.tool()).max_execution;
-            let mut stranger = passage.server.is_none().then(|| server.audience.stranger(linger));
-            let ended = server.run(&errand, hints.read_only_hint || hints.idempotent_hint, &deadline).await;
+            let abandoned_for = server.settings.limits_for(request.tool.tool()).max_execution;
+            let mut stranger = context.server.is_none().then(|| server.profile.stranger(abandoned_for));
+            let ended =
+                server.run(&upstream_request, hints.read_only_hint || hints.idempotent_hint, &deadline).await;
             let was_given_up = matches!(&ended, Err(error) if was_given_up(error));
             stranger.iter_mut().for_each(|stranger| stranger.has_ended = !was_given_up);
             match ended {
-                Ok(Answered { raw, attempts }) => {
+                Ok(CallResponse { raw, attempts }) => {
                     return check_result(&tool, raw, id).map_err(|mut error| {
                         error.attempts = Some(attempts);
                         error
@@ -111,12 +112,12 @@ impl McpBridgeAdapter {
     async fn resolve(
         &self,
         request: &CallRequest,
-        passage: &Passage,
+        context: &CallContext,
         begin: Instant,
     ) -> BridgeResult<(Arc<Server>, Arc<CatalogTool>)> {
-        let server = match &passage.server {
+        let server = match &context.server {
             Some(server) => server.clone(),
-            None => self.common.world.load().server(&request.tool)?.clone(),
+            None => self.fleet.snapshot.load().server(&request.tool)?.clone(),
         };
         if server.is_starting() {
             let deadline = deadline_of(request, &server.settings, begin);
@@ -125,32 +126,32 @@ impl McpBridgeAdapter {
                 return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, said));
             }
         }
-        if passage.server.is_some() {
+        if context.server.is_some() {
             let tool = server.tool(&request.tool)?;
             return Ok((server, tool));
         }
-        let world = self.common.world.load();
-        world.tool(&request.tool).map(|(server, tool)| (server.clone(), tool.clone()))
+        let snapshot = self.fleet.snapshot.load();
+        snapshot.tool(&request.tool).map(|(server, tool)| (server.clone(), tool.clone()))
     }
 
     /// Whether a server was ended because another of its name is there now.
     fn was_replaced(&self, server: &Server) -> bool {
-        let world = self.common.world.load();
-        let present = world.servers.get(&server.settings.name);
+        let snapshot = self.fleet.snapshot.load();
+        let present = snapshot.servers.get(&server.settings.name);
         server.is_stopped() && present.is_some_and(|present| present.serial != server.serial)
     }
 }
 
 /// The parameters as they go out: the client's own where there are some, in which as little as possible is changed.
-fn spelled(request: &CallRequest, passage: &Passage, token: u64) -> String {
-    passage.sent.store(token, Ordering::Release);
+fn spelled(request: &CallRequest, context: &CallContext, token: u64) -> String {
+    context.sent.store(token, Ordering::Release);
     let name = serde_json::to_string(request.tool.tool()).expect("text is always JSON");
-    let Some(params) = &passage.params else {
+    let Some(params) = &context.params else {
         let arguments = &request.arguments;
         return format!(r#"{{"name":{name},"arguments":{arguments},"_meta":{{"progressToken":{token}}}}}"#);
     };
     let edits: [(&[&str], &str); 2] = [(&["name"], &name), (&["_meta", "progressToken"], &token.to_string())];
-    bascule_client::patch::insert_each(params.get(), &edits)
+    bascule_mcp::patch::insert_each(params.get(), &edits)
 }
 
 fn check_arguments(
@@ -237,16 +238,17 @@ fn deadline_of(request: &CallRequest, settings: &ServerSettings, begin: Instant)
 }
 
 /// Any number.
-pub(crate) fn chance() -> u64 {
+pub(crate) fn random_u64() -> u64 {
     let mut bits = [0; 8];
-    // Without the system's chance nothing secret is at stake here.
+    // Without the system's random_u64 nothing secret is at stake here.
     let _ = getrandom::fill(&mut bits);
     u64::from_ne_bytes(bits)
 }
 
-/// An id for a call whose caller has none: nobody has to be unable to guess it, so chance is asked once.
-fn next_id() -> CorrelationId {
-    static FIRST: LazyLock<u128> = LazyLock::new(|| u128::from(chance()) << 64 | u128::from(chance()));
+/// An id for a call whose caller has none: nobody has to be unable to guess it, so random_u64 is asked once.
+fn next_correlation_id() -> CorrelationId {
+    static FIRST: LazyLock<u128> =
+        LazyLock::new(|| u128::from(random_u64()) << 64 | u128::from(random_u64()));
     static COUNT: AtomicU64 = AtomicU64::new(0);
     // Any odd number gives each its own; this one makes neighbours look different.
     const STEP: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
@@ -255,9 +257,9 @@ fn next_id() -> CorrelationId {
 }
 
 /// An id that nobody can guess.
-pub(crate) fn fresh_id() -> CorrelationId {
+pub(crate) fn random_id() -> CorrelationId {
     let mut bits = [0; 16];
-    // Without the system's chance nothing secret is at stake here: the clock will do.
+    // Without the system's random_u64 nothing secret is at stake here: the clock will do.
     if getrandom::fill(&mut bits).is_err() {
         let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
         return CorrelationId::from_random(nanos);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use bascule_client::{Grace, StdioChild, TransportError};
+use bascule_mcp::{Grace, StdioChild, TransportError};
 use bascule_model::Secret;
 use bascule_sandbox::{Confinement, Jail, Policy, TreeLimits, Watch};
 

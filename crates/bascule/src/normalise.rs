@@ -1,7 +1,8 @@
 //! Gives every failure the one shape of BR-05.
 
 use bascule_catalog::{Miss, nearest_text};
-use bascule_client::{ConnectError, Exit, Failure, ListError, TransportError};
+use bascule_client::{ConnectError, ListError};
+use bascule_mcp::{Exit, Failure, TransportError};
 use bascule_model::{BridgeError, Delivery, ErrorCode, ProviderFault, ServerName, ToolId};
 
 use crate::config::Settings;
@@ -131,7 +132,7 @@ pub(crate) fn text(text: String) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bascule_client::RpcError;
+    use bascule_mcp::RpcError;
     use std::sync::Arc;
 
     fn check(failure: Failure, expected: &str) {

@@ -9,9 +9,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bascule_client::{
-    Client, ClientOptions, Failure, Heard, HttpEndpoint, Id, Message, Remark, Transport, error_answer,
-    notification, success_answer,
+use bascule_client::{Client, ClientOptions};
+use bascule_mcp::{
+    Failure, HttpEndpoint, Id, Message, ServerMessage, Transport, Unsolicited, error_answer, notification,
+    success_answer,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -151,7 +152,7 @@ async fn connect(target: &Target) -> Result<Client, String> {
         message_limit: target.message_limit,
         // Progress too: its token is the bridge's own.
         listener: Box::new(|heard| {
-            if let Heard::Notification(Remark { method, params, .. }) = heard {
+            if let Unsolicited::Notification(ServerMessage { method, params, .. }) = heard {
                 print(&notification(method, params.map(RawValue::get)));
             }
         }),

@@ -1,6 +1,6 @@
 //! Takes over a changed configuration (BR-13): all of it, in one moment, or what cannot be had of it not at all.
 //!
-//! Planned first, without doing anything; then what is new is started, then the world changes at once, then what
+//! Planned first, without doing anything; then what is new is started, then the snapshot changes at once, then what
 //! is no longer wanted ends, after its calls. Reading the file and noticing changes are others' business.
 
 use std::collections::HashMap;
@@ -13,10 +13,10 @@ use tracing::{info, warn};
 
 use crate::McpBridgeAdapter;
 use crate::config::{ServerSettings, Settings};
-use crate::fleet::audience::Audience;
+use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::server::Server;
+use crate::fleet::snapshot::Snapshot;
 use crate::fleet::status::State;
-use crate::fleet::world::World;
 
 /// What has to be done to get from one configuration to another.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,7 +66,7 @@ impl McpBridgeAdapter {
     /// Takes over other settings. Calls under way finish where they began, within `grace`.
     pub async fn reload(&self, next: Settings, grace: Duration) -> Reloaded {
         let _one_at_a_time = self.reloading.lock().await;
-        let current = self.common.world.load_full();
+        let current = self.fleet.snapshot.load_full();
         let plan = Plan::between(&current.settings, &next);
         let mut reloaded = Reloaded { plan: plan.clone(), refused: Vec::new() };
         let mut settings = next;
@@ -89,10 +89,10 @@ impl McpBridgeAdapter {
                 None => added.push(server),
             }
         }
-        self.common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
-        self.common.catch_up();
+        self.fleet.snapshot.store(Arc::new(Snapshot::of(Arc::new(settings), servers)));
+        self.fleet.catch_up();
         replaced.iter().for_each(|(old, new)| self.tell_change(old, new));
-        self.common.world.load().in_order().for_each(|server| server.give_another_chance());
+        self.fleet.snapshot.load().in_order().for_each(|server| server.give_another_chance());
         info!(
             added = plan.added.len(),
             changed = plan.changed.len(),
@@ -110,7 +110,7 @@ impl McpBridgeAdapter {
         let by = Instant::now() + NEWCOMERS_WITHIN;
         futures_util::future::join_all(added.iter().map(|server| server.first_start(by))).await;
         let tools: Vec<ToolId> = self.list_tools().iter().map(|tool| tool.id().clone()).collect();
-        self.common.events.offer(Event::ToolsAvailable { count: tools.len(), tools });
+        self.fleet.events.offer(Event::ToolsAvailable { count: tools.len(), tools });
     }
 
     /// Another server goes by a name, and may be better or worse than the one before.
@@ -118,7 +118,7 @@ impl McpBridgeAdapter {
         let (from, to) = (old.state().health(), new.state().health());
         if from != to {
             let server = new.settings.name.clone();
-            self.common.events.offer(Event::HealthChanged { server, from, to, cause: None });
+            self.fleet.events.offer(Event::HealthChanged { server, from, to, cause: None });
         }
     }
 
@@ -132,7 +132,7 @@ impl McpBridgeAdapter {
             .map(|server| {
                 (
                     server.name.clone(),
-                    Server::spawn(Arc::new(server.clone()), Audience::new("{}"), &self.common),
+                    Server::spawn(Arc::new(server.clone()), ClientProfile::new("{}"), &self.fleet),
                 )
             })
             .collect();

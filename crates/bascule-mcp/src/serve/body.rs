@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use tracing::warn;
 
 use super::exchange::Listening;
-use super::lane::{Frame, Reader};
+use super::response_stream::{Frame, Reader};
 use super::wire::Busy;
 use crate::envelope::one_line;
 use crate::{Id, RpcError, error_answer};

@@ -62,7 +62,7 @@ impl Caller {
         !self.is_asked_about.load(Ordering::Relaxed) || self.is_welcome(peers, turn).await
     }
 
-    /// Asked on a thread that may wait; the turn ends with the asking, even if nobody waits for the answer any more.
+    /// RequestHandler on a thread that may wait; the turn ends with the asking, even if nobody waits for the answer any more.
     async fn is_welcome(&self, peers: Option<Peers>, turn: &Turn) -> bool {
         let Some(is_welcome) = peers else { return true };
         let Some((peer, local)) = self.ends else { return false };

@@ -15,10 +15,10 @@ use tracing::debug;
 use super::admission::admit;
 use super::body::{Content, Events, Outgoing, Parting, unanswered};
 use super::caller::{Caller, Turn};
-use super::lane::{Closer, Frame, Reader};
 use super::refusal::Refusal;
+use super::response_stream::{Closer, Frame, Reader};
 use super::wire::Busy;
-use super::{Host, HttpFace, Lane, Place, Said, inbound};
+use super::{ClientMessage, Endpoint, Host, HttpFace, ResponseStream, inbound};
 use crate::envelope::one_line;
 use crate::{Message, MessageError, ProtocolVersion, RpcError};
 
@@ -65,15 +65,15 @@ impl<H: Host> Reception<H> {
         caller: &Caller,
         body: &mut Option<Incoming>,
     ) -> Result<Response<Content>, Refusal> {
-        // Who may not speak to us does not keep a place by trying.
+        // Who may not speak to us does not keep a endpoint by trying.
         admit(&self.face.admitted.borrow(), head).map_err(Refusal::and_close)?;
         caller.admit(&self.face.admitted, &self.turn).await?;
-        let place =
-            place(head.uri.path()).ok_or_else(|| Refusal::not_found("there is nothing here; try `/mcp`"))?;
+        let endpoint = endpoint(head.uri.path())
+            .ok_or_else(|| Refusal::not_found("there is nothing here; try `/mcp`"))?;
         match head.method {
-            Method::POST => self.post(place, &head.headers, body).await,
-            Method::GET => self.get(place, &head.headers),
-            Method::DELETE => self.delete(&place, &head.headers),
+            Method::POST => self.post(endpoint, &head.headers, body).await,
+            Method::GET => self.get(endpoint, &head.headers),
+            Method::DELETE => self.delete(&endpoint, &head.headers),
             _ => Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "only POST, GET and DELETE")
                 .with(header::ALLOW, "POST, GET, DELETE")),
         }
@@ -81,7 +81,7 @@ impl<H: Host> Reception<H> {
 
     async fn post(
         &self,
-        place: Place,
+        endpoint: Endpoint,
         headers: &HeaderMap,
         body: &mut Option<Incoming>,
     ) -> Result<Response<Content>, Refusal> {
@@ -95,16 +95,16 @@ impl<H: Host> Reception<H> {
         }
         let mut frame = self.read(headers, body).await?;
         straighten(&mut frame).map_err(unreadable)?;
-        match self.take(&place, headers, &frame)? {
-            Next::Begin(id) => self.begin(place, id, frame).await,
+        match self.take(&endpoint, headers, &frame)? {
+            Next::Begin(id) => self.begin(endpoint, id, frame).await,
             Next::Answer(id, reader) => Ok(self.answer_from(id, reader).await),
             Next::Nothing => Ok(bare(StatusCode::ACCEPTED)),
         }
     }
 
     /// Hands a message on, unless it is the beginning of a session.
-    fn take(&self, place: &Place, headers: &HeaderMap, frame: &[u8]) -> Result<Next, Refusal> {
-        let said = Said::read(frame).map_err(unreadable)?;
+    fn take(&self, endpoint: &Endpoint, headers: &HeaderMap, frame: &[u8]) -> Result<Next, Refusal> {
+        let said = ClientMessage::read(frame).map_err(unreadable)?;
         let id = match &said.message {
             Message::Request { id, method, .. } => {
                 let id: Box<str> = id.as_json().into();
@@ -115,10 +115,10 @@ impl<H: Host> Reception<H> {
             }
             _ => None,
         };
-        let lane = Lane::new(self.face.lane_limit);
+        let lane = ResponseStream::new(self.face.lane_limit);
         let reader = lane.reader();
         match session(headers) {
-            Ok(session) if self.host.deliver(place, session, said, lane) => {
+            Ok(session) if self.host.deliver(endpoint, session, said, lane) => {
                 Ok(id.map_or(Next::Nothing, |id| Next::Answer(id, reader)))
             }
             Ok(_) => Err(no_session().of(id)),
@@ -137,11 +137,16 @@ impl<H: Host> Reception<H> {
         read
     }
 
-    async fn begin(&self, place: Place, id: Box<str>, frame: Vec<u8>) -> Result<Response<Content>, Refusal> {
-        let lane = Lane::new(self.face.lane_limit);
+    async fn begin(
+        &self,
+        endpoint: Endpoint,
+        id: Box<str>,
+        frame: Vec<u8>,
+    ) -> Result<Response<Content>, Refusal> {
+        let lane = ResponseStream::new(self.face.lane_limit);
         let reader = lane.reader();
-        let begun = self.host.begin(place.clone(), frame, lane).await;
-        let session = begun.map(|session| self.header_for(&place, &session)).transpose()?;
+        let begun = self.host.begin(endpoint.clone(), frame, lane).await;
+        let session = begun.map(|session| self.header_for(&endpoint, &session)).transpose()?;
         let mut response = self.answer_from(id, reader).await;
         if let Some(session) = session {
             response.headers_mut().insert(SESSION, session);
@@ -149,9 +154,9 @@ impl<H: Host> Reception<H> {
         Ok(response)
     }
 
-    fn header_for(&self, place: &Place, session: &str) -> Result<HeaderValue, Refusal> {
+    fn header_for(&self, endpoint: &Endpoint, session: &str) -> Result<HeaderValue, Refusal> {
         HeaderValue::from_str(session).map_err(|_| {
-            self.host.end(place, session);
+            self.host.end(endpoint, session);
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the session has an impossible id")
                 .code(RpcError::INTERNAL_ERROR)
         })
@@ -168,20 +173,20 @@ impl<H: Host> Reception<H> {
         }
     }
 
-    fn get(&self, place: Place, headers: &HeaderMap) -> Result<Response<Content>, Refusal> {
+    fn get(&self, endpoint: Endpoint, headers: &HeaderMap) -> Result<Response<Content>, Refusal> {
         if !accepts(headers, EVENTS) {
             let reason = "`Accept` must include text/event-stream";
             return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, reason));
         }
         let session = session(headers)?;
-        let lane = self.host.listen(&place, session).ok_or_else(no_session)?;
+        let lane = self.host.listen(&endpoint, session).ok_or_else(no_session)?;
         let reader = lane.reader();
-        let listening = self.listeners.enter((place, session.to_owned()), lane.closer());
+        let listening = self.listeners.enter((endpoint, session.to_owned()), lane.closer());
         Ok(stream(Events::unasked(reader, self.face.keep_alive, listening)))
     }
 
-    fn delete(&self, place: &Place, headers: &HeaderMap) -> Result<Response<Content>, Refusal> {
-        match self.host.end(place, session(headers)?) {
+    fn delete(&self, endpoint: &Endpoint, headers: &HeaderMap) -> Result<Response<Content>, Refusal> {
+        match self.host.end(endpoint, session(headers)?) {
             true => Ok(bare(StatusCode::NO_CONTENT)),
             false => Err(no_session()),
         }
@@ -234,13 +239,13 @@ fn unreadable(error: MessageError) -> Refusal {
     }
 }
 
-fn place(path: &str) -> Option<Place> {
+fn endpoint(path: &str) -> Option<Endpoint> {
     if path == "/mcp" {
-        return Some(Place::Together);
+        return Some(Endpoint::All);
     }
     let name = path.strip_prefix("/servers/")?.strip_suffix("/mcp")?;
     let is_one_segment = !name.is_empty() && !name.contains('/');
-    is_one_segment.then(|| percent_decoded(name)).flatten().map(Place::Alone)
+    is_one_segment.then(|| percent_decoded(name)).flatten().map(Endpoint::Server)
 }
 
 fn percent_decoded(text: &str) -> Option<String> {
@@ -316,9 +321,9 @@ fn stream(events: Events) -> Response<Content> {
     response
 }
 
-type Key = (Place, String);
+type Key = (Endpoint, String);
 
-/// The streams for what is said unasked: one for each session. A newer one takes the place of an older one, for
+/// The streams for what is said unasked: one for each session. A newer one takes the endpoint of an older one, for
 /// who comes again has lost it, often before we could notice.
 #[derive(Default)]
 pub(super) struct Listeners(Mutex<Open>);
@@ -329,7 +334,7 @@ struct Open {
     streams: HashMap<Key, (u64, Closer)>,
 }
 
-/// A stream's place among the [`Listeners`].
+/// A stream's endpoint among the [`Listeners`].
 pub(super) struct Listening {
     among: Arc<Listeners>,
     key: Key,

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-use super::Lane;
+use super::ResponseStream;
 use crate::{Message, MessageError};
 
 /// What a client has come to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum Endpoint {
     /// All servers as one: `/mcp`.
-    Together,
+    All,
     /// One server by its name: `/servers/{name}/mcp`.
-    Alone(String),
+    Server(String),
 }
 
 /// A message that has been read, and the line that it stands in.
 #[derive(Debug)]
-pub struct Said<'a> {
+pub struct ClientMessage<'a> {
     /// The whole of it.
     pub frame: &'a [u8],
     /// What it is.
@@ -25,7 +25,7 @@ pub struct Said<'a> {
     pub more: Option<String>,
 }
 
-impl<'a> Said<'a> {
+impl<'a> ClientMessage<'a> {
     /// Reads it. Line breaks in it must have been taken out.
     pub fn read(frame: &'a [u8]) -> Result<Self, MessageError> {
         Message::parse_with_more(frame).map(|(message, more)| Self { frame, message, more })
@@ -39,19 +39,25 @@ pub trait Host: Send + Sync + 'static {
     /// none.
     fn begin(
         self: &Arc<Self>,
-        place: Place,
+        endpoint: Endpoint,
         frame: Vec<u8>,
-        lane: Lane,
+        lane: ResponseStream,
     ) -> impl Future<Output = Option<String>> + Send;
 
     /// One message of a session. A request's answer is finished on the lane, after what is to be said before it.
-    /// For notifications and answers the lane means nothing. False if there is no such session at this place.
-    fn deliver(self: &Arc<Self>, place: &Place, session: &str, said: Said<'_>, lane: Lane) -> bool;
+    /// For notifications and answers the lane means nothing. False if there is no such session at this endpoint.
+    fn deliver(
+        self: &Arc<Self>,
+        endpoint: &Endpoint,
+        session: &str,
+        said: ClientMessage<'_>,
+        lane: ResponseStream,
+    ) -> bool;
 
     /// A new lane for what is said unasked. It is closed when the client leaves, or asks for another one.
     /// None if there is no such session.
-    fn listen(self: &Arc<Self>, place: &Place, session: &str) -> Option<Lane>;
+    fn listen(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> Option<ResponseStream>;
 
     /// The client is done. False if there is no such session.
-    fn end(self: &Arc<Self>, place: &Place, session: &str) -> bool;
+    fn end(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> bool;
 }

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
-use super::lane::Reader;
-use super::{Host, Lane, Place, Said};
+use super::response_stream::Reader;
+use super::{ClientMessage, Endpoint, Host, ResponseStream};
 use crate::envelope::one_line;
 use crate::line::{Line, Lines};
 use crate::scan::Unread;
@@ -54,14 +54,15 @@ impl StdioFace {
     pub async fn serve<H: Host>(
         self,
         host: Arc<H>,
-        place: Place,
+        endpoint: Endpoint,
         stdin: impl AsyncRead,
         stdout: impl AsyncWrite,
         stop: CancellationToken,
     ) {
-        let lane = Lane::new(self.lane_limit);
+        let lane = ResponseStream::new(self.lane_limit);
         let reader = lane.reader();
-        let mut client = Client { host, place, lane: lane.clone(), limit: self.message_limit, session: None };
+        let mut client =
+            Client { host, endpoint, lane: lane.clone(), limit: self.message_limit, session: None };
         let reading = async {
             tokio::select! {
                 read = client.read(stdin) => read.unwrap_or_else(|error| warn!(%error, "could not read stdin")),
@@ -85,15 +86,15 @@ impl StdioFace {
             Ok(()) => {}
         }
         if let Some(session) = client.session {
-            client.host.end(&client.place, &session);
+            client.host.end(&client.endpoint, &session);
         }
     }
 }
 
 struct Client<H> {
     host: Arc<H>,
-    place: Place,
-    lane: Lane,
+    endpoint: Endpoint,
+    lane: ResponseStream,
     limit: usize,
     session: Option<String>,
 }
@@ -113,7 +114,7 @@ impl<H: Host> Client<H> {
     }
 
     async fn take(&mut self, line: &[u8]) {
-        let said = match Said::read(line) {
+        let said = match ClientMessage::read(line) {
             Ok(said) => said,
             Err(error @ MessageError::NotJson(_)) => {
                 return self.refuse(Id::NULL, RpcError::PARSE_ERROR, &error.to_string());
@@ -123,12 +124,12 @@ impl<H: Host> Client<H> {
         match (&said.message, &self.session) {
             (Message::Request { id, .. }, Some(session)) => {
                 let (id, lane) = (*id, self.lane.branch(id.as_json()));
-                if !self.host.deliver(&self.place, session, said, lane.clone()) {
+                if !self.host.deliver(&self.endpoint, session, said, lane.clone()) {
                     lane.finish(error_answer(id, RpcError::INVALID_REQUEST, "the session has ended"));
                 }
             }
             (_, Some(session)) => {
-                self.host.deliver(&self.place, session, said, Lane::new(self.limit));
+                self.host.deliver(&self.endpoint, session, said, ResponseStream::new(self.limit));
             }
             (Message::Request { id, method, .. }, None) if method == "initialize" => {
                 self.begin(*id, line).await;
@@ -142,8 +143,8 @@ impl<H: Host> Client<H> {
 
     async fn begin(&mut self, id: Id<'_>, line: &[u8]) {
         let lane = self.lane.branch(id.as_json());
-        let begun = self.host.begin(self.place.clone(), line.to_vec(), lane).await;
-        if let Some(unasked) = begun.as_ref().and_then(|session| self.host.listen(&self.place, session)) {
+        let begun = self.host.begin(self.endpoint.clone(), line.to_vec(), lane).await;
+        if let Some(unasked) = begun.as_ref().and_then(|session| self.host.listen(&self.endpoint, session)) {
             unasked.lead_onto(&self.lane);
         }
         self.session = begun;
@@ -215,7 +216,7 @@ mod tests {
         let (parrot, heard) = parrot();
         let stop = CancellationToken::new();
         let face = StdioFace { message_limit: limit, lane_limit: limit, ..StdioFace::default() };
-        let served = face.serve(parrot.clone(), Place::Together, stdin, stdout, stop.clone());
+        let served = face.serve(parrot.clone(), Endpoint::All, stdin, stdout, stop.clone());
         let served = tokio::spawn(served);
         let (from, into) = split(near);
         Caller { into, from: BufReader::new(from).lines(), parrot, heard, stop, served }
@@ -321,7 +322,7 @@ mod tests {
         let mut caller = call(1000);
         caller.check(INITIALIZE, "result").await;
         let long = request("echo").replace("1.50", &format!("\"{}\"", "x".repeat(800)));
-        // Together more than the pipes hold: nothing is read before the last is on its way.
+        // All more than the pipes hold: nothing is read before the last is on its way.
         let Caller { mut into, mut from, parrot: _parrot, heard: _heard, stop: _stop, served } = caller;
         let asking = tokio::spawn(async move {
             for _ in 0..500 {

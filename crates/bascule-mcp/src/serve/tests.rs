@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use super::{Admitted, Host, HttpFace, Lane, Place, Said};
+use super::{Admitted, ClientMessage, Endpoint, Host, HttpFace, ResponseStream};
 use crate::{Id, Message, error_answer, notification, success_answer};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
@@ -24,31 +24,42 @@ const SHORT: Duration = Duration::from_millis(300);
 
 /// Answers by the name of the method, and tells what happened.
 pub(super) struct Parrot {
-    sessions: Mutex<HashSet<(Place, String)>>,
-    unasked: Mutex<Vec<Lane>>,
+    sessions: Mutex<HashSet<(Endpoint, String)>>,
+    unasked: Mutex<Vec<ResponseStream>>,
     told: mpsc::Sender<String>,
     /// Until this fires, what is slow is not answered.
     go: CancellationToken,
 }
 
 impl Host for Parrot {
-    async fn begin(self: &Arc<Self>, place: Place, frame: Vec<u8>, lane: Lane) -> Option<String> {
+    async fn begin(
+        self: &Arc<Self>,
+        endpoint: Endpoint,
+        frame: Vec<u8>,
+        lane: ResponseStream,
+    ) -> Option<String> {
         let Ok(Message::Request { id, params, .. }) = Message::parse(&frame) else { panic!("not a request") };
         if params.is_some_and(|params| params.get().contains("refuse")) {
             lane.finish(error_answer(id, -32602, "no"));
             return None;
         }
-        let session = match &place {
-            Place::Together => "s".to_owned(),
-            Place::Alone(name) => format!("s-of-{name}"),
+        let session = match &endpoint {
+            Endpoint::All => "s".to_owned(),
+            Endpoint::Server(name) => format!("s-of-{name}"),
         };
-        self.sessions.lock().unwrap().insert((place, session.clone()));
+        self.sessions.lock().unwrap().insert((endpoint, session.clone()));
         lane.finish(success_answer(id, "{}"));
         Some(session)
     }
 
-    fn deliver(self: &Arc<Self>, place: &Place, session: &str, said: Said<'_>, lane: Lane) -> bool {
-        if !self.sessions.lock().unwrap().contains(&(place.clone(), session.to_owned())) {
+    fn deliver(
+        self: &Arc<Self>,
+        endpoint: &Endpoint,
+        session: &str,
+        said: ClientMessage<'_>,
+        lane: ResponseStream,
+    ) -> bool {
+        if !self.sessions.lock().unwrap().contains(&(endpoint.clone(), session.to_owned())) {
             return false;
         }
         match said.message {
@@ -61,23 +72,23 @@ impl Host for Parrot {
         true
     }
 
-    fn listen(self: &Arc<Self>, place: &Place, session: &str) -> Option<Lane> {
-        let known = self.sessions.lock().unwrap().contains(&(place.clone(), session.to_owned()));
+    fn listen(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> Option<ResponseStream> {
+        let known = self.sessions.lock().unwrap().contains(&(endpoint.clone(), session.to_owned()));
         known.then(|| {
-            let lane = Lane::new(1 << 20);
+            let lane = ResponseStream::new(1 << 20);
             self.unasked.lock().unwrap().push(lane.clone());
             self.watch(lane.clone(), "listener");
             lane
         })
     }
 
-    fn end(self: &Arc<Self>, place: &Place, session: &str) -> bool {
-        self.sessions.lock().unwrap().remove(&(place.clone(), session.to_owned()))
+    fn end(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> bool {
+        self.sessions.lock().unwrap().remove(&(endpoint.clone(), session.to_owned()))
     }
 }
 
 impl Parrot {
-    fn act(self: &Arc<Self>, id: Id<'_>, method: &str, params: &str, lane: Lane) {
+    fn act(self: &Arc<Self>, id: Id<'_>, method: &str, params: &str, lane: ResponseStream) {
         match method {
             "echo" => lane.finish(success_answer(id, params)),
             "count" => {
@@ -121,7 +132,7 @@ impl Parrot {
         }
     }
 
-    fn watch(self: &Arc<Self>, lane: Lane, what: &'static str) {
+    fn watch(self: &Arc<Self>, lane: ResponseStream, what: &'static str) {
         let parrot = self.clone();
         tokio::spawn(async move {
             lane.closed().await;
@@ -130,7 +141,7 @@ impl Parrot {
     }
 
     /// The lane of the first who listened.
-    pub(super) fn unasked_lane(&self) -> Lane {
+    pub(super) fn unasked_lane(&self) -> ResponseStream {
         self.unasked.lock().unwrap()[0].clone()
     }
 
@@ -914,7 +925,7 @@ fn a_newer_get_stream_takes_the_place_of_an_older_one() {
     older.send(&post("/mcp", SESSION, &request("echo")));
     assert_eq!(older.response().status, 200, "the connection goes on");
     let lanes = served.parrot.unasked.lock().unwrap();
-    assert_eq!(lanes.iter().map(Lane::is_closed).collect::<Vec<_>>(), [true, false]);
+    assert_eq!(lanes.iter().map(ResponseStream::is_closed).collect::<Vec<_>>(), [true, false]);
 }
 
 // req: GW-07

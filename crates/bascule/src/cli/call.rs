@@ -16,7 +16,7 @@ use super::failure::Failure;
 use super::output::Output;
 use super::session::Session;
 use super::terminal::{clean, spin};
-use crate::call::fresh_id;
+use crate::call::random_id;
 use crate::normalise::addressed;
 
 #[derive(Debug, clap::Args)]
@@ -41,7 +41,7 @@ impl Call {
         let id = ToolId::parse(&self.tool).map_err(usage)?;
         let correlation =
             self.correlation_id.as_deref().map(CorrelationId::parse).transpose().map_err(usage)?;
-        let correlation = correlation.unwrap_or_else(fresh_id);
+        let correlation = correlation.unwrap_or_else(random_id);
         let timeout = self.timeout_ms.map(Duration::from_millis);
         let arguments = self.read_arguments(&id, &correlation)?;
         session.call = Some((id.clone(), correlation.clone()));

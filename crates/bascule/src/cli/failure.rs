@@ -48,7 +48,7 @@ struct Document<E> {
 impl Serialize for Failure {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let error = match self {
-            // As it is: it may carry a result, whose spelling must not change.
+            // As it is: it may call_with a result, whose spelling must not change.
             Failure::Bridge(error) | Failure::Arguments(error) | Failure::Interrupted(error) => {
                 return Document { error }.serialize(serializer);
             }

@@ -35,14 +35,14 @@ use session::Session;
 #[command(name = "bascule", version, max_term_width = 110, disable_help_subcommand = true)]
 struct Arguments {
     #[command(flatten)]
-    common: Common,
+    fleet: Fleet,
     #[command(subcommand)]
     command: Command,
 }
 
 /// What every command understands, before or after its own arguments.
 #[derive(Debug, clap::Args)]
-struct Common {
+struct Fleet {
     /// The configuration to use
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -107,16 +107,16 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(Arguments { common, command }: Arguments) -> ExitCode {
+fn run(Arguments { fleet, command }: Arguments) -> ExitCode {
     if let Command::Demo { name } = command {
         return crate::demo::run(&name);
     }
-    logging::start(common.verbose);
-    let output = Output::new(common.json);
+    logging::start(fleet.verbose);
+    let output = Output::new(fleet.json);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime {
         Ok(runtime) => {
-            let ended = runtime.block_on(perform(&common, command, &output));
+            let ended = runtime.block_on(perform(&fleet, command, &output));
             // A thread may wait for stdin, which whoever started us may keep open for ever.
             runtime.shutdown_background();
             ended
@@ -127,11 +127,11 @@ fn run(Arguments { common, command }: Arguments) -> ExitCode {
     output.unless_lost(code)
 }
 
-async fn perform(common: &Common, command: Command, output: &Output) -> Result<ExitCode, Failure> {
+async fn perform(fleet: &Fleet, command: Command, output: &Output) -> Result<ExitCode, Failure> {
     if let Command::Token = command {
         return token::run(output);
     }
-    let session = Session::load(common.config.as_deref(), common.no_daemon, output)?;
+    let session = Session::load(fleet.config.as_deref(), fleet.no_daemon, output)?;
     match command {
         Command::Check => check::run(session, output).await,
         Command::Tools(tools) => tools.run(session, output).await,

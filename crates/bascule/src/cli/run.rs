@@ -122,7 +122,7 @@ fn show(outcome: &ScriptOutcome, output: &Output) -> ExitCode {
     ExitCode::from(u8::from(!outcome.success))
 }
 
-/// The value is the result; what was logged, called and thrown is beside it.
+/// The value is the result; what was logged, called and thrown is extra it.
 fn for_people(outcome: &ScriptOutcome, output: &Output) {
     for line in &outcome.logs {
         let level = output.aside.faint(&format!("{} |", line.level));

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bascule_bus::{BusEvents, EmbeddedBus, MessageIds, Recall};
-use bascule_mcp::{Admitted, HttpFace, Place as At, StdioFace};
+use bascule_mcp::{Admitted, Endpoint as At, HttpFace, StdioFace};
 use bascule_model::ProviderAdapter;
 use bascule_sandbox::Peer;
 use tokio::net::TcpListener;
@@ -98,7 +98,7 @@ impl Serve {
         };
         let file = FileWatch::new(&session.path).map_err(|error| failed("watch the configuration", error))?;
         let alone = self.server.as_deref().map(|name| session.server(name)).transpose()?;
-        let client = alone.map_or(At::Together, |server| At::Alone(server.name.to_string()));
+        let client = alone.map_or(At::All, |server| At::Server(server.name.to_string()));
         let listener = self.open_port(&session.settings.bridge).await?;
 
         let bus = Arc::new(EmbeddedBus::new(Recall::default()));
@@ -272,7 +272,7 @@ impl Running {
 }
 
 async fn start(settings: Settings, bus: &Arc<EmbeddedBus>) -> Result<McpBridgeAdapter, Failure> {
-    let ids = MessageIds::new(crate::call::chance());
+    let ids = MessageIds::new(crate::call::random_u64());
     let events = Arc::new(BusEvents::new(bus.clone(), "bascule", ids, SystemTime::now));
     let config = BridgeConfig {
         jailer: Some(jailer()),

@@ -137,11 +137,11 @@ impl Drop for Door {
     }
 }
 
-/// Without the system's chance there is no secret, and without a secret no door.
+/// Without the system's random_u64 there is no secret, and without a secret no door.
 fn fresh_token() -> io::Result<String> {
     let mut bits = [0; 16];
     getrandom::fill(&mut bits)
-        .map_err(|error| io::Error::other(format!("no chance to make a token from: {error}")))?;
+        .map_err(|error| io::Error::other(format!("no random_u64 to make a token from: {error}")))?;
     Ok(format!("{:032x}", u128::from_ne_bytes(bits)))
 }
 

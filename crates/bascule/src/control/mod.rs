@@ -1,7 +1,7 @@
 //! How the command line reaches a bridge that is running: a socket that only its user can open, and a token that a
 //! confined server cannot read.
 //!
-//! Landlock does not keep a process from connecting to a socket in the file system. The token lies beside it in a
+//! Landlock does not keep a process from connecting to a socket in the file system. The token lies extra it in a
 //! folder that no sandbox grants, and changes with every start. The token is a line, one line of JSON asks, one or more
 //! answer.
 

@@ -6,21 +6,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bascule_catalog::ServerTools;
-use bascule_client::TransportError;
+use bascule_mcp::TransportError;
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Event};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::Common;
-use super::audience::Audience;
-use super::life::{Life, Loss, Turn};
-use super::line::Line;
+use super::Fleet;
+use super::backend::Backend;
+use super::client_profile::ClientProfile;
+use super::restart_policy::{Loss, RestartPolicy, Turn};
 use super::server::Calls;
 use super::status::{State, Status};
 use super::tools::{changes, discovered, filtered};
-use super::upstream::Listed;
+use super::upstream::ToolListing;
 use crate::config::ServerSettings;
 use crate::normalise;
 
@@ -36,7 +36,7 @@ const PONG_WITHIN: Duration = Duration::from_secs(5);
 const PATIENCE_WITH_DEAFNESS: u32 = 2;
 
 /// What others ask of an actor.
-pub(crate) enum Ask {
+pub(crate) enum ActorCommand {
     /// List the tools again; or, of a server that is down, start it now.
     Refresh(oneshot::Sender<BridgeResult<()>>),
     /// A call could not reach it: is it still there?
@@ -46,13 +46,13 @@ pub(crate) enum Ask {
 pub(crate) struct Actor {
     pub(crate) serial: u64,
     pub(crate) settings: Arc<ServerSettings>,
-    pub(crate) common: Arc<Common>,
+    pub(crate) fleet: Arc<Fleet>,
     pub(crate) status: watch::Sender<Status>,
-    pub(crate) asks: mpsc::Receiver<Ask>,
+    pub(crate) commands: mpsc::Receiver<ActorCommand>,
     pub(crate) calls: Arc<Calls>,
-    pub(crate) audience: Audience,
+    pub(crate) profile: ClientProfile,
     pub(crate) stop: CancellationToken,
-    pub(crate) life: Life,
+    pub(crate) life: RestartPolicy,
     /// When its tools were last listed at its own wish, and how long that was put off.
     pub(crate) listed_at: Instant,
     pub(crate) pause: Duration,
@@ -89,19 +89,19 @@ impl Actor {
         let started = self.start().await;
         let answer = started.as_ref().map(|_| ()).map_err(Clone::clone);
         self.waiting.drain(..).for_each(|asker| drop(asker.send(answer.clone())));
-        let line = match started {
-            Ok(line) => line,
+        let backend = match started {
+            Ok(backend) => backend,
             Err(_) if self.stop.is_cancelled() => return None,
             Err(error) => return Some((Loss::Fault, self.still_down(error), Instant::now())),
         };
-        let end = self.keep(&line).await;
-        self.audience.lost();
+        let end = self.keep(&backend).await;
+        self.profile.on_lost();
         let End::Lost(loss, why) = end else {
-            line.stop().await;
+            backend.stop().await;
             return None;
         };
         let since = Instant::now();
-        let error = Arc::new(line.unavailable(&why, &self.settings).as_ref().clone());
+        let error = Arc::new(backend.unavailable(&why, &self.settings).as_ref().clone());
         // Nobody may find it healthy while it is being ended.
         self.enter(State::Degraded {
             attempt: self.life.attempts(),
@@ -109,35 +109,34 @@ impl Actor {
             why: error.clone(),
         });
         self.tell(Event::Disconnected { server: self.settings.name.clone(), cause: why });
-        line.stop().await;
+        backend.stop().await;
         Some((loss, error, since))
     }
 
-    async fn start(&mut self) -> BridgeResult<Arc<Line>> {
-        let (line, listed) = self.start_in_turn().await?;
-        let line = Arc::new(line);
+    async fn start(&mut self) -> BridgeResult<Arc<Backend>> {
+        let (backend, listed) = self.start_in_turn().await?;
+        let backend = Arc::new(backend);
         self.life.up(Instant::now());
         // At somebody's wish it comes back without an attempt of our own.
         let (attempts, was_there) = (self.life.attempts(), self.status.borrow().tools.is_some());
         let returns = attempts > 0 || was_there;
         self.take(listed);
         self.status.send_modify(|status| status.restarts += u32::from(returns));
-        self.enter(State::Healthy(line.clone()));
+        self.enter(State::Healthy(backend.clone()));
         if returns {
             let attempts = attempts.max(1);
             self.tell(Event::Reconnected { server: self.settings.name.clone(), attempts });
-            self.audience.returned();
+            self.profile.on_reconnected();
         }
-        Ok(line)
+        Ok(backend)
     }
 
     /// Only so many start at once; but one that takes long to start does not keep others from it.
-    async fn start_in_turn(&self) -> BridgeResult<(Line, Listed)> {
-        let Some(turn) = self.stop.run_until_cancelled(self.common.starting.acquire()).await else {
+    async fn start_in_turn(&self) -> BridgeResult<(Backend, ToolListing)> {
+        let Some(turn) = self.stop.run_until_cancelled(self.fleet.starting.acquire()).await else {
             return Err(normalise::not_started(&self.settings.name, "the start was called off"));
         };
-        let mut starting =
-            (self.common.start)(self.settings.clone(), self.audience.clone(), self.stop.clone());
+        let mut starting = (self.fleet.start)(self.settings.clone(), self.profile.clone(), self.stop.clone());
         let started = timeout(TURN, &mut starting).await;
         drop(turn);
         match started {
@@ -153,23 +152,23 @@ impl Actor {
     }
 
     /// Watches over a server that is up.
-    async fn keep(&mut self, line: &Arc<Line>) -> End {
+    async fn keep(&mut self, backend: &Arc<Backend>) -> End {
         let mut ignored = 0;
         let mut next_ping = self.next_ping();
         loop {
             let end = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return End::Stopped,
-                () = line.over() => return lost(line),
-                ask = self.asks.recv() => match ask {
-                    Some(ask) => self.answer(ask, line).await,
+                () = backend.over() => return lost(backend),
+                ask = self.commands.recv() => match ask {
+                    Some(ask) => self.answer(ask, backend).await,
                     None => return End::Stopped,
                 },
-                () = line.changed() => self.list_again(line).await,
-                () = self.calls.cancelled.notified() => self.doubt(line, &mut ignored).await,
+                () = backend.changed() => self.list_again(backend).await,
+                () = self.calls.cancelled.notified() => self.doubt(backend, &mut ignored).await,
                 () = until(next_ping) => {
                     next_ping = self.next_ping();
-                    self.ping_if_idle(line).await
+                    self.ping_if_idle(backend).await
                 }
             };
             if let Err(end) = end {
@@ -182,31 +181,31 @@ impl Actor {
         self.settings.keep_alive.map(|every| Instant::now() + every)
     }
 
-    async fn answer(&mut self, ask: Ask, line: &Arc<Line>) -> Result<(), End> {
+    async fn answer(&mut self, ask: ActorCommand, backend: &Arc<Backend>) -> Result<(), End> {
         match ask {
-            Ask::Refresh(asker) => {
-                let (answer, end) = match self.list(line).await {
+            ActorCommand::Refresh(asker) => {
+                let (answer, end) = match self.list(backend).await {
                     Ok(listed) => (listed.map(|listed| self.take(listed)), Ok(())),
                     Err(end) => (Err(normalise::down(&self.settings.name, &end)), Err(end)),
                 };
                 let _ = asker.send(answer);
                 end
             }
-            Ask::Check(asker) => {
-                let alive = self.ping(line, PONG_WITHIN).await;
+            ActorCommand::Check(asker) => {
+                let alive = self.ping(backend, PONG_WITHIN).await;
                 let _ = asker.send(alive.is_ok());
                 alive
             }
         }
     }
 
-    async fn list_again(&mut self, line: &Arc<Line>) -> Result<(), End> {
+    async fn list_again(&mut self, backend: &Arc<Backend>) -> Result<(), End> {
         // Who was asked a moment ago has to wait twice as long as then.
         let calm = self.listed_at.elapsed() > self.pause * 4;
         self.pause = if calm { SETTLING } else { (self.pause * 2).min(SELDOM) };
-        self.unless_over(line, sleep(self.pause)).await?;
+        self.unless_over(backend, sleep(self.pause)).await?;
         self.listed_at = Instant::now();
-        match self.list(line).await? {
+        match self.list(backend).await? {
             Ok(listed) => self.take(listed),
             Err(error) => {
                 warn!(server = %self.settings.name, %error, "the changed tools could not be listed")
@@ -216,9 +215,9 @@ impl Actor {
     }
 
     /// Its tools, as they are now. Who does not list them in time keeps those it had.
-    async fn list(&self, line: &Arc<Line>) -> Result<BridgeResult<Listed>, End> {
+    async fn list(&self, backend: &Arc<Backend>) -> Result<BridgeResult<ToolListing>, End> {
         let ServerSettings { name, start_timeout, .. } = &*self.settings;
-        let listed = self.unless_over(line, timeout(*start_timeout, line.list())).await?;
+        let listed = self.unless_over(backend, timeout(*start_timeout, backend.list())).await?;
         Ok(listed.unwrap_or_else(|_| {
             let said =
                 format!("server `{name}` did not list its tools within {} ms", start_timeout.as_millis());
@@ -227,9 +226,9 @@ impl Actor {
     }
 
     /// A call was cancelled. A server that then does not even answer a ping ignores it.
-    async fn doubt(&mut self, line: &Arc<Line>, ignored: &mut u32) -> Result<(), End> {
+    async fn doubt(&mut self, backend: &Arc<Backend>, ignored: &mut u32) -> Result<(), End> {
         let grace = self.settings.cancel_grace;
-        match self.unless_over(line, line.answers(grace)).await? {
+        match self.unless_over(backend, backend.answers(grace)).await? {
             Ok(()) => *ignored = 0,
             Err(_) => *ignored += 1,
         }
@@ -242,31 +241,31 @@ impl Actor {
     }
 
     /// Who is busy answering need not prove that it is there.
-    async fn ping_if_idle(&self, line: &Arc<Line>) -> Result<(), End> {
+    async fn ping_if_idle(&self, backend: &Arc<Backend>) -> Result<(), End> {
         match self.calls.flying.is_empty() {
-            true => self.ping(line, PONG_WITHIN).await,
+            true => self.ping(backend, PONG_WITHIN).await,
             false => Ok(()),
         }
     }
 
-    async fn ping(&self, line: &Arc<Line>, within: Duration) -> Result<(), End> {
-        let answered = self.unless_over(line, line.answers(within)).await?;
+    async fn ping(&self, backend: &Arc<Backend>, within: Duration) -> Result<(), End> {
+        let answered = self.unless_over(backend, backend.answers(within)).await?;
         answered.map_err(|why| End::Lost(Loss::Fault, why))
     }
 
     /// Does something for as long as it makes sense.
-    async fn unless_over<T>(&self, line: &Arc<Line>, work: impl Future<Output = T>) -> Result<T, End> {
+    async fn unless_over<T>(&self, backend: &Arc<Backend>, work: impl Future<Output = T>) -> Result<T, End> {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(End::Stopped),
-            () = line.over() => Err(lost(line)),
+            () = backend.over() => Err(lost(backend)),
             done = work => Ok(done),
         }
     }
 
     /// Waits until it is time to start again. None when it is over for good.
     async fn bide(&mut self, loss: Loss, why: Arc<BridgeError>, since: Instant) -> Option<()> {
-        let next = match self.life.down(loss, since, (self.common.chance)()) {
+        let next = match self.life.down(loss, since, (self.fleet.random_u64)()) {
             Turn::TryAgain { attempt, at } => {
                 info!(server = %self.settings.name, attempt, wait = ?at.saturating_duration_since(Instant::now()), "will be tried again");
                 self.enter(State::Degraded { attempt, next: at, why });
@@ -283,13 +282,13 @@ impl Actor {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
-                ask = self.asks.recv() => match ask? {
-                    Ask::Refresh(asker) => {
+                ask = self.commands.recv() => match ask? {
+                    ActorCommand::Refresh(asker) => {
                         self.life.pardon();
                         self.waiting.push(asker);
                         return Some(());
                     }
-                    Ask::Check(_) => {}
+                    ActorCommand::Check(_) => {}
                 },
                 () = until(next) => return Some(()),
             }
@@ -297,7 +296,7 @@ impl Actor {
     }
 
     /// Takes over what the server listed.
-    fn take(&self, listed: Listed) {
+    fn take(&self, listed: ToolListing) {
         let old = self.status.borrow().tools.clone();
         let event = discovered(&self.settings.name, &listed.tools);
         let tools = Arc::new(match &old {
@@ -310,13 +309,13 @@ impl Actor {
         }
         let refreshed = old.map(|old| changes(&old, &tools));
         self.status.send_modify(|status| status.tools = Some(tools));
-        self.common.publish(&self.settings.name, self.serial);
+        self.fleet.publish(&self.settings.name, self.serial);
         match &refreshed {
-            None => self.audience.listed(true),
+            None => self.profile.on_tools_listed(true),
             Some(Event::ToolsRefreshed { added, removed, .. }) if added.is_empty() && removed.is_empty() => {}
-            Some(_) => self.audience.listed(false),
+            Some(_) => self.profile.on_tools_listed(false),
         }
-        self.common.events.offer(event);
+        self.fleet.events.offer(event);
         refreshed.into_iter().for_each(|event| self.tell(event));
     }
 
@@ -333,17 +332,17 @@ impl Actor {
 
     /// Listeners know a server by its name: while another goes by that, this one has nothing to say of itself.
     fn tell(&self, event: Event) {
-        let world = self.common.world.load();
-        let named = world.servers.get(&self.settings.name);
+        let snapshot = self.fleet.snapshot.load();
+        let named = snapshot.servers.get(&self.settings.name);
         if named.is_none_or(|named| named.serial == self.serial) {
-            self.common.events.offer(event);
+            self.fleet.events.offer(event);
         }
     }
 }
 
 /// Why a connection is over, and whether a new one would do.
-fn lost(line: &Line) -> End {
-    match line.ended() {
+fn lost(backend: &Backend) -> End {
+    match backend.ended() {
         Some(why) if matches!(*why, TransportError::SessionLost { .. }) => {
             End::Lost(Loss::Renewal, why.to_string())
         }

@@ -28,7 +28,7 @@ pub(crate) struct Gate {
 
 /// A call that is inside.
 #[derive(Debug)]
-pub(crate) struct Inside<'a> {
+pub(crate) struct GatePermit<'a> {
     _slot: SemaphorePermit<'a>,
     gate: &'a Gate,
     since: Instant,
@@ -46,14 +46,14 @@ impl Gate {
         }
     }
 
-    /// Waits for a slot, in line, until the deadline; or is turned away with the time to come back.
-    pub(crate) async fn enter(&self, deadline: &Deadline) -> BridgeResult<Inside<'_>> {
+    /// Waits for a slot, in backend, until the deadline; or is turned away with the time to come back.
+    pub(crate) async fn enter(&self, deadline: &Deadline) -> BridgeResult<GatePermit<'_>> {
         self.keep_the_rate()?;
         let slot = match self.slots.try_acquire() {
             Ok(slot) => slot,
             Err(_) => self.wait(deadline).await?,
         };
-        Ok(Inside { _slot: slot, gate: self, since: Instant::now() })
+        Ok(GatePermit { _slot: slot, gate: self, since: Instant::now() })
     }
 
     fn keep_the_rate(&self) -> BridgeResult<()> {
@@ -97,7 +97,7 @@ impl Gate {
     }
 }
 
-impl Drop for Inside<'_> {
+impl Drop for GatePermit<'_> {
     fn drop(&mut self) {
         let stay = self.since.elapsed().as_micros() as u64;
         let old = self.gate.stay.load(Ordering::Relaxed);
@@ -108,7 +108,7 @@ impl Drop for Inside<'_> {
     }
 }
 
-/// A place in the line, given up however the wait ends.
+/// A place in the backend, given up however the wait ends.
 struct Place<'a>(&'a AtomicUsize);
 
 impl Drop for Place<'_> {

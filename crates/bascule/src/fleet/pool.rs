@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
-use super::errand::Errand;
-use super::upstream::{Frame, Listed, Upstream};
+use super::request::UpstreamRequest;
+use super::upstream::{StartContext, ToolListing, Upstream};
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
 use crate::normalise;
@@ -28,7 +28,7 @@ pub(crate) struct Pool(Arc<Inner>);
 
 struct Inner {
     settings: Arc<ServerSettings>,
-    frame: Frame,
+    frame: StartContext,
     info: ServerInfo,
     shelf: Mutex<Shelf>,
     /// Refills, and farewells to what was used.
@@ -47,11 +47,14 @@ struct Shelf {
 
 impl Pool {
     /// Starts one process, learns from it what the tools are, and keeps it for the first call.
-    pub(crate) async fn start(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<(Self, Listed)> {
+    pub(crate) async fn start(
+        settings: Arc<ServerSettings>,
+        frame: &StartContext,
+    ) -> BridgeResult<(Self, ToolListing)> {
         let (first, listed) = Upstream::start(settings.clone(), frame).await?;
         let stop = frame.stop.child_token();
         // Those to come are nobody's first start, on which a caller may be waiting.
-        let frame = Frame { patience: None, stop: stop.clone(), ..frame.clone() };
+        let frame = StartContext { patience: None, stop: stop.clone(), ..frame.clone() };
         let pool = Self(Arc::new(Inner {
             settings,
             frame,
@@ -70,15 +73,19 @@ impl Pool {
     }
 
     /// Makes one call in a process of its own.
-    pub(crate) async fn run(&self, errand: &Errand<'_>, deadline: Deadline) -> BridgeResult<Box<RawValue>> {
+    pub(crate) async fn run(
+        &self,
+        request: &UpstreamRequest<'_>,
+        deadline: Deadline,
+    ) -> BridgeResult<Box<RawValue>> {
         let used = self.take(&deadline).await?;
         self.refill();
-        used.upstream.bind(errand.tool);
-        used.upstream.run(errand, deadline).await
+        used.upstream.bind(request.tool);
+        used.upstream.run(request, deadline).await
     }
 
     /// Lists the tools again, in a process of its own.
-    pub(crate) async fn list(&self) -> BridgeResult<Listed> {
+    pub(crate) async fn list(&self) -> BridgeResult<ToolListing> {
         let (upstream, listed) = Upstream::start(self.0.settings.clone(), &self.0.frame).await?;
         self.see_off(upstream);
         Ok(listed)
@@ -130,7 +137,7 @@ impl Pool {
     /// leaves meanwhile calls it off.
     async fn start_one(&self) -> BridgeResult<Used> {
         let (pool, wanted) = (self.clone(), self.0.stop.child_token());
-        let frame = Frame { stop: wanted.clone(), ..self.0.frame.clone() };
+        let frame = StartContext { stop: wanted.clone(), ..self.0.frame.clone() };
         let _leaving = wanted.drop_guard();
         let (give, given) = oneshot::channel();
         self.0.tasks.spawn(async move {

@@ -12,13 +12,13 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Common;
-use super::actor::{Actor, Ask};
-use super::audience::Audience;
-use super::errand::Errand;
-use super::gate::{Gate, Inside};
-use super::life::Life;
-use super::line::Line;
+use super::Fleet;
+use super::actor::{Actor, ActorCommand};
+use super::backend::Backend;
+use super::client_profile::ClientProfile;
+use super::gate::{Gate, GatePermit};
+use super::request::UpstreamRequest;
+use super::restart_policy::RestartPolicy;
 use super::status::{State, Status};
 use crate::config::{Retry, ServerSettings};
 use crate::deadline::Deadline;
@@ -38,9 +38,9 @@ pub(crate) struct Server {
     pub(crate) settings: Arc<ServerSettings>,
     /// Tells this server from another of the same name, before or after it.
     pub(crate) serial: u64,
-    pub(crate) audience: Audience,
+    pub(crate) profile: ClientProfile,
     status: watch::Receiver<Status>,
-    asks: mpsc::Sender<Ask>,
+    commands: mpsc::Sender<ActorCommand>,
     calls: Arc<Calls>,
     gate: Gate,
     /// For tools that have limits of their own.
@@ -49,7 +49,7 @@ pub(crate) struct Server {
 }
 
 /// What came of a call, and how often it was sent for that.
-pub(crate) struct Answered {
+pub(crate) struct CallResponse {
     pub(crate) raw: Box<RawValue>,
     pub(crate) attempts: u32,
 }
@@ -67,74 +67,78 @@ impl Server {
     /// Starts to start it.
     pub(crate) fn spawn(
         settings: Arc<ServerSettings>,
-        audience: Audience,
-        common: &Arc<Common>,
+        profile: ClientProfile,
+        fleet: &Arc<Fleet>,
     ) -> Arc<Self> {
         let (status, watched) = watch::channel(Status::default());
-        let (asks, asked) = mpsc::channel(MAILBOX);
-        let (serial, stop) = (common.next_serial(), common.stop.child_token());
+        let (commands, asked) = mpsc::channel(MAILBOX);
+        let (serial, stop) = (fleet.next_serial(), fleet.stop.child_token());
         let calls = Arc::<Calls>::default();
         let actor = Actor {
             serial,
             settings: settings.clone(),
-            common: common.clone(),
+            fleet: fleet.clone(),
             status,
-            asks: asked,
+            commands: asked,
             calls: calls.clone(),
-            audience: audience.clone(),
+            profile: profile.clone(),
             stop: stop.clone(),
-            life: Life::new(&settings, common.reconnect),
+            life: RestartPolicy::new(&settings, fleet.reconnect),
             listed_at: Instant::now(),
             pause: Duration::ZERO,
             waiting: Vec::new(),
         };
-        common.actors.spawn(actor.run());
+        fleet.actors.spawn(actor.run());
         let gate = Gate::new(&settings.limits);
         let own = settings.tools.iter().filter(|(_, tool)| tool.limits != settings.limits);
         let gates = own.map(|(name, tool)| (name.clone(), Gate::new(&tool.limits))).collect();
-        Arc::new(Self { settings, serial, audience, status: watched, asks, calls, gate, gates, stop })
+        Arc::new(Self { settings, serial, profile, status: watched, commands, calls, gate, gates, stop })
     }
 
-    /// Runs one errand, as often as that is wise, until the deadline. Dropped, it is cancelled.
+    /// Runs one request, as often as that is wise, until the deadline. Dropped, it is cancelled.
     pub(crate) async fn run(
         &self,
-        errand: &Errand<'_>,
+        request: &UpstreamRequest<'_>,
         is_harmless: bool,
         deadline: &Deadline,
-    ) -> BridgeResult<Answered> {
+    ) -> BridgeResult<CallResponse> {
         let _flying = self.calls.flying.token();
-        let _inside = self.enter(errand.name(), deadline).await?;
-        let (mut line, mut sent) = (self.line()?, 0);
+        let _inside = self.enter(request.name(), deadline).await?;
+        let (mut backend, mut sent) = (self.backend()?, 0);
         for tries in 1.. {
-            let mut error = match self.run_once(&line, errand, deadline).await {
-                Ok(raw) => return Ok(Answered { raw, attempts: sent + 1 }),
+            let mut error = match self.run_once(&backend, request, deadline).await {
+                Ok(raw) => return Ok(CallResponse { raw, attempts: sent + 1 }),
                 Err(error) => error,
             };
             sent += u32::from(error.delivery != Delivery::NotSent);
             error.attempts = Some(sent);
-            let may = tries < MOST_TRIES && self.may_try_again(errand.name(), is_harmless, &error, sent);
-            if !may || !self.recovered(&line, deadline).await {
+            let may = tries < MOST_TRIES && self.may_try_again(request.name(), is_harmless, &error, sent);
+            if !may || !self.recovered(&backend, deadline).await {
                 return Err(error);
             }
             sleep(PAUSE * tries).await;
-            line = self.line().map_err(|_| error)?;
+            backend = self.backend().map_err(|_| error)?;
         }
         unreachable!("the last try returns")
     }
 
     async fn run_once(
         &self,
-        line: &Line,
-        errand: &Errand<'_>,
+        backend: &Backend,
+        request: &UpstreamRequest<'_>,
         deadline: &Deadline,
     ) -> BridgeResult<Box<RawValue>> {
         let mut cancellation = Cancellation { calls: &self.calls, is_due: true };
-        let ended = line.run(errand, deadline.clone()).await;
+        let ended = backend.run(request, deadline.clone()).await;
         cancellation.is_due = matches!(&ended, Err(error) if was_given_up(error));
         ended
     }
 
-    async fn enter(&self, tool: &str, deadline: &Deadline) -> BridgeResult<(Option<Inside<'_>>, Inside<'_>)> {
+    async fn enter(
+        &self,
+        tool: &str,
+        deadline: &Deadline,
+    ) -> BridgeResult<(Option<GatePermit<'_>>, GatePermit<'_>)> {
         let own = match self.gates.get(tool) {
             Some(gate) => Some(gate.enter(deadline).await?),
             None => None,
@@ -157,18 +161,18 @@ impl Server {
     }
 
     /// Waits for the server to be there again; false if that will not be in time.
-    async fn recovered(&self, broken: &Arc<Line>, deadline: &Deadline) -> bool {
+    async fn recovered(&self, broken: &Arc<Backend>, deadline: &Deadline) -> bool {
         // Where the connection as such is not over, its owner finds out whether the server is.
         if broken.ended().is_none() && self.still_answers(deadline).await {
             return true;
         }
         let mut status = self.status.clone();
         let again = status.wait_for(|status| match &status.state {
-            State::Healthy(line) => !Arc::ptr_eq(line, broken),
+            State::Healthy(backend) => !Arc::ptr_eq(backend, broken),
             state => !state.may_recover(),
         });
         match timeout_at(deadline.next(), again).await {
-            Ok(Ok(status)) => status.state.line().is_some(),
+            Ok(Ok(status)) => status.state.backend().is_some(),
             _ => false,
         }
     }
@@ -176,21 +180,23 @@ impl Server {
     async fn still_answers(&self, deadline: &Deadline) -> bool {
         let (asker, answer) = oneshot::channel();
         let asking = async {
-            self.asks.send(Ask::Check(asker)).await.ok()?;
+            self.commands.send(ActorCommand::Check(asker)).await.ok()?;
             answer.await.ok()
         };
         timeout_at(deadline.next(), asking).await.ok().flatten().unwrap_or(false)
     }
 
     /// The way to it, or why there is none.
-    pub(crate) fn line(&self) -> BridgeResult<Arc<Line>> {
+    pub(crate) fn backend(&self) -> BridgeResult<Arc<Backend>> {
         // Without a copy of the state where there is nothing wrong with it: every call comes by here.
-        if let Some(line) = self.status.borrow().state.line().filter(|line| line.ended().is_none()) {
-            return Ok(line.clone());
+        if let Some(backend) =
+            self.status.borrow().state.backend().filter(|backend| backend.ended().is_none())
+        {
+            return Ok(backend.clone());
         }
         let down = |why| crate::normalise::down(&self.settings.name, why);
         match self.state() {
-            State::Healthy(line) => Ok(line),
+            State::Healthy(backend) => Ok(backend),
             State::Degraded { why, attempt, next } => Err(waiting(&why, attempt, next)),
             State::Unavailable { why } => Err(Box::new(why.as_ref().clone())),
             State::Starting => Err(down("it is starting")),
@@ -218,13 +224,13 @@ impl Server {
     pub(crate) async fn refresh(&self) -> BridgeResult<()> {
         let (asker, answer) = oneshot::channel();
         let stopped = || crate::normalise::down(&self.settings.name, "it was stopped");
-        self.asks.send(Ask::Refresh(asker)).await.map_err(|_| stopped())?;
+        self.commands.send(ActorCommand::Refresh(asker)).await.map_err(|_| stopped())?;
         answer.await.unwrap_or_else(|_| Err(stopped()))
     }
 
     /// One of its tools, or why it cannot be used.
     pub(crate) fn tool(&self, id: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
-        self.line()?;
+        self.backend()?;
         if let Some(tool) = self.status.borrow().tools.as_ref().and_then(|tools| tools.get(id.tool())) {
             return Ok(tool.clone());
         }
@@ -242,7 +248,7 @@ impl Server {
     pub(crate) fn give_another_chance(&self) {
         if matches!(self.status.borrow().state, State::Unavailable { .. }) {
             // A full mailbox means that others have asked for the same.
-            let _ = self.asks.try_send(Ask::Refresh(oneshot::channel().0));
+            let _ = self.commands.try_send(ActorCommand::Refresh(oneshot::channel().0));
         }
     }
 
@@ -254,9 +260,9 @@ impl Server {
     /// Its state, which may be news to its actor.
     pub(crate) fn state(&self) -> State {
         let state = self.status.borrow().state.clone();
-        match state.line().and_then(|line| Some((line.clone(), line.ended()?))) {
-            Some((line, why)) => {
-                let why = Arc::from(line.unavailable(&why, &self.settings));
+        match state.backend().and_then(|backend| Some((backend.clone(), backend.ended()?))) {
+            Some((backend, why)) => {
+                let why = Arc::from(backend.unavailable(&why, &self.settings));
                 State::Degraded { attempt: 0, next: Instant::now(), why }
             }
             None => state,
@@ -269,7 +275,7 @@ impl Server {
             name: self.settings.name.clone(),
             health: state.health(),
             cause: state.why().map(|why| why.message.clone()),
-            pid: state.line().and_then(|line| line.pid()),
+            pid: state.backend().and_then(|backend| backend.pid()),
             restarts,
             tools,
         }

@@ -6,7 +6,7 @@ use bascule_catalog::ServerTools;
 use bascule_model::{BridgeError, Health};
 use tokio::time::Instant;
 
-use super::line::Line;
+use super::backend::Backend;
 
 /// One moment.
 #[derive(Clone, Default)]
@@ -25,7 +25,7 @@ pub(crate) enum State {
     #[default]
     Starting,
     /// Connected, and its tools are listed.
-    Healthy(Arc<Line>),
+    Healthy(Arc<Backend>),
     /// Lost. The attempt of this number is due at `next`, or under way.
     Degraded { attempt: u32, next: Instant, why: Arc<BridgeError> },
     /// Given up.
@@ -53,9 +53,9 @@ impl State {
         }
     }
 
-    pub(crate) fn line(&self) -> Option<&Arc<Line>> {
+    pub(crate) fn backend(&self) -> Option<&Arc<Backend>> {
         match self {
-            Self::Healthy(line) => Some(line),
+            Self::Healthy(backend) => Some(backend),
             _ => None,
         }
     }

@@ -7,10 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bascule_client::{
-    Client, ClientOptions, ConnectError, Failure, Heard, HttpEndpoint, Remark, ServerInfo, Step, Transport,
-    TransportError,
-};
+use bascule_client::{Client, ClientOptions, ConnectError, ServerInfo};
+use bascule_mcp::{Failure, HttpEndpoint, ServerMessage, Step, Transport, TransportError, Unsolicited};
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, ServerName, ToolDefinition};
 use bascule_sandbox::{Confinement, TreeLimits, Watch};
 use serde_json::value::RawValue;
@@ -22,8 +20,8 @@ use tracing::{debug, warn};
 
 use crate::config::{Isolation, ServerSettings, ServerUrl, TransportSettings};
 use crate::deadline::{CALLER, Deadline, TimedOut};
-use crate::fleet::audience::Audience;
-use crate::fleet::errand::Errand;
+use crate::fleet::client_profile::ClientProfile;
+use crate::fleet::request::UpstreamRequest;
 use crate::launch::Program;
 use crate::post_mortem::explained;
 use crate::relay::Target;
@@ -41,7 +39,7 @@ pub(crate) struct Upstream {
 
 /// What holds for every server of a bridge.
 #[derive(Clone)]
-pub(crate) struct Frame {
+pub(crate) struct StartContext {
     /// The longest message that is read.
     pub(crate) message_limit: usize,
     /// No start may outlast it.
@@ -51,11 +49,11 @@ pub(crate) struct Frame {
     /// Calls a start off.
     pub(crate) stop: CancellationToken,
     /// Whom the server is to work for.
-    pub(crate) audience: Audience,
+    pub(crate) profile: ClientProfile,
 }
 
 /// What a server says it can do, and what was odd about that.
-pub(crate) struct Listed {
+pub(crate) struct ToolListing {
     pub(crate) tools: Vec<ToolDefinition>,
     pub(crate) notes: Vec<String>,
 }
@@ -63,7 +61,10 @@ pub(crate) struct Listed {
 impl Upstream {
     /// Connects and lists the tools, within the server's start time and the caller's patience. When it fails
     /// nothing is left of it.
-    pub(crate) async fn start(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<(Self, Listed)> {
+    pub(crate) async fn start(
+        settings: Arc<ServerSettings>,
+        frame: &StartContext,
+    ) -> BridgeResult<(Self, ToolListing)> {
         let bound = StartBound::new(settings.start_timeout, frame.patience);
         let by = Instant::now() + bound.length;
         let upstream = Self::connect(settings, frame).await?;
@@ -79,7 +80,7 @@ impl Upstream {
     }
 
     /// Connects only.
-    pub(crate) async fn connect(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<Self> {
+    pub(crate) async fn connect(settings: Arc<ServerSettings>, frame: &StartContext) -> BridgeResult<Self> {
         if frame.stop.is_cancelled() {
             return Err(normalise::not_started(&settings.name, "the start was called off"));
         }
@@ -94,7 +95,7 @@ impl Upstream {
         settings: Arc<ServerSettings>,
         transport: Transport,
         watch: Option<Arc<Watch>>,
-        frame: &Frame,
+        frame: &StartContext,
     ) -> BridgeResult<Self> {
         let (name, changed) = (&settings.name, Arc::new(Notify::new()));
         let bound = StartBound::new(settings.start_timeout, frame.patience);
@@ -102,11 +103,11 @@ impl Upstream {
         let options = ClientOptions {
             timeout: bound.length,
             message_limit: most.map_or(frame.message_limit, |most| most.min(frame.message_limit)),
-            listener: listener(name.clone(), changed.clone(), frame.audience.clone()),
+            listener: listener(name.clone(), changed.clone(), frame.profile.clone()),
             stop: frame.stop.clone(),
-            capabilities: frame.audience.capabilities.to_string(),
-            asked: Some(asked(frame.audience.clone())),
-            numbers: frame.audience.numbers.clone(),
+            capabilities: frame.profile.capabilities.to_string(),
+            asked: Some(asked(frame.profile.clone())),
+            numbers: frame.profile.numbers.clone(),
         };
         match Client::connect(transport, options).await {
             Ok(client) => {
@@ -131,9 +132,9 @@ impl Upstream {
     }
 
     /// Its tools, all pages.
-    pub(crate) async fn list(&self) -> BridgeResult<Listed> {
+    pub(crate) async fn list(&self) -> BridgeResult<ToolListing> {
         match self.client.list_tools().await {
-            Ok((tools, notes)) => Ok(Listed { tools, notes }),
+            Ok((tools, notes)) => Ok(ToolListing { tools, notes }),
             Err(error) => {
                 let error = normalise::not_listed(&self.settings.name, &error, self.client.stderr());
                 Err(explained(error, self.watch.as_deref(), &self.settings))
@@ -192,21 +193,21 @@ impl Upstream {
         self.client.ended()
     }
 
-    /// Runs one errand and awaits its answer, which is the server's word as it came. Dropped, it is cancelled.
+    /// Runs one request and awaits its answer, which is the server's word as it came. Dropped, it is cancelled.
     pub(crate) async fn run(
         &self,
-        errand: &Errand<'_>,
+        request: &UpstreamRequest<'_>,
         mut deadline: Deadline,
     ) -> BridgeResult<Box<RawValue>> {
-        let more = errand.beside.and_then(|beside| beside.request.as_deref());
-        let mut pending = self.client.request(errand.method, errand.params, errand.on_progress(), more);
+        let more = request.extra.and_then(|extra| extra.request.as_deref());
+        let mut pending = self.client.request(request.method, request.params, request.on_progress(), more);
         loop {
             tokio::select! {
                 biased;
                 step = pending.next() => match step {
                     Step::Answer(answer) => {
-                        if let (Some(beside), Some(more)) = (errand.beside, pending.more()) {
-                            let _ = beside.answer.set(more.to_owned());
+                        if let (Some(extra), Some(more)) = (request.extra, pending.more()) {
+                            let _ = extra.answer.set(more.to_owned());
                         }
                         return answer.map_err(|failure| self.failed(&failure));
                     }
@@ -215,7 +216,7 @@ impl Upstream {
                 () = sleep_until(deadline.next()) => {
                     let late = deadline.passed();
                     let delivery = pending.abandon("the deadline has passed");
-                    return Err(self.too_late(errand.name(), &late, delivery));
+                    return Err(self.too_late(request.name(), &late, delivery));
                 }
             }
         }
@@ -292,7 +293,7 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 }
 
 /// Makes the way to a server; for a child process this starts it.
-fn reach(settings: &ServerSettings, frame: &Frame) -> Result<(Transport, Option<Arc<Watch>>), String> {
+fn reach(settings: &ServerSettings, frame: &StartContext) -> Result<(Transport, Option<Arc<Watch>>), String> {
     let jailer = frame.jailer.as_deref();
     if let (Isolation::PerCall, Some(jailer)) = (settings.isolation, jailer)
         && let Some(target) = Target::of(settings, frame.message_limit)
@@ -374,37 +375,39 @@ impl StartBound {
 /// How many lines of junk are worth a word each.
 const JUNK_TOLD: usize = 5;
 
-fn asked(audience: Audience) -> bascule_client::Asked {
-    Box::new(move |id, remark| audience.asked(id, remark))
+fn asked(profile: ClientProfile) -> bascule_mcp::RequestHandler {
+    Box::new(move |id, remark| profile.on_request(id, remark))
 }
 
 /// Logs what a server says unasked. Sizes, not contents: they may hold secrets.
-fn listener(server: ServerName, changed: Arc<Notify>, audience: Audience) -> bascule_client::Listener {
+fn listener(server: ServerName, changed: Arc<Notify>, profile: ClientProfile) -> bascule_mcp::Listener {
     let junk = AtomicUsize::new(0);
     Box::new(move |heard| match heard {
         // The one who made the call has heard it already.
-        Heard::Notification(Remark { method: method @ "notifications/progress", .. }) => {
+        Unsolicited::Notification(ServerMessage { method: method @ "notifications/progress", .. }) => {
             debug!(%server, method, "notification");
         }
-        Heard::Notification(remark) => {
+        Unsolicited::Notification(remark) => {
             if remark.method == "notifications/tools/list_changed" {
                 changed.notify_one();
             }
             debug!(%server, method = remark.method, "notification");
-            audience.heard(remark);
+            profile.on_notification(remark);
         }
         // A server may print as much of it as it likes; the log, which it would stall, may not.
-        Heard::Junk { line, why } => match junk.fetch_add(1, Ordering::Relaxed) {
-            ..JUNK_TOLD => warn!(%server, bytes = line.len(), why, "passed over a line that is no message"),
+        Unsolicited::Junk { line, why } => match junk.fetch_add(1, Ordering::Relaxed) {
+            ..JUNK_TOLD => {
+                warn!(%server, bytes = line.len(), why, "passed over a line that is no message")
+            }
             JUNK_TOLD => {
                 warn!(%server, "there are more lines that are no messages; they are passed over in silence")
             }
             _ => {}
         },
-        Heard::Unmatched { id } => {
+        Unsolicited::Unmatched { id } => {
             debug!(%server, id, "an answer that nobody waits for");
-            audience.answered_late(id);
+            profile.on_late_response(id);
         }
-        Heard::TooLong { limit } => warn!(%server, limit, "a message was too long to be read"),
+        Unsolicited::TooLong { limit } => warn!(%server, limit, "a message was too long to be read"),
     })
 }

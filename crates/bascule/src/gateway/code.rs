@@ -1,11 +1,11 @@
 //! The bridge's own tools (GW-08): `execute_code`, which runs a script, and `describe_tools`, which says what there is to
-//! call. In the view `code` they are all that a client sees; in the view `all`, `execute_code` stands beside the others.
+//! call. In the view `code` they are all that a client sees; in the view `all`, `execute_code` stands extra the others.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bascule_catalog::CatalogTool;
-use bascule_mcp::Lane;
+use bascule_mcp::ResponseStream;
 use bascule_model::{BridgeResult, CallOutcome, CallRequest, CorrelationId};
 use bascule_script::names::{self, camel};
 use serde::Deserialize;
@@ -13,9 +13,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Gateway;
+use super::reply::{ErrorReply, Reply, failed_call};
 use super::session::Session;
-use super::wire::{Outcome, Refusal, failed_call};
-use crate::call::Passage;
+use crate::call::CallContext;
 use crate::config::Show;
 use crate::fleet::server::was_given_up;
 use crate::{ScriptOutcome, ScriptRequest, Selection};
@@ -47,7 +47,7 @@ struct Describe {
 }
 
 impl Gateway {
-    /// Whether a client sees the bridge's own tools alone.
+    /// Whether a client sees the bridge's own tools passthrough.
     pub(super) fn shows_code(&self) -> bool {
         self.show == Show::Code
     }
@@ -66,13 +66,13 @@ impl Gateway {
         session: &Arc<Session>,
         name: &str,
         params: &str,
-        lane: &Lane,
-    ) -> Option<Outcome> {
-        let arguments = bascule_client::patch::find(params, &["arguments"]).unwrap_or("{}");
+        stream: &ResponseStream,
+    ) -> Option<Reply> {
+        let arguments = bascule_mcp::patch::find(params, &["arguments"]).unwrap_or("{}");
         match name {
             EXECUTE => Some(match serde_json::from_str(arguments) {
                 // Boxed: a script needs far more room than a call, and every request has room for what it could be.
-                Ok(execute) => Box::pin(self.execute(session, execute, lane)).await,
+                Ok(execute) => Box::pin(self.execute(session, execute, stream)).await,
                 Err(error) => Ok(complaint(&format!("the arguments of `{EXECUTE}` are wrong: {error}"))),
             }),
             DESCRIBE if self.shows_code() => Some(match serde_json::from_str(arguments) {
@@ -82,13 +82,13 @@ impl Gateway {
             // What a client does not see it cannot call.
             _ if self.shows_code() => {
                 let said = format!("there is no tool `{name}` here: call it from a script, by `{EXECUTE}`");
-                Some(Err(Refusal::new(Refusal::INVALID_PARAMS, said)))
+                Some(Err(ErrorReply::new(ErrorReply::INVALID_PARAMS, said)))
             }
             _ => None,
         }
     }
 
-    async fn execute(&self, session: &Arc<Session>, execute: Execute, lane: &Lane) -> Outcome {
+    async fn execute(&self, session: &Arc<Session>, execute: Execute, stream: &ResponseStream) -> Reply {
         let tools = match execute.tools {
             None => Selection::all(),
             Some(names) => match Selection::named(names.iter().map(String::as_str)) {
@@ -108,7 +108,7 @@ impl Gateway {
         };
         match self
             .bridge
-            .run_script_by(request, &|call, id| Box::pin(self.call_for(session, lane, call, id)))
+            .run_script_by(request, &|call, id| Box::pin(self.call_for(session, stream, call, id)))
             .await
         {
             Ok(outcome) => Ok(told(&outcome)),
@@ -116,28 +116,29 @@ impl Gateway {
         }
     }
 
-    /// A script's call is its client's: at that client's desk, and what the server asks or says meanwhile is for that client.
+    /// A script's call is its client's: at that client's upstream, and what the server commands or says meanwhile is for that client.
     async fn call_for(
         &self,
         session: &Arc<Session>,
-        lane: &Lane,
+        stream: &ResponseStream,
         request: CallRequest,
         id: Option<CorrelationId>,
     ) -> BridgeResult<CallOutcome> {
-        let desk = self.desk(session, request.tool.server())?;
-        let mut flight = desk.fly(session, lane, request.tool.tool());
-        let (server, sent) = (Some(desk.server.clone()), flight.sent.clone());
-        let ended = self.bridge.carry(request, Passage { server, sent, ..Passage::default() }, id).await;
+        let upstream = self.upstream(session, request.tool.server())?;
+        let mut flight = upstream.fly(session, stream, request.tool.tool());
+        let (server, sent) = (Some(upstream.server.clone()), flight.sent.clone());
+        let ended =
+            self.bridge.call_with(request, CallContext { server, sent, ..CallContext::default() }, id).await;
         flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
-        ended.map_err(|error| desk.discreet(error))
+        ended.map_err(|error| upstream.discreet(error))
     }
 
     fn longest(&self) -> Duration {
-        self.bridge.common.world.load().settings.bridge.scripts.timeout
+        self.bridge.fleet.snapshot.load().settings.bridge.scripts.timeout
     }
 
     fn describe(&self, describe: &Describe) -> String {
-        let catalog = self.bridge.common.world.load().catalog.clone();
+        let catalog = self.bridge.fleet.snapshot.load().catalog.clone();
         let described: Vec<Value> = match &describe.tools {
             None => catalog.tools().filter(|tool| is_callable(tool)).map(|tool| brief(tool)).collect(),
             Some(names) => match Selection::named(names.iter().map(String::as_str)) {
@@ -156,7 +157,7 @@ impl Gateway {
 
     /// The servers and their tools, as far as there is room.
     fn summary(&self) -> String {
-        let catalog = self.bridge.common.world.load().catalog.clone();
+        let catalog = self.bridge.fleet.snapshot.load().catalog.clone();
         let mut said = String::new();
         for server in catalog.servers() {
             let callable = server.tools().iter().filter(|tool| is_callable(tool));

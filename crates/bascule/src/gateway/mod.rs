@@ -1,34 +1,34 @@
 //! The bridge as an MCP server (GW-01): clients begin sessions, and what they say reaches the right server.
 //!
-//! Reading order: [`session`] is one client; [`desk`] is one server as one audience sees it, and routes what that
-//! server says of itself; [`alone`] answers for a single server, [`together`] for all of them; [`wire`] spells
+//! Reading order: [`session`] is one client; [`upstream_session`] is one server as one profile sees it, and routes what that
+//! server says of itself; [`passthrough`] answers for a single server, [`aggregate`] for all of them; [`reply`] spells
 //! answers and errors. How bytes come and go is `bascule_mcp`'s feature `server`. Calls take the one road there is, `call`.
 
-mod alone;
+mod aggregate;
 mod code;
-mod desk;
+mod passthrough;
+mod reply;
 mod session;
-mod together;
-mod wire;
+mod upstream_session;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bascule_bus::{EmbeddedBus, SubscribeOptions, TopicPattern};
-use bascule_client::{Message, ProtocolVersion, patch, with_more};
-use bascule_mcp::{Host, Lane, Place, Said};
+use bascule_mcp::{ClientMessage, Endpoint, Host, ResponseStream};
+use bascule_mcp::{Message, ProtocolVersion, patch, with_more};
 use bascule_model::{BridgeResult, ServerName};
 use serde_json::value::RawValue;
 use tracing::{debug, info};
 
 use crate::McpBridgeAdapter;
 use crate::config::{Isolation, ServerSettings, Session as Sharing, Show};
-use crate::fleet::errand::Beside;
+use crate::fleet::request::ExtraMembers;
 use crate::fleet::server::Server;
-use desk::{Desk, Surroundings};
-use session::{Key, Session};
-use together::ToolNames;
+use aggregate::ToolNames;
+use session::{Session, SharingKey};
+use upstream_session::{GatewayTasks, UpstreamSession};
 
 /// How often at least it is looked whether clients are gone.
 const ROUND: Duration = Duration::from_secs(20);
@@ -43,10 +43,10 @@ const MOST_SESSIONS: usize = 10_000;
 pub(crate) struct Gateway {
     bridge: Arc<McpBridgeAdapter>,
     sessions: Mutex<HashMap<String, Arc<Session>>>,
-    desks: Mutex<HashMap<(ServerName, Key), Arc<Desk>>>,
-    /// The names under which all tools are shown together.
-    names: Mutex<HashMap<Key, Arc<ToolNames>>>,
-    around: Surroundings,
+    upstreams: Mutex<HashMap<(ServerName, SharingKey), Arc<UpstreamSession>>>,
+    /// The names under which all tools are shown aggregate.
+    names: Mutex<HashMap<SharingKey, Arc<ToolNames>>>,
+    tasks: GatewayTasks,
     /// A client that has said nothing for so long is taken to be gone.
     idle: Duration,
     /// How long calls may take to finish where they began when their server is configured anew.
@@ -67,95 +67,96 @@ impl Gateway {
         let gateway = Arc::new(Self {
             bridge,
             sessions: Mutex::default(),
-            desks: Mutex::default(),
+            upstreams: Mutex::default(),
             names: Mutex::default(),
-            around: Surroundings::default(),
+            tasks: GatewayTasks::default(),
             idle,
             grace,
             show,
         });
         let pattern = TopicPattern::parse("provider.mcp.tools.available").expect("it is a pattern");
         let reloads = bus.subscribe(pattern, SubscribeOptions::default());
-        gateway.around.tasks.spawn(gateway.clone().follow_reloads(reloads));
-        gateway.around.tasks.spawn(gateway.clone().go_round());
+        gateway.tasks.tasks.spawn(gateway.clone().follow_reloads(reloads));
+        gateway.tasks.tasks.spawn(gateway.clone().go_round());
         gateway
     }
 
     /// Ends all sessions, and returns when nothing of them is left.
     pub(crate) async fn close(&self) {
-        self.around.stop.cancel();
+        self.tasks.stop.cancel();
         let ended: Vec<String> = self.sessions().keys().cloned().collect();
         ended.iter().for_each(|id| drop(self.dismiss(id)));
-        self.around.tasks.close();
-        self.around.tasks.wait().await;
+        self.tasks.tasks.close();
+        self.tasks.tasks.wait().await;
     }
 
-    fn session(&self, place: &Place, id: &str) -> Option<Arc<Session>> {
-        self.sessions().get(id).filter(|session| session.place == *place).cloned()
+    fn session(&self, endpoint: &Endpoint, id: &str) -> Option<Arc<Session>> {
+        self.sessions().get(id).filter(|session| session.endpoint == *endpoint).cloned()
     }
 
     /// The server as this client is to see it: shared with all who can do the same for it, or its own.
-    fn desk(&self, session: &Arc<Session>, name: &str) -> BridgeResult<Arc<Desk>> {
-        let world = self.bridge.common.world.load();
-        let base = world.servers.get(name).ok_or_else(|| {
-            let server = crate::normalise::no_server(&world.settings, name);
+    fn upstream(&self, session: &Arc<Session>, name: &str) -> BridgeResult<Arc<UpstreamSession>> {
+        let snapshot = self.bridge.fleet.snapshot.load();
+        let base = snapshot.servers.get(name).ok_or_else(|| {
+            let server = crate::normalise::no_server(&snapshot.settings, name);
             crate::normalise::missing(server)
         })?;
-        let place = (base.settings.name.clone(), key_for(&base.settings, session));
-        let is_stale = match self.desks().get(&place) {
-            Some(desk) if desk.serves(base) => {
-                desk.seat(session);
-                return Ok(desk.clone());
+        let endpoint = (base.settings.name.clone(), sharing_key(&base.settings, session));
+        let is_stale = match self.upstreams().get(&endpoint) {
+            Some(upstream) if upstream.serves(base) => {
+                upstream.attach(session);
+                return Ok(upstream.clone());
             }
             known => known.is_some(),
         };
         if is_stale {
             self.renew();
         }
-        let (desk, is_new) = self.desk_at(&mut self.desks(), session, base)?;
+        let (upstream, is_new) = self.upstream_for(&mut self.upstreams(), session, base)?;
         if is_new {
-            desk.remind();
+            upstream.remind();
         }
-        Ok(desk)
+        Ok(upstream)
     }
 
     /// The same, and whether it was opened for that.
-    fn desk_at(
+    fn upstream_for(
         &self,
-        desks: &mut HashMap<(ServerName, Key), Arc<Desk>>,
+        upstreams: &mut HashMap<(ServerName, SharingKey), Arc<UpstreamSession>>,
         session: &Arc<Session>,
         base: &Arc<Server>,
-    ) -> BridgeResult<(Arc<Desk>, bool)> {
-        let key = key_for(&base.settings, session);
-        let place = (base.settings.name.clone(), key.clone());
-        let known = desks.get(&place).cloned();
+    ) -> BridgeResult<(Arc<UpstreamSession>, bool)> {
+        let key = sharing_key(&base.settings, session);
+        let endpoint = (base.settings.name.clone(), key.clone());
+        let known = upstreams.get(&endpoint).cloned();
         let is_new = known.is_none();
-        let desk = match known {
-            Some(desk) => desk,
+        let upstream = match known {
+            Some(upstream) => upstream,
             None if session.has_ended() => {
                 return Err(crate::normalise::down(&base.settings.name, "the session has ended"));
             }
             None => {
-                self.check_room(desks, base, &key)?;
-                let desk = Desk::open(base, &key, &session.capabilities, &self.bridge.common, &self.around);
-                desks.insert(place, desk.clone());
-                desk
+                self.check_room(upstreams, base, &key)?;
+                let upstream =
+                    UpstreamSession::open(base, &key, &session.capabilities, &self.bridge.fleet, &self.tasks);
+                upstreams.insert(endpoint, upstream.clone());
+                upstream
             }
         };
-        desk.seat(session);
-        Ok((desk, is_new))
+        upstream.attach(session);
+        Ok((upstream, is_new))
     }
 
     /// A server has only so many sessions for clients.
     fn check_room(
         &self,
-        desks: &HashMap<(ServerName, Key), Arc<Desk>>,
+        upstreams: &HashMap<(ServerName, SharingKey), Arc<UpstreamSession>>,
         base: &Server,
-        key: &Key,
+        key: &SharingKey,
     ) -> BridgeResult<()> {
         let (name, most) = (&base.settings.name, base.settings.max_sessions);
-        let own = desks.keys().filter(|(other, key)| other == name && !key.is_unable()).count();
-        match key.is_unable() || own < most {
+        let own = upstreams.keys().filter(|(other, key)| other == name && !key.has_no_capabilities()).count();
+        match key.has_no_capabilities() || own < most {
             true => Ok(()),
             false => {
                 let why =
@@ -167,9 +168,9 @@ impl Gateway {
 
     /// The server that works for this client: the bridge's own, or one that belongs to the client's like.
     fn server_for(&self, session: &Arc<Session>, base: &Arc<Server>) -> BridgeResult<Arc<Server>> {
-        match key_for(&base.settings, session).is_unable() {
+        match sharing_key(&base.settings, session).has_no_capabilities() {
             true => Ok(base.clone()),
-            false => Ok(self.desk(session, base.settings.name.as_str())?.server.clone()),
+            false => Ok(self.upstream(session, base.settings.name.as_str())?.server.clone()),
         }
     }
 
@@ -190,32 +191,35 @@ impl Gateway {
     fn dismiss(&self, id: &str) -> Option<Arc<Session>> {
         let session = self.sessions().remove(id)?;
         session.end();
-        self.names().remove(&Key::Client(id.to_owned()));
-        self.unseat(&session).iter().for_each(|desk| desk.release(&session));
-        self.clear_desks();
+        self.names().remove(&SharingKey::Client(id.to_owned()));
+        self.detach(&session).iter().for_each(|upstream| upstream.release(&session));
+        self.close_unused_upstreams();
         debug!(session = %session.id, "a client has left");
         Some(session)
     }
 
     /// A client gets up wherever it sits.
-    fn unseat(&self, session: &Session) -> Vec<Arc<Desk>> {
-        self.desks().values().filter(|desk| desk.unseat(session)).cloned().collect()
+    fn detach(&self, session: &Session) -> Vec<Arc<UpstreamSession>> {
+        self.upstreams().values().filter(|upstream| upstream.detach(session)).cloned().collect()
     }
 
     /// What nobody sits at any more is closed.
-    fn clear_desks(&self) {
-        let mut desks = self.desks();
-        let empty: Vec<_> =
-            desks.iter().filter(|(_, desk)| desk.is_empty()).map(|(place, _)| place.clone()).collect();
-        for desk in empty.iter().filter_map(|place| desks.remove(place)) {
-            self.around.tasks.spawn(async move { desk.close().await });
+    fn close_unused_upstreams(&self) {
+        let mut upstreams = self.upstreams();
+        let empty: Vec<_> = upstreams
+            .iter()
+            .filter(|(_, upstream)| upstream.is_empty())
+            .map(|(endpoint, _)| endpoint.clone())
+            .collect();
+        for upstream in empty.iter().filter_map(|endpoint| upstreams.remove(endpoint)) {
+            self.tasks.tasks.spawn(async move { upstream.close().await });
         }
     }
 
     /// Sessions end by idleness too.
     async fn go_round(self: Arc<Self>) {
         let round = ROUND.min(self.idle / 4);
-        while self.around.stop.run_until_cancelled(tokio::time::sleep(round)).await.is_some() {
+        while self.tasks.stop.run_until_cancelled(tokio::time::sleep(round)).await.is_some() {
             let sessions = self.all_sessions();
             let gone = sessions.iter().filter(|session| session.is_gone(self.idle));
             gone.for_each(|session| drop(self.dismiss(&session.id)));
@@ -224,53 +228,56 @@ impl Gateway {
 
     /// The configuration was taken over anew: the servers may be others, and everybody hears that their tools are.
     async fn follow_reloads(self: Arc<Self>, mut reloads: bascule_bus::Subscription) {
-        while let Some(Some(_)) = self.around.stop.run_until_cancelled(reloads.next()).await {
+        while let Some(Some(_)) = self.tasks.stop.run_until_cancelled(reloads.next()).await {
             self.renew();
             for session in self.all_sessions().iter().filter(|session| session.has_begun()) {
-                session.tell_unasked(bascule_client::notification("notifications/tools/list_changed", None));
+                session.tell_unasked(bascule_mcp::notification("notifications/tools/list_changed", None));
             }
         }
     }
 
     /// Clients whose servers are no longer what is configured move to those that are.
     fn renew(&self) {
-        let (world, mut desks) = (self.bridge.common.world.load_full(), self.desks());
-        let is_stale = |(name, _): &(ServerName, Key), desk: &mut Arc<Desk>| {
-            world.servers.get(name).is_none_or(|base| !desk.serves(base))
+        let (snapshot, mut upstreams) = (self.bridge.fleet.snapshot.load_full(), self.upstreams());
+        let is_stale = |(name, _): &(ServerName, SharingKey), upstream: &mut Arc<UpstreamSession>| {
+            snapshot.servers.get(name).is_none_or(|base| !upstream.serves(base))
         };
-        let stale: Vec<Arc<Desk>> = desks.extract_if(is_stale).map(|(_, desk)| desk).collect();
+        let stale: Vec<Arc<UpstreamSession>> =
+            upstreams.extract_if(is_stale).map(|(_, upstream)| upstream).collect();
         let mut opened = Vec::new();
-        for (desk, session) in
-            stale.iter().flat_map(|desk| desk.sessions().into_iter().map(move |s| (desk, s)))
+        for (upstream, session) in
+            stale.iter().flat_map(|upstream| upstream.sessions().into_iter().map(move |s| (upstream, s)))
         {
-            if let Some(base) = world.servers.get(&desk.server.settings.name) {
-                opened.extend(self.desk_at(&mut desks, &session, base).ok().filter(|(_, is_new)| *is_new));
+            if let Some(base) = snapshot.servers.get(&upstream.server.settings.name) {
+                opened.extend(
+                    self.upstream_for(&mut upstreams, &session, base).ok().filter(|(_, is_new)| *is_new),
+                );
             }
         }
-        drop(desks);
-        opened.iter().for_each(|(desk, _)| desk.remind());
-        for desk in stale {
+        drop(upstreams);
+        opened.iter().for_each(|(upstream, _)| upstream.remind());
+        for upstream in stale {
             let grace = self.grace;
-            self.around.tasks.spawn(async move { desk.retire(grace).await });
+            self.tasks.tasks.spawn(async move { upstream.retire(grace).await });
         }
         let sessions = self.all_sessions();
         sessions
             .iter()
-            .filter(|session| session.place == Place::Together)
-            .for_each(|session| self.seat(session));
+            .filter(|session| session.endpoint == Endpoint::All)
+            .for_each(|session| self.attach(session));
     }
 
     /// A client of all servers has to do with each of them from the beginning: it is told when they change.
-    fn seat(&self, session: &Arc<Session>) {
-        let world = self.bridge.common.world.load_full();
-        world.in_order().for_each(|base| drop(self.desk(session, base.settings.name.as_str())));
+    fn attach(&self, session: &Arc<Session>) {
+        let snapshot = self.bridge.fleet.snapshot.load_full();
+        snapshot.in_order().for_each(|base| drop(self.upstream(session, base.settings.name.as_str())));
     }
 
     fn all_sessions(&self) -> Vec<Arc<Session>> {
         self.sessions().values().cloned().collect()
     }
 
-    fn names(&self) -> MutexGuard<'_, HashMap<Key, Arc<ToolNames>>> {
+    fn names(&self) -> MutexGuard<'_, HashMap<SharingKey, Arc<ToolNames>>> {
         self.names.lock().expect("nothing panics while holding it")
     }
 
@@ -278,8 +285,8 @@ impl Gateway {
         self.sessions.lock().expect("nothing panics while holding it")
     }
 
-    fn desks(&self) -> MutexGuard<'_, HashMap<(ServerName, Key), Arc<Desk>>> {
-        self.desks.lock().expect("nothing panics while holding it")
+    fn upstreams(&self) -> MutexGuard<'_, HashMap<(ServerName, SharingKey), Arc<UpstreamSession>>> {
+        self.upstreams.lock().expect("nothing panics while holding it")
     }
 
     /// One request of a client's, to its answer.
@@ -288,23 +295,25 @@ impl Gateway {
         session: &Arc<Session>,
         method: &str,
         params: Option<Box<RawValue>>,
-        lane: &Lane,
-        beside: &Arc<Beside>,
-    ) -> wire::Outcome {
-        match &session.place {
+        stream: &ResponseStream,
+        extra: &Arc<ExtraMembers>,
+    ) -> reply::Reply {
+        match &session.endpoint {
             _ if method == "ping" => Ok("{}".to_owned()),
-            Place::Alone(name) => self.answer_alone(session, name, method, params, lane, beside).await,
-            Place::Together => self.answer_together(session, method, params, lane, beside).await,
+            Endpoint::Server(name) => {
+                self.answer_passthrough(session, name, method, params, stream, extra).await
+            }
+            Endpoint::All => self.answer_aggregate(session, method, params, stream, extra).await,
         }
     }
 }
 
 /// With whom a client shares a server. A process that is there for one call cannot ask anything, so it need not know
 /// whom it works for.
-fn key_for(settings: &ServerSettings, session: &Session) -> Key {
+fn sharing_key(settings: &ServerSettings, session: &Session) -> SharingKey {
     match (settings.isolation, settings.session) {
-        (Isolation::PerCall, _) => Key::unable(),
-        (_, Sharing::PerClient) => Key::Client(session.id.clone()),
+        (Isolation::PerCall, _) => SharingKey::without_capabilities(),
+        (_, Sharing::PerClient) => SharingKey::Client(session.id.clone()),
         (_, Sharing::Shared) => session.key.clone(),
     }
 }
@@ -319,64 +328,75 @@ impl Drop for Beginning<'_> {
     fn drop(&mut self) {
         if !self.session.has_begun() {
             self.session.end();
-            self.gateway.unseat(self.session);
-            self.gateway.clear_desks();
+            self.gateway.detach(self.session);
+            self.gateway.close_unused_upstreams();
         }
     }
 }
 
 impl Host for Gateway {
-    async fn begin(self: &Arc<Self>, place: Place, frame: Vec<u8>, lane: Lane) -> Option<String> {
+    async fn begin(
+        self: &Arc<Self>,
+        endpoint: Endpoint,
+        frame: Vec<u8>,
+        stream: ResponseStream,
+    ) -> Option<String> {
         let Ok(Message::Request { id, params, .. }) = Message::parse(&frame) else { return None };
         let params = params.map_or("{}", RawValue::get);
-        let session = Arc::new(Session::new(crate::call::fresh_id().to_string(), place, params));
+        let session = Arc::new(Session::new(crate::call::random_id().to_string(), endpoint, params));
         let _beginning = Beginning { gateway: self, session: &session };
-        let begun = match &session.place {
-            _ if !self.has_room() => Err(wire::Refusal::new(-32000, "there are too many clients")),
-            Place::Alone(name) => self.begin_alone(&session, name).await,
-            Place::Together => self.begin_together(&session).await,
+        let begun = match &session.endpoint {
+            _ if !self.has_room() => Err(reply::ErrorReply::new(-32000, "there are too many clients")),
+            Endpoint::Server(name) => self.initialize_passthrough(&session, name).await,
+            Endpoint::All => self.initialize_aggregate(&session).await,
         };
         let asked = patch::text(params, &["protocolVersion"]).unwrap_or_default();
         let version = ProtocolVersion::agree(&asked).unwrap_or(ProtocolVersion::LATEST);
         let quoted = format!("\"{version}\"");
         let begun = begun.map(|result| patch::insert(&result, &["protocolVersion"], &quoted));
         let is_begun = begun.is_ok();
-        lane.finish(wire::spell(id, begun));
+        stream.finish(reply::spell(id, begun));
         if !is_begun {
             return None;
         }
-        info!(session = %session.id, place = ?session.place, %version, "a client has begun");
+        info!(session = %session.id, endpoint = ?session.endpoint, %version, "a client has begun");
         session.begin();
         self.sessions().insert(session.id.clone(), session.clone());
         Some(session.id.clone())
     }
 
-    fn deliver(self: &Arc<Self>, place: &Place, session: &str, said: Said<'_>, lane: Lane) -> bool {
-        let Some(session) = self.session(place, session) else { return false };
+    fn deliver(
+        self: &Arc<Self>,
+        endpoint: &Endpoint,
+        session: &str,
+        said: ClientMessage<'_>,
+        stream: ResponseStream,
+    ) -> bool {
+        let Some(session) = self.session(endpoint, session) else { return false };
         session.touch();
-        let Said { frame, message, more } = said;
+        let ClientMessage { frame, message, more } = said;
         match message {
             Message::Request { id, method, params } => {
                 let (id, method, params) =
                     (id.as_json().to_owned(), method.into_owned(), params.map(ToOwned::to_owned));
                 let gateway = self.clone();
                 let Some(cancelled) = session.take_up(&id) else {
-                    let doubled = wire::Refusal::new(-32600, "a request with this `id` is under way");
-                    wire::finish(&lane, &id, Err(doubled), None);
+                    let doubled = reply::ErrorReply::new(-32600, "a request with this `id` is under way");
+                    reply::finish(&stream, &id, Err(doubled), None);
                     return true;
                 };
-                self.around.tasks.spawn(async move {
-                    let beside = Arc::new(Beside { request: more, ..Beside::default() });
+                self.tasks.tasks.spawn(async move {
+                    let extra = Arc::new(ExtraMembers { request: more, ..ExtraMembers::default() });
                     // Pinned here, so that there is room for it once and not twice: it is copied with the task.
-                    let work = std::pin::pin!(gateway.answer(&session, &method, params, &lane, &beside));
+                    let work = std::pin::pin!(gateway.answer(&session, &method, params, &stream, &extra));
                     let done = cancelled.run_until_cancelled(work).await;
                     session.put_down(&id);
                     match done {
                         Some(outcome) => {
-                            wire::finish(&lane, &id, outcome, beside.answer.get().map(String::as_str))
+                            reply::finish(&stream, &id, outcome, extra.answer.get().map(String::as_str))
                         }
                         // Nobody waits for the answer to what they have cancelled.
-                        None => lane.close(),
+                        None => stream.close(),
                     }
                 });
             }
@@ -388,14 +408,14 @@ impl Host for Gateway {
         true
     }
 
-    fn listen(self: &Arc<Self>, place: &Place, session: &str) -> Option<Lane> {
-        let session = self.session(place, session)?;
+    fn listen(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> Option<ResponseStream> {
+        let session = self.session(endpoint, session)?;
         session.touch();
         Some(session.listen(UNASKED))
     }
 
-    fn end(self: &Arc<Self>, place: &Place, session: &str) -> bool {
-        self.session(place, session).is_some() && self.dismiss(session).is_some()
+    fn end(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> bool {
+        self.session(endpoint, session).is_some() && self.dismiss(session).is_some()
     }
 }
 
@@ -426,9 +446,9 @@ impl Gateway {
             "notifications/progress" => {
                 let token = params.and_then(|params| patch::find(params.get(), &["progressToken"]));
                 let asker = token.and_then(|token| session.asker(token));
-                if let (Some(params), Some((desk, token))) = (params, asker) {
+                if let (Some(params), Some((upstream, token))) = (params, asker) {
                     let params = patch::insert(params.get(), &["progressToken"], &token);
-                    desk.say(with_more(bascule_client::notification(method, Some(&params)), more));
+                    upstream.say(with_more(bascule_mcp::notification(method, Some(&params)), more));
                 }
             }
             // A request without an id would be run by some servers, unchecked and unanswered.
@@ -441,12 +461,12 @@ impl Gateway {
 
     /// Servers hear what clients say of themselves: that their roots have changed, or what nobody here knows.
     fn pass_on(&self, session: &Arc<Session>, method: &str, params: Option<&RawValue>, more: Option<&str>) {
-        let names: Vec<String> = match &session.place {
-            Place::Alone(name) => vec![name.clone()],
-            Place::Together => session.servers(),
+        let names: Vec<String> = match &session.endpoint {
+            Endpoint::Server(name) => vec![name.clone()],
+            Endpoint::All => session.servers(),
         };
-        for desk in names.iter().filter_map(|name| self.desk(session, name).ok()) {
-            desk.say(with_more(bascule_client::notification(method, params.map(RawValue::get)), more));
+        for upstream in names.iter().filter_map(|name| self.upstream(session, name).ok()) {
+            upstream.say(with_more(bascule_mcp::notification(method, params.map(RawValue::get)), more));
         }
     }
 }

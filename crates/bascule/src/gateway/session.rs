@@ -5,20 +5,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bascule_client::{patch, request_as};
-use bascule_mcp::{Lane, Place, Uris};
+use bascule_mcp::{Endpoint, ResponseStream, Uris};
+use bascule_mcp::{patch, request_as};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::desk::Desk;
-use super::wire::Level;
+use super::reply::Level;
+use super::upstream_session::UpstreamSession;
 
 /// Who shares a server with whom.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Key {
+pub(super) enum SharingKey {
     /// All clients that can do the same for it, which is this.
     Capabilities(String),
-    /// One client alone.
+    /// One client passthrough.
     Client(String),
 }
 
@@ -32,14 +32,14 @@ const LEFT: &str = "the client has left";
 /// The id of our own question to a client, whether it is there, and how long it has for the answer.
 const PING: &str = "\"bascule-ping\"";
 const PONG_WITHIN: Duration = Duration::from_secs(30);
-/// How much is kept for a client that does not listen yet: so many messages, of so many bytes together.
+/// How much is kept for a client that does not listen yet: so many messages, of so many bytes aggregate.
 const KEPT: usize = 64;
 const KEPT_BYTES: usize = 1 << 20;
 
 pub(super) struct Session {
     pub(super) id: String,
-    pub(super) place: Place,
-    pub(super) key: Key,
+    pub(super) endpoint: Endpoint,
+    pub(super) key: SharingKey,
     /// What servers are told that it can do: the JSON text of an object.
     pub(super) capabilities: String,
     state: Mutex<State>,
@@ -49,7 +49,7 @@ pub(super) struct Session {
 struct State {
     seen: Instant,
     /// The stream for what is said unasked, while the client listens.
-    lane: Option<Lane>,
+    stream: Option<ResponseStream>,
     /// What was said unasked before it listened.
     kept: VecDeque<Vec<u8>>,
     /// Its requests, by their id as it is spelled.
@@ -70,22 +70,22 @@ struct State {
 
 /// What a server has asked of a client.
 struct Question {
-    desk: Arc<Desk>,
+    upstream: Arc<UpstreamSession>,
     /// Its id at the server.
     id: String,
     /// Under which the server hears how the answer comes along, if it wants to. The client has our id instead.
     token: Option<String>,
     /// Where it was put, if that was not the client's own stream.
-    lane: Option<Lane>,
+    stream: Option<ResponseStream>,
 }
 
-impl Key {
+impl SharingKey {
     /// Those who can do nothing for a server: they share the bridge's own.
-    pub(super) fn unable() -> Self {
+    pub(super) fn without_capabilities() -> Self {
         Self::Capabilities("{}".into())
     }
 
-    pub(super) fn is_unable(&self) -> bool {
+    pub(super) fn has_no_capabilities(&self) -> bool {
         matches!(self, Self::Capabilities(abilities) if abilities == "{}")
     }
 }
@@ -107,13 +107,13 @@ fn abilities(offered: &str) -> String {
 
 impl Session {
     /// A client that says this in its `initialize`.
-    pub(super) fn new(id: String, place: Place, params: &str) -> Self {
+    pub(super) fn new(id: String, endpoint: Endpoint, params: &str) -> Self {
         let offered = patch::find(params, &["capabilities"]).unwrap_or("{}");
         let capabilities = abilities(offered);
-        let key = Key::Capabilities(capabilities.clone());
+        let key = SharingKey::Capabilities(capabilities.clone());
         let state = State {
             seen: Instant::now(),
-            lane: None,
+            stream: None,
             kept: VecDeque::new(),
             requests: HashMap::new(),
             asked: HashMap::new(),
@@ -125,7 +125,7 @@ impl Session {
             ended: false,
             pinged: None,
         };
-        Self { id, place, key, capabilities, state: Mutex::new(state), next_ask: AtomicU64::new(1) }
+        Self { id, endpoint, key, capabilities, state: Mutex::new(state), next_ask: AtomicU64::new(1) }
     }
 
     /// It has said something.
@@ -137,7 +137,7 @@ impl Session {
     /// Since when it has been silent, if it does and hears nothing either.
     pub(super) fn silent_since(&self) -> Option<Instant> {
         let state = self.state();
-        let is_busy = !state.requests.is_empty() || state.lane.is_some() || !state.begun;
+        let is_busy = !state.requests.is_empty() || state.stream.is_some() || !state.begun;
         (!is_busy).then_some(state.seen)
     }
 
@@ -157,11 +157,11 @@ impl Session {
         if !state.requests.is_empty() || state.seen.elapsed() < idle {
             return false;
         }
-        let Some(lane) = state.lane.as_ref().filter(|lane| !lane.is_closed()) else { return true };
+        let Some(stream) = state.stream.as_ref().filter(|stream| !stream.is_closed()) else { return true };
         match state.pinged {
             Some(pinged) => pinged.elapsed() >= PONG_WITHIN.min(idle),
             None => {
-                lane.push(request_as(PING, "ping", None));
+                stream.push(request_as(PING, "ping", None));
                 state.pinged = Some(Instant::now());
                 false
             }
@@ -193,21 +193,21 @@ impl Session {
     }
 
     /// It listens from now on; who listened before, does no longer.
-    pub(super) fn listen(&self, limit: usize) -> Lane {
-        let lane = Lane::new(limit);
+    pub(super) fn listen(&self, limit: usize) -> ResponseStream {
+        let stream = ResponseStream::new(limit);
         let mut state = self.state();
-        std::mem::take(&mut state.kept).into_iter().for_each(|frame| _ = lane.push(frame));
-        if let Some(old) = state.lane.replace(lane.clone()) {
+        std::mem::take(&mut state.kept).into_iter().for_each(|frame| _ = stream.push(frame));
+        if let Some(old) = state.stream.replace(stream.clone()) {
             old.close();
         }
-        lane
+        stream
     }
 
     /// Says something that belongs to no request of its.
     pub(super) fn tell_unasked(&self, frame: Vec<u8>) {
         let mut state = self.state();
-        match &state.lane {
-            Some(lane) if !lane.is_closed() => _ = lane.push(frame),
+        match &state.stream {
+            Some(stream) if !stream.is_closed() => _ = stream.push(frame),
             // The oldest are the least worth keeping.
             _ => {
                 state.kept.push_back(frame);
@@ -220,25 +220,25 @@ impl Session {
     }
 
     /// Says something that belongs to a request of its, if it can still be said there.
-    pub(super) fn tell(&self, lane: Option<&Lane>, frame: Vec<u8>) {
-        match lane.filter(|lane| !lane.is_closed()) {
-            Some(lane) => _ = lane.push(frame),
+    pub(super) fn tell(&self, stream: Option<&ResponseStream>, frame: Vec<u8>) {
+        match stream.filter(|stream| !stream.is_closed()) {
+            Some(stream) => _ = stream.push(frame),
             None => self.tell_unasked(frame),
         }
     }
 
-    /// A server asks something of it. Gives the id under which it is asked, which is its progress token too; or why it
+    /// A server commands something of it. Gives the id under which it is asked, which is its progress token too; or why it
     /// cannot be asked.
     pub(super) fn ask(
         &self,
-        desk: &Arc<Desk>,
+        upstream: &Arc<UpstreamSession>,
         id: &str,
         token: Option<&str>,
-        lane: Option<&Lane>,
+        stream: Option<&ResponseStream>,
     ) -> Result<String, &'static str> {
         let ours = format!("\"bascule-{}\"", self.next_ask.fetch_add(1, Ordering::Relaxed));
-        let (desk, id, token) = (desk.clone(), id.to_owned(), token.map(str::to_owned));
-        let question = Question { desk, id, token, lane: lane.cloned() };
+        let (upstream, id, token) = (upstream.clone(), id.to_owned(), token.map(str::to_owned));
+        let question = Question { upstream, id, token, stream: stream.cloned() };
         let mut state = self.state();
         if state.ended {
             return Err(LEFT);
@@ -251,10 +251,10 @@ impl Session {
     }
 
     /// Who is to hear of the progress that goes by this token of ours, and by what token.
-    pub(super) fn asker(&self, token: &str) -> Option<(Arc<Desk>, String)> {
+    pub(super) fn asker(&self, token: &str) -> Option<(Arc<UpstreamSession>, String)> {
         let state = self.state();
         let question = state.asked.get(token)?;
-        Some((question.desk.clone(), question.token.clone()?))
+        Some((question.upstream.clone(), question.token.clone()?))
     }
 
     /// Whether it said that it can be asked this, if it is one of those things that a client has to say.
@@ -266,37 +266,41 @@ impl Session {
 
     /// Whether it has a stream open for what is said unasked.
     pub(super) fn listens(&self) -> bool {
-        self.state().lane.as_ref().is_some_and(|lane| !lane.is_closed())
+        self.state().stream.as_ref().is_some_and(|stream| !stream.is_closed())
     }
 
     /// It has answered something that a server had asked.
     pub(super) fn answered(&self, id: &str, frame: &[u8]) {
         let asked = self.state().asked.remove(id);
         if let (Some(question), Ok(text)) = (asked, std::str::from_utf8(frame)) {
-            question.desk.say(patch::insert(text, &["id"], &question.id).into_bytes());
+            question.upstream.say(patch::insert(text, &["id"], &question.id).into_bytes());
         }
     }
 
     /// A server no longer wants to know the answer to one question, or to any. Gives our ids, and where they were put.
-    pub(super) fn withdraw(&self, desk: &Desk, id: Option<&str>) -> Vec<(String, Option<Lane>)> {
+    pub(super) fn withdraw(
+        &self,
+        upstream: &UpstreamSession,
+        id: Option<&str>,
+    ) -> Vec<(String, Option<ResponseStream>)> {
         let is_it = |question: &Question| {
-            std::ptr::eq(&*question.desk, desk) && id.is_none_or(|id| question.id == id)
+            std::ptr::eq(&*question.upstream, upstream) && id.is_none_or(|id| question.id == id)
         };
         let withdrawn = self.state().asked.extract_if(|_, question| is_it(question)).collect::<Vec<_>>();
-        withdrawn.into_iter().map(|(ours, question)| (ours, question.lane)).collect()
+        withdrawn.into_iter().map(|(ours, question)| (ours, question.stream)).collect()
     }
 
     /// Nothing is sent to it any more, nothing is done for it, and who asked it something learns that.
     pub(super) fn end(&self) {
-        let (asked, requests, lane) = {
+        let (asked, requests, stream) = {
             let mut state = self.state();
             state.ended = true;
-            (std::mem::take(&mut state.asked), std::mem::take(&mut state.requests), state.lane.take())
+            (std::mem::take(&mut state.asked), std::mem::take(&mut state.requests), state.stream.take())
         };
         requests.values().for_each(CancellationToken::cancel);
-        lane.into_iter().for_each(|lane| lane.close());
+        stream.into_iter().for_each(|stream| stream.close());
         asked.into_values().for_each(|question| {
-            question.desk.refuse(&question.id, -32000, LEFT);
+            question.upstream.refuse(&question.id, -32000, LEFT);
         });
     }
 

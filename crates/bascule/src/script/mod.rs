@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tracing::info;
 
 use crate::McpBridgeAdapter;
-use crate::call::fresh_id;
+use crate::call::random_id;
 use crate::config::ScriptSettings;
 
 pub use outcome::{ScriptOutcome, Trace};
@@ -158,12 +158,12 @@ impl McpBridgeAdapter {
         let Some(pool) = &self.scripts.pool else {
             return Err(refused("this program has no worker that could run scripts"));
         };
-        let settings = self.common.world.load().settings.bridge.scripts.clone();
+        let settings = self.fleet.snapshot.load().settings.bridge.scripts.clone();
         pool.reshape(&Shape::of(&settings));
         let settings = with_wishes(settings, &request);
         let injected = Injected::select(self, &request.tools).await?;
         let _turn = self.scripts.turn().await?;
-        let record = Record::open(request.correlation_id.clone().unwrap_or_else(fresh_id), &injected);
+        let record = Record::open(request.correlation_id.clone().unwrap_or_else(random_id), &injected);
         info!(script = %record.id, count = injected.ids().len(), tools = injected.named(), "a script is given its tools");
         if let Some(error) = injected.invalid() {
             return Ok(record.refuse(error));

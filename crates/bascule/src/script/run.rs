@@ -128,7 +128,7 @@ impl<'a> Run<'a> {
     /// Until the script has ended, one way or the other.
     async fn converse(&mut self) -> Ended {
         let hard_clock = tokio::time::sleep(self.settings.timeout + GRACE);
-        let closing = self.bridge.common.stop.cancelled();
+        let closing = self.bridge.fleet.stop.cancelled();
         tokio::pin!(hard_clock, closing);
         loop {
             if let Err(error) = self.flush() {

@@ -17,7 +17,7 @@ use crate::McpBridgeAdapter;
 /// A script waits so long for servers that are still starting.
 const STARTING: Duration = Duration::from_secs(30);
 
-/// A description is for people; workers only carry it.
+/// A description is for people; workers only call_with it.
 const DESCRIPTION: usize = 1_000;
 /// A longer schema is not looked at for the spelling of keys.
 const SCHEMA: usize = 256 << 10;
@@ -65,12 +65,14 @@ impl Selection {
 
     /// A server that is named in full must be configured.
     fn check_servers(&self, bridge: &McpBridgeAdapter) -> BridgeResult<()> {
-        let world = bridge.common.world.load();
+        let snapshot = bridge.fleet.snapshot.load();
         let named = self.0.iter().flatten().map(|(server, _)| server);
-        let mut unknown =
-            named.filter(|name| Pattern::parse(name).is_literal() && world.settings.server(name).is_none());
+        let mut unknown = named
+            .filter(|name| Pattern::parse(name).is_literal() && snapshot.settings.server(name).is_none());
         match unknown.next() {
-            Some(name) => Err(crate::normalise::missing(crate::normalise::no_server(&world.settings, name))),
+            Some(name) => {
+                Err(crate::normalise::missing(crate::normalise::no_server(&snapshot.settings, name)))
+            }
             None => Ok(()),
         }
     }
@@ -191,16 +193,16 @@ fn clipped(text: &str, bytes: usize) -> String {
 }
 
 async fn wait(bridge: &McpBridgeAdapter, selection: &Selection) {
-    let (world, by) = (bridge.common.world.load_full(), Instant::now() + STARTING);
-    let concerned = world.in_order().filter(|server| selection.concerns(server.settings.name.as_str()));
+    let (snapshot, by) = (bridge.fleet.snapshot.load_full(), Instant::now() + STARTING);
+    let concerned = snapshot.in_order().filter(|server| selection.concerns(server.settings.name.as_str()));
     let starts = concerned.filter(|server| server.is_starting()).map(|server| server.first_start(by));
     futures_util::future::join_all(starts).await;
 }
 
 fn absent(bridge: &McpBridgeAdapter, selection: &Selection) -> Vec<String> {
-    let world = bridge.common.world.load();
-    let configured = world.settings.servers.iter().map(|server| server.name.as_str());
-    let unlisted = configured.filter(|name| world.catalog.server(name).is_none());
+    let snapshot = bridge.fleet.snapshot.load();
+    let configured = snapshot.settings.servers.iter().map(|server| server.name.as_str());
+    let unlisted = configured.filter(|name| snapshot.catalog.server(name).is_none());
     unlisted
         .filter(|name| selection.concerns(name) && names::check(name, "tool").is_ok())
         .map(str::to_owned)

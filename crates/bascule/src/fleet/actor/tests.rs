@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bascule_client::Transport;
+use bascule_mcp::Transport;
 use bascule_model::{CallRequest, CorrelationId, ErrorCode, Event, EventSink, Health, ServerName, ToolId};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -17,12 +17,12 @@ use tokio_util::task::TaskTracker;
 
 use crate::McpBridgeAdapter;
 use crate::config::{ServerSettings, Settings, TransportSettings};
-use crate::fleet::audience::Audience;
-use crate::fleet::line::Line;
+use crate::fleet::backend::Backend;
+use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::server::Server;
-use crate::fleet::upstream::{Frame, Upstream};
-use crate::fleet::world::World;
-use crate::fleet::{Common, Start};
+use crate::fleet::snapshot::Snapshot;
+use crate::fleet::upstream::{StartContext, Upstream};
+use crate::fleet::{Fleet, Start};
 use crate::normalise;
 
 /// What the servers of a test do, and what becomes of them.
@@ -110,22 +110,22 @@ impl Play {
         let mut server = ServerSettings::new(ServerName::parse("s").unwrap(), transport);
         change(&mut server);
         let stage = Arc::new(Stage { tools: Mutex::new(vec!["t"]), ..Stage::default() });
-        let common = Arc::new(Common {
-            world: ArcSwap::from_pointee(World::default()),
+        let fleet = Arc::new(Fleet {
+            snapshot: ArcSwap::from_pointee(Snapshot::default()),
             events: stage.clone(),
             start: starter(stage.clone()),
-            chance: || 0.0,
+            random_u64: || 0.0,
             reconnect: true,
             starting: Semaphore::new(1),
             actors: TaskTracker::new(),
             stop: CancellationToken::new(),
             serials: AtomicU64::new(0),
         });
-        let one = Server::spawn(Arc::new(server.clone()), Audience::new("{}"), &common);
+        let one = Server::spawn(Arc::new(server.clone()), ClientProfile::new("{}"), &fleet);
         let settings = Settings { servers: vec![server], ..Settings::default() };
         let servers = HashMap::from([(one.settings.name.clone(), one)]);
-        common.world.store(Arc::new(World::of(Arc::new(settings), servers)));
-        let (bridge, begin) = (McpBridgeAdapter::of(common, false), Instant::now());
+        fleet.snapshot.store(Arc::new(Snapshot::of(Arc::new(settings), servers)));
+        let (bridge, begin) = (McpBridgeAdapter::of(fleet, false), Instant::now());
         // Takes turns, not time: who kills it must find it there.
         bridge.first_starts(Duration::from_secs(1)).await;
         settle().await;
@@ -153,7 +153,7 @@ impl Play {
 }
 
 fn starter(stage: Arc<Stage>) -> Start {
-    Box::new(move |settings, audience, stop| {
+    Box::new(move |settings, profile, stop| {
         let stage = stage.clone();
         Box::pin(async move {
             stage.starts.lock().unwrap().push(Instant::now());
@@ -162,10 +162,10 @@ fn starter(stage: Arc<Stage>) -> Start {
             }
             // A server in memory learns of its end only when it is its turn; a process has ended before `stop` returns.
             settle().await;
-            let frame = Frame { message_limit: 1 << 20, patience: None, jailer: None, stop, audience };
+            let frame = StartContext { message_limit: 1 << 20, patience: None, jailer: None, stop, profile };
             let upstream = Upstream::greet(settings, stage.play(), None, &frame).await?;
             let listed = upstream.list().await?;
-            Ok((Line::Shared(upstream), listed))
+            Ok((Backend::Shared(upstream), listed))
         })
     })
 }
@@ -187,7 +187,7 @@ async fn a_server_that_stays_away_is_tried_at_the_promised_moments_and_then_give
     settle().await;
     let lost = Instant::now();
     assert_eq!(play.health(), Health::Degraded);
-    let mut status = play.bridge.common.world.load().servers["s"].watch();
+    let mut status = play.bridge.fleet.snapshot.load().servers["s"].watch();
     status.wait_for(|status| status.state.health() == Health::Unavailable).await.unwrap();
     let after: Vec<u128> =
         play.stage.starts.lock().unwrap()[1..].iter().map(|at| (*at - lost).as_millis()).collect();
@@ -214,7 +214,7 @@ async fn an_idle_server_that_does_not_answer_is_lost_and_a_living_one_is_left_al
     settle().await;
     assert_eq!(play.stage.starts_since(play.begin).len(), 1);
     play.stage.deaf.store(true, Ordering::SeqCst);
-    let mut status = play.bridge.common.world.load().servers["s"].watch();
+    let mut status = play.bridge.fleet.snapshot.load().servers["s"].watch();
     status.wait_for(|status| status.state.health() == Health::Degraded).await.unwrap();
     assert!(
         matches!(&play.stage.named("provider.mcp.disconnected")[..], [Event::Disconnected { cause, .. }] if cause.contains("ping"))
@@ -236,7 +236,7 @@ async fn a_server_that_ignores_two_cancellations_is_restarted() {
     settle().await;
     assert_eq!(play.health(), Health::Healthy, "once is not enough");
     assert_eq!(play.call().await, Err((ErrorCode::ProviderTimeout, Some(1))));
-    let mut status = play.bridge.common.world.load().servers["s"].watch();
+    let mut status = play.bridge.fleet.snapshot.load().servers["s"].watch();
     settle().await;
     // It may hear again by now: what it was asked before, it has not answered.
     play.stage.deaf.store(false, Ordering::SeqCst);
@@ -256,7 +256,7 @@ async fn what_a_server_lists_after_its_return_is_what_there_is() {
     let play = Play::start(|_| {}).await;
     *play.stage.tools.lock().unwrap() = vec!["u", "t"];
     play.stage.kill();
-    let mut status = play.bridge.common.world.load().servers["s"].watch();
+    let mut status = play.bridge.fleet.snapshot.load().servers["s"].watch();
     status.wait_for(|status| status.restarts == 1).await.unwrap();
     let names: Vec<String> = play.bridge.list_tools().iter().map(|tool| tool.id().to_string()).collect();
     assert_eq!(names, ["s:u", "s:t"]);

@@ -3,9 +3,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bascule_client::{
-    CallToolOptions, Cause, ConnectOptions, Failure, McpBridge, call_tool, connect_to_server,
-};
+use bascule_client::{CallToolOptions, Cause, ConnectOptions, McpBridge, call_tool, connect_to_server};
+use bascule_mcp::Failure;
 use serde_json::{Value, json};
 
 use super::workshop::{Served, Workshop, in_memory};

@@ -1,6 +1,6 @@
 //! How a server's life goes on after it was lost: when to try again, and when to give up (BR-09).
 //!
-//! Only decides, and reads no clock and no dice: time and chance are arguments. Acting on it is the actor's.
+//! Only decides, and reads no clock and no dice: time and random_u64 are arguments. Acting on it is the actor's.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ const STEADY: Duration = Duration::from_secs(10);
 
 /// What a server was promised, and what it has made of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Life {
+pub(crate) struct RestartPolicy {
     first_wait: Duration,
     most_attempts: u32,
-    /// The share of a wait, 0 to 1, that is left to chance.
+    /// The share of a wait, 0 to 1, that is left to random_u64.
     jitter: f64,
     /// Attempts at bringing it back that have not lasted, in a row.
     attempts: u32,
@@ -43,7 +43,7 @@ pub(crate) enum Loss {
     Renewal,
 }
 
-impl Life {
+impl RestartPolicy {
     pub(crate) fn new(settings: &ServerSettings, reconnect: bool) -> Self {
         Self {
             first_wait: settings.reconnect_backoff,
@@ -59,8 +59,8 @@ impl Life {
         self.up_since = Some(now);
     }
 
-    /// It was lost, or a start failed. `chance` is from 0 up to 1.
-    pub(crate) fn down(&mut self, loss: Loss, now: Instant, chance: f64) -> Turn {
+    /// It was lost, or a start failed. `random_u64` is from 0 up to 1.
+    pub(crate) fn down(&mut self, loss: Loss, now: Instant, random_u64: f64) -> Turn {
         let lasted = self.up_since.take().is_some_and(|since| now - since >= STEADY);
         if lasted {
             self.attempts = 0;
@@ -69,7 +69,7 @@ impl Life {
             return Turn::GiveUp { attempts: self.attempts };
         }
         // Renewing what does not last would be a loop without a pause.
-        let wait = if lasted && loss == Loss::Renewal { Duration::ZERO } else { self.wait(chance) };
+        let wait = if lasted && loss == Loss::Renewal { Duration::ZERO } else { self.wait(random_u64) };
         self.attempts += 1;
         Turn::TryAgain { attempt: self.attempts, at: now + wait }
     }
@@ -84,9 +84,9 @@ impl Life {
         self.attempts
     }
 
-    fn wait(&self, chance: f64) -> Duration {
+    fn wait(&self, random_u64: f64) -> Duration {
         let doubled = self.first_wait.saturating_mul(1 << self.attempts.min(20));
-        doubled.min(LONGEST_WAIT).mul_f64(1.0 - self.jitter * chance)
+        doubled.min(LONGEST_WAIT).mul_f64(1.0 - self.jitter * random_u64)
     }
 }
 
@@ -98,18 +98,18 @@ mod tests {
     use super::*;
     use crate::config::TransportSettings;
 
-    fn life(change: impl FnOnce(&mut ServerSettings)) -> Life {
+    fn life(change: impl FnOnce(&mut ServerSettings)) -> RestartPolicy {
         let transport =
             TransportSettings::Stdio { command: "x".into(), args: vec![], env: vec![], cwd: None };
         let mut settings = ServerSettings::new(ServerName::parse("s").unwrap(), transport);
         change(&mut settings);
-        Life::new(&settings, true)
+        RestartPolicy::new(&settings, true)
     }
 
     /// The waits, in milliseconds, of a server that never comes back.
-    fn waits(mut life: Life, chance: f64) -> Vec<u128> {
+    fn waits(mut life: RestartPolicy, random_u64: f64) -> Vec<u128> {
         let now = Instant::now();
-        std::iter::from_fn(|| match life.down(Loss::Fault, now, chance) {
+        std::iter::from_fn(|| match life.down(Loss::Fault, now, random_u64) {
             Turn::TryAgain { at, .. } => Some((at - now).as_millis()),
             Turn::GiveUp { .. } => None,
         })
@@ -131,7 +131,7 @@ mod tests {
     // req: BR-09
     #[test]
     fn chance_shortens_a_wait_only_where_asked() {
-        let spread = |chance| waits(life(|settings| settings.reconnect_jitter = 0.5), chance)[0];
+        let spread = |random_u64| waits(life(|settings| settings.reconnect_jitter = 0.5), random_u64)[0];
         assert_eq!((spread(0.0), spread(0.5)), (1_000, 750));
     }
 
@@ -180,14 +180,14 @@ mod tests {
                 settings.reconnect_jitter = jitter;
             });
             let (mut now, mut up, mut expected) = (Instant::now(), None, 0);
-            for (kind, passed, chance) in events {
+            for (kind, passed, random_u64) in events {
                 now += Duration::from_millis(passed);
                 match kind {
                     0 => { life.up(now); up = Some(now); }
                     1 => { life.pardon(); expected = 0; }
                     _ => {
                         if up.take().is_some_and(|since| now - since >= STEADY) { expected = 0; }
-                        match life.down(Loss::Fault, now, chance) {
+                        match life.down(Loss::Fault, now, random_u64) {
                             Turn::TryAgain { attempt, at } => {
                                 expected += 1;
                                 prop_assert_eq!(attempt, expected);

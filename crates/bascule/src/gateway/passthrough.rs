@@ -3,59 +3,59 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bascule_client::{notification, patch, with_more};
-use bascule_mcp::Lane;
+use bascule_mcp::ResponseStream;
+use bascule_mcp::{notification, patch, with_more};
 use bascule_model::{CallRequest, ToolId};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::Gateway;
-use super::desk::Desk;
+use super::reply::{ErrorReply, Level, Reply, failed_call, text_of};
 use super::session::Session;
-use super::wire::{Level, Outcome, Refusal, failed_call, text_of};
-use crate::call::Passage;
+use super::upstream_session::UpstreamSession;
+use crate::call::CallContext;
 use crate::deadline::Deadline;
-use crate::fleet::errand::{Beside, Errand, Hear};
+use crate::fleet::request::{ExtraMembers, ProgressSink, UpstreamRequest};
 use crate::fleet::server::was_given_up;
 
 impl Gateway {
     /// The server's own answer to `initialize`, as soon as it has given one.
-    pub(super) async fn begin_alone(&self, session: &Arc<Session>, name: &str) -> Outcome {
-        let desk = self.desk(session, name)?;
-        desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
-        let line = desk.server.line().map_err(|error| desk.discreet(error))?;
-        Ok(line.info().raw.get().to_owned())
+    pub(super) async fn initialize_passthrough(&self, session: &Arc<Session>, name: &str) -> Reply {
+        let upstream = self.upstream(session, name)?;
+        upstream.server.first_start(Instant::now() + upstream.server.settings.start_timeout).await;
+        let backend = upstream.server.backend().map_err(|error| upstream.discreet(error))?;
+        Ok(backend.info().raw.get().to_owned())
     }
 
-    pub(super) async fn answer_alone(
+    pub(super) async fn answer_passthrough(
         &self,
         session: &Arc<Session>,
         name: &str,
         method: &str,
         params: Option<Box<RawValue>>,
-        lane: &Lane,
-        beside: &Arc<Beside>,
-    ) -> Outcome {
-        let desk = self.desk(session, name)?;
+        stream: &ResponseStream,
+        extra: &Arc<ExtraMembers>,
+    ) -> Reply {
+        let upstream = self.upstream(session, name)?;
         match method {
-            "tools/call" => self.call(session, &desk, params, None, lane, beside).await,
-            "tools/list" if desk.hides_tools() => {
-                desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
-                desk.server.line().map_err(|error| desk.discreet(error))?;
-                Ok(desk.permitted_tools())
+            "tools/call" => self.call(session, &upstream, params, None, stream, extra).await,
+            "tools/list" if upstream.hides_tools() => {
+                upstream.server.first_start(Instant::now() + upstream.server.settings.start_timeout).await;
+                upstream.server.backend().map_err(|error| upstream.discreet(error))?;
+                Ok(upstream.permitted_tools())
             }
-            "logging/setLevel" => self.set_level(session, &[desk], params.as_deref(), lane).await,
+            "logging/setLevel" => self.set_level(session, &[upstream], params.as_deref(), stream).await,
             "resources/subscribe" | "resources/unsubscribe" => {
                 let uri = params.as_deref().and_then(|params| patch::text(params.get(), &["uri"]));
                 let uri = uri.unwrap_or_default();
-                self.subscribe(session, &desk, method, (&uri, &uri), params, lane).await
+                self.subscribe(session, &upstream, method, (&uri, &uri), params, stream).await
             }
-            "initialize" => Err(Refusal::new(-32600, "this session has begun already")),
+            "initialize" => Err(ErrorReply::new(-32600, "this session has begun already")),
             // A server that is not particular about spelling would take it for a call that nobody has checked.
             _ if method.trim().eq_ignore_ascii_case("tools/call") => {
-                Err(Refusal::new(Refusal::METHOD_NOT_FOUND, format!("nobody here knows `{method}`")))
+                Err(ErrorReply::new(ErrorReply::METHOD_NOT_FOUND, format!("nobody here knows `{method}`")))
             }
-            _ => self.forward(session, &desk, method, params, lane, beside).await,
+            _ => self.forward(session, &upstream, method, params, stream, extra).await,
         }
     }
 
@@ -63,35 +63,35 @@ impl Gateway {
     pub(super) async fn call(
         &self,
         session: &Arc<Session>,
-        desk: &Arc<Desk>,
+        upstream: &Arc<UpstreamSession>,
         params: Option<Box<RawValue>>,
         name: Option<String>,
-        lane: &Lane,
-        beside: &Arc<Beside>,
-    ) -> Outcome {
-        let params =
-            params.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`tools/call` needs parameters"))?;
+        stream: &ResponseStream,
+        extra: &Arc<ExtraMembers>,
+    ) -> Reply {
+        let params = params
+            .ok_or_else(|| ErrorReply::new(ErrorReply::INVALID_PARAMS, "`tools/call` needs parameters"))?;
         let [own, arguments, token] =
             patch::find_each(params.get(), [&["name"], &["arguments"], &["_meta", "progressToken"]]);
         let name = name.or_else(|| serde_json::from_str(own?).ok()).filter(|name| !name.is_empty());
-        let name = name.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`name` is missing"))?;
+        let name = name.ok_or_else(|| ErrorReply::new(ErrorReply::INVALID_PARAMS, "`name` is missing"))?;
         let arguments = RawValue::from_string(arguments.unwrap_or("{}").to_owned())
-            .map_err(|error| Refusal::new(-32700, error.to_string()))?;
-        let tool = ToolId::new(&desk.server.settings.name, &name);
+            .map_err(|error| ErrorReply::new(-32700, error.to_string()))?;
+        let tool = ToolId::new(&upstream.server.settings.name, &name);
         let request = CallRequest { tool, arguments, patience: None };
-        let mut flight = desk.fly(session, lane, &name);
-        let passage = Passage {
-            hear: token.map(|token| hear(token, lane)),
+        let mut flight = upstream.fly(session, stream, &name);
+        let context = CallContext {
+            progress: token.map(|token| hear(token, stream)),
             params: Some(params),
-            server: Some(desk.server.clone()),
+            server: Some(upstream.server.clone()),
             sent: flight.sent.clone(),
-            beside: beside.clone(),
+            extra: extra.clone(),
         };
-        let ended = self.bridge.carry(request, passage, None).await;
+        let ended = self.bridge.call_with(request, context, None).await;
         flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
         match ended {
             Ok(outcome) => Ok(text_of(outcome.result.raw)),
-            Err(error) => failed_call(desk.discreet(error)),
+            Err(error) => failed_call(upstream.discreet(error)),
         }
     }
 
@@ -99,22 +99,22 @@ impl Gateway {
     pub(super) async fn forward(
         &self,
         session: &Arc<Session>,
-        desk: &Arc<Desk>,
+        upstream: &Arc<UpstreamSession>,
         method: &str,
         params: Option<Box<RawValue>>,
-        lane: &Lane,
-        beside: &Arc<Beside>,
-    ) -> Outcome {
-        let server = &desk.server;
+        stream: &ResponseStream,
+        extra: &Arc<ExtraMembers>,
+    ) -> Reply {
+        let server = &upstream.server;
         let begin = Instant::now();
         let deadline =
             Deadline::new(begin, None, server.settings.call_timeout, server.settings.limits.max_execution);
         server.first_start(deadline.next()).await;
-        let mut flight = desk.fly(session, lane, method);
+        let mut flight = upstream.fly(session, stream, method);
         let sent = flight.sent.clone();
         let token =
             params.as_deref().and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
-        let hear = token.map(|token| hear(token, lane));
+        let hear = token.map(|token| hear(token, stream));
         let spelled = |token: u64| {
             sent.store(token, Ordering::Release);
             let params = params.as_deref()?.get();
@@ -123,47 +123,58 @@ impl Gateway {
                 None => params.to_owned(),
             })
         };
-        let errand =
-            Errand { method, tool: None, params: &spelled, hear: hear.clone(), beside: Some(beside) };
+        let errand = UpstreamRequest {
+            method,
+            tool: None,
+            params: &spelled,
+            progress: hear.clone(),
+            extra: Some(extra),
+        };
         // What is neither a call nor a change may be asked twice.
         let harmless = method.ends_with("/list") || method.ends_with("/read") || method.ends_with("/get");
         let ended = server.run(&errand, harmless, &deadline).await;
         flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
-        Ok(text_of(ended.map_err(|error| desk.discreet(error))?.raw))
+        Ok(text_of(ended.map_err(|error| upstream.discreet(error))?.raw))
     }
 
     /// A level holds for one client; the server is told the lowest that anybody wants.
     pub(super) async fn set_level(
         &self,
         session: &Arc<Session>,
-        desks: &[Arc<Desk>],
+        upstreams: &[Arc<UpstreamSession>],
         params: Option<&RawValue>,
-        lane: &Lane,
-    ) -> Outcome {
+        stream: &ResponseStream,
+    ) -> Reply {
         let level = params.and_then(|params| patch::text(params.get(), &["level"]));
         let level = level.as_deref().and_then(Level::parse);
-        let level = level.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, "`level` is not a level"))?;
+        let level =
+            level.ok_or_else(|| ErrorReply::new(ErrorReply::INVALID_PARAMS, "`level` is not a level"))?;
         session.set_level(level);
-        for desk in desks {
-            let lowest = desk.level().unwrap_or(level);
-            let mut flight = desk.fly(session, lane, "logging/setLevel");
+        for upstream in upstreams {
+            let lowest = upstream.level().unwrap_or(level);
+            let mut flight = upstream.fly(session, stream, "logging/setLevel");
             let sent = flight.sent.clone();
             let spelled = |token| {
                 sent.store(token, Ordering::Release);
                 Some(lowest.spelled())
             };
-            let errand =
-                Errand { method: "logging/setLevel", tool: None, params: &spelled, hear: None, beside: None };
-            let settings = &desk.server.settings;
+            let errand = UpstreamRequest {
+                method: "logging/setLevel",
+                tool: None,
+                params: &spelled,
+                progress: None,
+                extra: None,
+            };
+            let settings = &upstream.server.settings;
             let deadline =
                 Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
             // Many clients set it as the first thing they do.
-            desk.server.first_start(deadline.next()).await;
-            let ended = desk.server.run(&errand, true, &deadline).await;
+            upstream.server.first_start(deadline.next()).await;
+            let ended = upstream.server.run(&errand, true, &deadline).await;
             flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
             match ended {
                 // A server without a log has nothing to be set.
-                Err(error) if desks.len() == 1 => return Err(desk.discreet(error).into()),
+                Err(error) if upstreams.len() == 1 => return Err(upstream.discreet(error).into()),
                 _ => {}
             }
         }
@@ -175,23 +186,23 @@ impl Gateway {
     pub(super) async fn subscribe(
         &self,
         session: &Arc<Session>,
-        desk: &Arc<Desk>,
+        upstream: &Arc<UpstreamSession>,
         method: &str,
         (uri, shown): (&str, &str),
         params: Option<Box<RawValue>>,
-        lane: &Lane,
-    ) -> Outcome {
-        let name = desk.server.settings.name.as_str();
-        let before = desk.has_subscriber(uri);
+        stream: &ResponseStream,
+    ) -> Reply {
+        let name = upstream.server.settings.name.as_str();
+        let before = upstream.has_subscriber(uri);
         let is_new = session.subscribed(name, uri).is_none();
         match method == "resources/subscribe" {
             true => session.subscribe(name, uri, shown),
             false => session.unsubscribe(name, uri),
         }
-        if before == desk.has_subscriber(uri) && before {
+        if before == upstream.has_subscriber(uri) && before {
             return Ok("{}".into());
         }
-        let done = self.forward(session, desk, method, params, lane, &Arc::default()).await;
+        let done = self.forward(session, upstream, method, params, stream, &Arc::default()).await;
         if done.is_err() && is_new {
             session.unsubscribe(name, uri);
         }
@@ -200,15 +211,15 @@ impl Gateway {
 }
 
 /// Reports of progress go back under the client's own token.
-fn hear(token: &str, lane: &Lane) -> Hear {
-    let (token, lane) = (token.to_owned(), lane.clone());
+fn hear(token: &str, stream: &ResponseStream) -> ProgressSink {
+    let (token, stream) = (token.to_owned(), stream.clone());
     Arc::new(move |params: &RawValue, more: Option<&str>| {
         let params = patch::insert(params.get(), &["progressToken"], &token);
-        lane.push(with_more(notification("notifications/progress", Some(&params)), more));
+        stream.push(with_more(notification("notifications/progress", Some(&params)), more));
     })
 }
 
-impl Desk {
+impl UpstreamSession {
     /// Whether the configuration keeps tools from being seen.
     fn hides_tools(&self) -> bool {
         let settings = &self.server.settings;

@@ -1,6 +1,6 @@
-//! One server as one audience sees it; routes what the server says of itself to the one it concerns (GW-04).
+//! One server as one profile sees it; routes what the server says of itself to the one it concerns (GW-04).
 //!
-//! MCP does not say for whose call a server asks something of a client, or logs something. Over Streamable HTTP the stream
+//! MCP does not say for whose call a server commands something of a client, or logs something. Over Streamable HTTP the stream
 //! tells. Elsewhere, where only one client has calls under way it is that one's; where several have, it is nobody's: it is
 //! never guessed. A call that was given up counts for as long as a call may take, or until the server answers it; so do
 //! calls that come by other faces.
@@ -11,8 +11,8 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bascule_catalog::ServerTools;
-use bascule_client::{Id, Remark, error_answer, notification, patch, request_as, with_more};
-use bascule_mcp::Lane;
+use bascule_mcp::ResponseStream;
+use bascule_mcp::{Id, ServerMessage, error_answer, notification, patch, request_as, with_more};
 use bascule_model::BridgeError;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
@@ -20,44 +20,44 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use super::session::{Key, Session};
-use super::wire::Level;
+use super::reply::Level;
+use super::session::{Session, SharingKey};
 use crate::config::Isolation;
 use crate::deadline::Deadline;
-use crate::fleet::Common;
-use crate::fleet::audience::{Audience, Ear};
-use crate::fleet::errand::Errand;
+use crate::fleet::Fleet;
+use crate::fleet::client_profile::{ClientProfile, UpstreamObserver};
+use crate::fleet::request::UpstreamRequest;
 use crate::fleet::server::Server;
 use crate::fleet::status::State as Status;
 
-/// Changes that come close together are told once.
+/// Changes that come close aggregate are told once.
 const SETTLING: Duration = Duration::from_millis(50);
 
-pub(super) struct Desk {
+pub(super) struct UpstreamSession {
     pub(super) server: Arc<Server>,
-    /// Whether the server is this audience's own, and ends with it.
+    /// Whether the server is this profile's own, and ends with it.
     own: bool,
     /// Whether that is one client and no other.
     is_one_clients: bool,
     state: Mutex<State>,
     next_call: AtomicU64,
-    /// Whether others' tools were shown in place of its own, before it had listed them.
+    /// Whether others' tools were shown in endpoint of its own, before it had listed them.
     anticipated: AtomicBool,
-    around: Surroundings,
+    tasks: GatewayTasks,
     /// Ourselves, for those who ask through us.
     this: Weak<Self>,
 }
 
-/// What all desks share.
+/// What all upstreams share.
 #[derive(Clone, Default)]
-pub(super) struct Surroundings {
+pub(super) struct GatewayTasks {
     pub(super) tasks: TaskTracker,
     pub(super) stop: CancellationToken,
-    /// Counted up whenever some desk has other tools.
+    /// Counted up whenever some upstream has other tools.
     pub(super) changes: Arc<AtomicU64>,
 }
 
-impl Surroundings {
+impl GatewayTasks {
     /// Does something that is not worth finishing when all ends.
     fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         let stop = self.stop.clone();
@@ -79,7 +79,7 @@ struct State {
 struct Flying {
     number: u64,
     session: Arc<Session>,
-    lane: Lane,
+    stream: ResponseStream,
     /// Its id at the server, or 0 before it was sent.
     sent: Arc<AtomicU64>,
     /// Till when the server may be at work on it though it was given up.
@@ -93,53 +93,53 @@ const LINGERING: Duration = Duration::from_secs(60);
 /// The handle of the one who made it. Dropped before it has landed, it is given up: then the server may not know that
 /// yet, or not care, and what it says may still belong to it, until it answers or as long as a call may take.
 pub(super) struct Flight<'a> {
-    desk: &'a Desk,
+    upstream: &'a UpstreamSession,
     number: u64,
-    linger: Duration,
+    abandoned_for: Duration,
     pub(super) sent: Arc<AtomicU64>,
     pub(super) has_landed: bool,
 }
 
 impl Drop for Flight<'_> {
     fn drop(&mut self) {
-        let mut state = self.desk.state();
+        let mut state = self.upstream.state();
         match self.has_landed || self.sent.load(Ordering::Acquire) == 0 {
             true => state.flying.retain(|flying| flying.number != self.number),
             false => {
                 let own = state.flying.iter_mut().find(|flying| flying.number == self.number);
-                own.into_iter().for_each(|own| own.until = Some(Instant::now() + self.linger));
+                own.into_iter().for_each(|own| own.until = Some(Instant::now() + self.abandoned_for));
             }
         }
     }
 }
 
-impl Desk {
+impl UpstreamSession {
     /// Opens one. Clients that can do nothing for a server share the one that the bridge itself uses.
     pub(super) fn open(
         base: &Arc<Server>,
-        key: &Key,
+        key: &SharingKey,
         capabilities: &str,
-        common: &Arc<Common>,
-        around: &Surroundings,
+        fleet: &Arc<Fleet>,
+        tasks: &GatewayTasks,
     ) -> Arc<Self> {
-        let own = !key.is_unable();
+        let own = !key.has_no_capabilities();
         let server = match own {
-            true => Server::spawn(base.settings.clone(), Audience::new(capabilities), common),
+            true => Server::spawn(base.settings.clone(), ClientProfile::new(capabilities), fleet),
             false => base.clone(),
         };
-        let desk = Arc::new_cyclic(|this| Self {
+        let upstream = Arc::new_cyclic(|this| Self {
             server,
             own,
-            is_one_clients: matches!(key, Key::Client(_)),
+            is_one_clients: matches!(key, SharingKey::Client(_)),
             state: Mutex::default(),
             next_call: AtomicU64::new(0),
             anticipated: AtomicBool::new(false),
-            around: around.clone(),
+            tasks: tasks.clone(),
             this: this.clone(),
         });
-        desk.server.audience.attach(Arc::downgrade(&desk) as Weak<dyn Ear>);
-        around.changes.fetch_add(1, Ordering::AcqRel);
-        desk
+        upstream.server.profile.attach(Arc::downgrade(&upstream) as Weak<dyn UpstreamObserver>);
+        tasks.changes.fetch_add(1, Ordering::AcqRel);
+        upstream
     }
 
     /// The tools of its server; until they are listed, those that it shows to others.
@@ -153,19 +153,19 @@ impl Desk {
     /// Whether it is still the right one: the server may have been configured anew.
     pub(super) fn serves(&self, base: &Arc<Server>) -> bool {
         match self.own {
-            // One that was given up has another chance when its like is well.
+            // One that was given up has another random_u64 when its like is well.
             true => {
                 let is_given_up = matches!(self.server.state(), Status::Unavailable { .. });
                 (Arc::ptr_eq(&self.server.settings, &base.settings) || self.server.settings == base.settings)
                     && !self.server.is_stopped()
-                    && !(is_given_up && base.line().is_ok())
+                    && !(is_given_up && base.backend().is_ok())
             }
             false => Arc::ptr_eq(&self.server, base),
         }
     }
 
     /// This client belongs to it from now on.
-    pub(super) fn seat(&self, session: &Arc<Session>) {
+    pub(super) fn attach(&self, session: &Arc<Session>) {
         session.meet(self.server.settings.name.as_str());
         // One that has ended has got up, and nobody would ask it to again.
         let has_ended = session.has_ended();
@@ -176,7 +176,7 @@ impl Desk {
     }
 
     /// A client gets up, if it sits here. Says whether it did.
-    pub(super) fn unseat(&self, session: &Session) -> bool {
+    pub(super) fn detach(&self, session: &Session) -> bool {
         self.state().sessions.remove(&session.id).is_some()
     }
 
@@ -192,10 +192,10 @@ impl Desk {
         }
     }
 
-    /// The same when another takes its place: calls under way may finish.
+    /// The same when another takes its endpoint: calls under way may finish.
     pub(super) async fn retire(&self, grace: Duration) {
         if self.own {
-            let retired = self.around.stop.run_until_cancelled(self.server.retire(grace)).await;
+            let retired = self.tasks.stop.run_until_cancelled(self.server.retire(grace)).await;
             if retired.is_none() {
                 self.server.stop().await;
             }
@@ -204,21 +204,21 @@ impl Desk {
 
     /// Tells a server that is new here what its clients want, once it is there.
     pub(super) fn remind(self: &Arc<Self>) {
-        let desk = self.clone();
-        self.around.spawn(async move {
-            desk.server.first_start(Instant::now() + desk.server.settings.start_timeout).await;
-            desk.tell_wishes().await;
+        let upstream = self.clone();
+        self.tasks.spawn(async move {
+            upstream.server.first_start(Instant::now() + upstream.server.settings.start_timeout).await;
+            upstream.tell_wishes().await;
         });
     }
 
     /// A request for a tool, or of a method, begins; what the server says meanwhile may belong to it.
-    pub(super) fn fly(&self, session: &Arc<Session>, lane: &Lane, name: &str) -> Flight<'_> {
+    pub(super) fn fly(&self, session: &Arc<Session>, stream: &ResponseStream, name: &str) -> Flight<'_> {
         let number = self.next_call.fetch_add(1, Ordering::Relaxed);
         let sent = Arc::<AtomicU64>::default();
-        let linger = self.server.settings.limits_for(name).max_execution.max(LINGERING);
-        let (session, lane) = (session.clone(), lane.clone());
-        self.state().flying.push(Flying { number, session, lane, sent: sent.clone(), until: None });
-        Flight { desk: self, number, linger, sent, has_landed: false }
+        let abandoned_for = self.server.settings.limits_for(name).max_execution.max(LINGERING);
+        let (session, stream) = (session.clone(), stream.clone());
+        self.state().flying.push(Flying { number, session, stream, sent: sent.clone(), until: None });
+        Flight { upstream: self, number, abandoned_for, sent, has_landed: false }
     }
 
     /// What its process wrote to stderr may be about other clients' calls: it is for the operator, unless there are
@@ -232,15 +232,15 @@ impl Desk {
 
     /// Hands on what a client has said, whole. What is said first arrives first.
     pub(super) fn say(&self, frame: Vec<u8>) {
-        if let Ok(line) = self.server.line() {
-            line.answer(frame);
+        if let Ok(backend) = self.server.backend() {
+            backend.answer(frame);
         }
     }
 
-    /// Answers a server's question in a client's place.
+    /// Answers a server's question in a client's endpoint.
     pub(super) fn refuse(&self, id: &str, code: i64, why: &str) {
-        if let (Ok(line), Some(id)) = (self.server.line(), Id::from_json(id)) {
-            line.answer(error_answer(id, code, why));
+        if let (Ok(backend), Some(id)) = (self.server.backend(), Id::from_json(id)) {
+            backend.answer(error_answer(id, code, why));
         }
     }
 
@@ -264,19 +264,19 @@ impl Desk {
         }
         let uris = left.subscriptions(self.server.settings.name.as_str());
         let unwanted: Vec<String> = uris.into_iter().filter(|uri| !self.has_subscriber(uri)).collect();
-        let (desk, level) = (self.clone(), left.level());
+        let (upstream, level) = (self.clone(), left.level());
         if unwanted.is_empty() && level.is_none() {
             return;
         }
-        self.around.spawn(async move {
-            // Asked here, not before: of two who leave at once, the later one must have the last word.
-            let others = desk.level().unwrap_or(Level::USUAL);
+        self.tasks.spawn(async move {
+            // RequestHandler here, not before: of two who leave at once, the later one must have the last word.
+            let others = upstream.level().unwrap_or(Level::USUAL);
             if level.is_some_and(|level| level < others) {
-                desk.settle("logging/setLevel", &others.spelled()).await;
+                upstream.settle("logging/setLevel", &others.spelled()).await;
             }
             for uri in unwanted {
                 let params = serde_json::json!({ "uri": uri }).to_string();
-                desk.settle("resources/unsubscribe", &params).await;
+                upstream.settle("resources/unsubscribe", &params).await;
             }
         });
     }
@@ -287,7 +287,7 @@ impl Desk {
         let deadline =
             Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
         let spelled = |_| Some(params.to_owned());
-        let errand = Errand { method, tool: None, params: &spelled, hear: None, beside: None };
+        let errand = UpstreamRequest { method, tool: None, params: &spelled, progress: None, extra: None };
         if let Err(error) = self.server.run(&errand, true, &deadline).await {
             debug!(server = %settings.name, method, %error, "could not be settled");
         }
@@ -300,17 +300,17 @@ impl Desk {
 
     /// The one client that the server can mean, and where to reach it: by the call that it speaks of, if the transport
     /// tells which that is; else by its only call, else on its own stream.
-    fn the_one(&self, during: Option<u64>) -> Result<(Arc<Session>, Option<Lane>), Nobody> {
+    fn the_one(&self, during: Option<u64>) -> Result<(Arc<Session>, Option<ResponseStream>), Nobody> {
         let flying = self.flying();
         if let Some(id) = during {
             // What belongs to a request of the bridge's own, or to one that is over, is nobody's.
             let meant = flying.iter().find(|flying| flying.sent.load(Ordering::Acquire) == id);
             let reached = |meant: &Flying| {
-                (meant.session.clone(), Some(&meant.lane).filter(|lane| !lane.is_closed()).cloned())
+                (meant.session.clone(), Some(&meant.stream).filter(|stream| !stream.is_closed()).cloned())
             };
             return meant.map(reached).ok_or(Nobody::None);
         }
-        if self.server.audience.has_strangers() {
+        if self.server.profile.has_strangers() {
             return Err(Nobody::Several);
         }
         let mut callers = flying.iter().map(|flying| &flying.session);
@@ -318,10 +318,10 @@ impl Desk {
             if callers.any(|other| !Arc::ptr_eq(other, first)) {
                 return Err(Nobody::Several);
             }
-            let mut lanes = flying.iter().map(|flying| &flying.lane).filter(|lane| !lane.is_closed());
+            let mut streams = flying.iter().map(|flying| &flying.stream).filter(|stream| !stream.is_closed());
             // Which of several calls it belongs to is not known, but whose they are: any way to that client will do.
-            let lane = lanes.next_back().filter(|_| flying.len() == 1 || !first.listens());
-            return Ok((first.clone(), lane.cloned()));
+            let stream = streams.next_back().filter(|_| flying.len() == 1 || !first.listens());
+            return Ok((first.clone(), stream.cloned()));
         }
         match &self.sessions()[..] {
             [only] => Ok((only.clone(), None)),
@@ -349,12 +349,12 @@ enum Nobody {
     Several,
 }
 
-impl Ear for Desk {
-    fn heard(&self, Remark { method, params, more, during }: Remark<'_>) {
+impl UpstreamObserver for UpstreamSession {
+    fn on_notification(&self, ServerMessage { method, params, more, during }: ServerMessage<'_>) {
         let frame = || with_more(notification(method, params.map(RawValue::get)), more);
         let text = |field: &str| params.and_then(|params| patch::text(params.get(), &[field]));
         match method {
-            // Told once they are listed: who asks for them must not get the old ones.
+            // Told once they are listed: who commands for them must not get the old ones.
             "notifications/tools/list_changed" => {}
             "notifications/message" => {
                 self.logged(text("level").as_deref().and_then(Level::parse), frame(), during)
@@ -378,7 +378,7 @@ impl Ear for Desk {
             "notifications/cancelled" => self.withdrawn(params),
             method if method.ends_with("/list_changed") => self.announce([(method, Some(frame()))]),
             _ => match self.the_one(during) {
-                Ok((_, Some(lane))) => _ = lane.push(frame()),
+                Ok((_, Some(stream))) => _ = stream.push(frame()),
                 Ok((session, None)) => session.tell_unasked(frame()),
                 Err(why) => {
                     debug!(server = %self.server.settings.name, method, ?why, "a notification for nobody")
@@ -387,7 +387,11 @@ impl Ear for Desk {
         }
     }
 
-    fn asked(&self, id: Id<'_>, Remark { method, params, more, during }: Remark<'_>) -> bool {
+    fn on_request(
+        &self,
+        id: Id<'_>,
+        ServerMessage { method, params, more, during }: ServerMessage<'_>,
+    ) -> bool {
         let Some(this) = self.this.upgrade() else { return false };
         // A process that is there for one call would never hear the answer.
         if self.server.settings.isolation == Isolation::PerCall {
@@ -395,9 +399,9 @@ impl Ear for Desk {
         }
         match self.the_one(during) {
             Ok((session, _)) if !session.can_be_asked(method) => false,
-            Ok((session, lane)) => {
+            Ok((session, stream)) => {
                 let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
-                let ours = match session.ask(&this, id.as_json(), token, lane.as_ref()) {
+                let ours = match session.ask(&this, id.as_json(), token, stream.as_ref()) {
                     Ok(ours) => ours,
                     Err(why) => {
                         self.refuse(id.as_json(), -32000, why);
@@ -408,7 +412,7 @@ impl Ear for Desk {
                 let own = params.filter(|_| token.is_some());
                 let own = own.map(|params| patch::insert(params, &["_meta", "progressToken"], &ours));
                 let frame = with_more(request_as(&ours, method, own.as_deref().or(params)), more);
-                session.tell(lane.as_ref(), frame);
+                session.tell(stream.as_ref(), frame);
                 true
             }
             Err(Nobody::None) => false,
@@ -422,8 +426,8 @@ impl Ear for Desk {
         }
     }
 
-    fn listed(&self, is_first: bool) {
-        self.around.changes.fetch_add(1, Ordering::AcqRel);
+    fn on_tools_listed(&self, is_first: bool) {
+        self.tasks.changes.fetch_add(1, Ordering::AcqRel);
         let was_anticipated = self.anticipated.swap(false, Ordering::AcqRel);
         match is_first && !was_anticipated {
             false => self.announce([("tools", None)]),
@@ -432,26 +436,26 @@ impl Ear for Desk {
         }
     }
 
-    fn answered_late(&self, id: &str) {
+    fn on_late_response(&self, id: &str) {
         let Ok(id) = id.parse::<u64>() else { return };
         let is_it = |flying: &Flying| flying.until.is_some() && flying.sent.load(Ordering::Acquire) == id;
         self.state().flying.retain(|flying| !is_it(flying));
     }
 
-    fn lost(&self) {
+    fn on_lost(&self) {
         self.state().flying.retain(|flying| flying.until.is_none());
         let params = r#"{"requestId":0,"reason":"the server that asked is gone"}"#;
         self.withdraw(None, params);
     }
 
     /// What its clients have told it, it has forgotten with its last connection.
-    fn returned(&self) {
-        let Some(desk) = self.this.upgrade() else { return };
-        self.around.spawn(async move { desk.tell_wishes().await });
+    fn on_reconnected(&self) {
+        let Some(upstream) = self.this.upgrade() else { return };
+        self.tasks.spawn(async move { upstream.tell_wishes().await });
     }
 }
 
-impl Desk {
+impl UpstreamSession {
     /// Tells the server what its clients want to hear.
     async fn tell_wishes(&self) {
         let name = self.server.settings.name.as_str();
@@ -467,9 +471,9 @@ impl Desk {
     }
 
     /// Tells its clients that listings have changed, as the server has said it or, of what it has, in our own words. What
-    /// comes close together is told once.
+    /// comes close aggregate is told once.
     fn announce<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<Vec<u8>>)>) {
-        let Some(desk) = self.this.upgrade() else { return };
+        let Some(upstream) = self.this.upgrade() else { return };
         // Who has not begun yet has seen nothing that could have changed.
         if self.sessions().iter().all(|session| !session.has_begun()) {
             return;
@@ -481,12 +485,13 @@ impl Desk {
             is_due
         };
         if !is_due {
-            self.around.spawn(async move {
+            self.tasks.spawn(async move {
                 sleep(SETTLING).await;
-                let due = std::mem::take(&mut desk.state().due);
-                let frames = due.into_iter().filter_map(|(what, said)| said.or_else(|| desk.changed(&what)));
+                let due = std::mem::take(&mut upstream.state().due);
+                let frames =
+                    due.into_iter().filter_map(|(what, said)| said.or_else(|| upstream.changed(&what)));
                 let frames: Vec<Vec<u8>> = frames.collect();
-                for session in desk.sessions().iter().filter(|session| session.has_begun()) {
+                for session in upstream.sessions().iter().filter(|session| session.has_begun()) {
                     frames.iter().for_each(|frame| session.tell_unasked(frame.clone()));
                 }
             });
@@ -495,8 +500,8 @@ impl Desk {
 
     /// That the server's tools (or prompts, or resources) have changed, if it has any.
     fn changed(&self, kind: &str) -> Option<Vec<u8>> {
-        let line = self.server.line().ok()?;
-        patch::find(line.info().raw.get(), &["capabilities", kind])?;
+        let backend = self.server.backend().ok()?;
+        patch::find(backend.info().raw.get(), &["capabilities", kind])?;
         Some(notification(&format!("notifications/{kind}/list_changed"), None))
     }
 
@@ -508,7 +513,7 @@ impl Desk {
             level.is_none() || level >= least
         };
         match self.the_one(during) {
-            Ok((session, Some(lane))) if wants(&session) => _ = lane.push(frame),
+            Ok((session, Some(stream))) if wants(&session) => _ = stream.push(frame),
             Ok((session, None)) if wants(&session) => session.tell_unasked(frame),
             _ => {}
         }
@@ -522,9 +527,9 @@ impl Desk {
 
     fn withdraw(&self, id: Option<&str>, params: &str) {
         for session in self.sessions() {
-            for (ours, lane) in session.withdraw(self, id) {
+            for (ours, stream) in session.withdraw(self, id) {
                 let params = patch::insert(params, &["requestId"], &ours);
-                session.tell(lane.as_ref(), notification("notifications/cancelled", Some(&params)));
+                session.tell(stream.as_ref(), notification("notifications/cancelled", Some(&params)));
             }
         }
     }

@@ -3,27 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_client::{ServerInfo, TransportError};
+use bascule_client::ServerInfo;
+use bascule_mcp::TransportError;
 use bascule_model::{BridgeError, BridgeResult};
 use serde_json::value::RawValue;
 
-use super::errand::Errand;
 use super::pool::Pool;
-use super::upstream::{Frame, Listed, Upstream};
+use super::request::UpstreamRequest;
+use super::upstream::{StartContext, ToolListing, Upstream};
 use crate::config::{Isolation, ServerSettings};
 use crate::deadline::Deadline;
 
 /// Either.
-pub(crate) enum Line {
+pub(crate) enum Backend {
     /// All calls share it.
     Shared(Upstream),
     /// Each call has its own.
     PerCall(Pool),
 }
 
-impl Line {
+impl Backend {
     /// Starts the server and lists its tools. When it fails nothing is left of it.
-    pub(crate) async fn start(settings: Arc<ServerSettings>, frame: &Frame) -> BridgeResult<(Self, Listed)> {
+    pub(crate) async fn start(
+        settings: Arc<ServerSettings>,
+        frame: &StartContext,
+    ) -> BridgeResult<(Self, ToolListing)> {
         match settings.isolation {
             Isolation::Shared => {
                 Upstream::start(settings, frame).await.map(|(one, listed)| (Self::Shared(one), listed))
@@ -34,11 +38,15 @@ impl Line {
         }
     }
 
-    /// Runs one errand. Dropped, it is cancelled.
-    pub(crate) async fn run(&self, errand: &Errand<'_>, deadline: Deadline) -> BridgeResult<Box<RawValue>> {
+    /// Runs one request. Dropped, it is cancelled.
+    pub(crate) async fn run(
+        &self,
+        request: &UpstreamRequest<'_>,
+        deadline: Deadline,
+    ) -> BridgeResult<Box<RawValue>> {
         match self {
-            Self::Shared(upstream) => upstream.run(errand, deadline).await,
-            Self::PerCall(pool) => pool.run(errand, deadline).await,
+            Self::Shared(upstream) => upstream.run(request, deadline).await,
+            Self::PerCall(pool) => pool.run(request, deadline).await,
         }
     }
 
@@ -51,7 +59,7 @@ impl Line {
     }
 
     /// Its tools, as they are now.
-    pub(crate) async fn list(&self) -> BridgeResult<Listed> {
+    pub(crate) async fn list(&self) -> BridgeResult<ToolListing> {
         match self {
             Self::Shared(upstream) => upstream.list().await,
             Self::PerCall(pool) => pool.list().await,

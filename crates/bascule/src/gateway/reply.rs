@@ -1,17 +1,17 @@
 //! How answers and errors are spelled on the MCP wire.
 
-use bascule_client::{Id, error_answer, success_answer_of, with_more};
-use bascule_mcp::Lane;
+use bascule_mcp::ResponseStream;
+use bascule_mcp::{Id, error_answer, success_answer_of, with_more};
 use bascule_model::{BridgeError, ErrorCode};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 /// The JSON text of a result, or a refusal.
-pub(super) type Outcome = Result<String, Refusal>;
+pub(super) type Reply = Result<String, ErrorReply>;
 
 /// A JSON-RPC error.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct ErrorReply {
     code: i64,
     message: String,
     /// JSON text.
@@ -20,7 +20,7 @@ pub(super) struct Refusal {
     raw: Option<String>,
 }
 
-impl Refusal {
+impl ErrorReply {
     pub(super) const METHOD_NOT_FOUND: i64 = -32601;
     pub(super) const INVALID_PARAMS: i64 = -32602;
     const INTERNAL: i64 = -32603;
@@ -31,7 +31,7 @@ impl Refusal {
 }
 
 /// A failure that is no tool's: the server's own error as it was, or ours with all that is known.
-impl From<Box<BridgeError>> for Refusal {
+impl From<Box<BridgeError>> for ErrorReply {
     fn from(error: Box<BridgeError>) -> Self {
         match (error.code, error.provider_error) {
             (ErrorCode::ProviderError, Some(fault)) => Self {
@@ -54,7 +54,7 @@ impl From<Box<BridgeError>> for Refusal {
 }
 
 /// How a failed call looks to a client (the one `match` of this face).
-pub(super) fn failed_call(error: Box<BridgeError>) -> Outcome {
+pub(super) fn failed_call(error: Box<BridgeError>) -> Reply {
     match error.code {
         // The tool did answer: the client gets the answer as it came, and the operator the report.
         ErrorCode::InvalidOutput if error.result.is_some() => {
@@ -65,7 +65,7 @@ pub(super) fn failed_call(error: Box<BridgeError>) -> Outcome {
             let structured = json!({ "violations": error.violations });
             Ok(json!({ "content": content, "structuredContent": structured, "isError": true }).to_string())
         }
-        ErrorCode::ToolNotFound => Err(Refusal::new(Refusal::INVALID_PARAMS, error.message)),
+        ErrorCode::ToolNotFound => Err(ErrorReply::new(ErrorReply::INVALID_PARAMS, error.message)),
         ErrorCode::ProviderError if error.provider_error.is_some() => Err(error.into()),
         _ => {
             let content = [json!({ "type": "text", "text": error.message })];
@@ -81,14 +81,14 @@ pub(super) fn text_of(result: Box<RawValue>) -> String {
 }
 
 /// An answer in full.
-pub(super) fn spell(id: Id<'_>, outcome: Outcome) -> Vec<u8> {
+pub(super) fn spell(id: Id<'_>, outcome: Reply) -> Vec<u8> {
     match outcome {
         Ok(result) => success_answer_of(id, result),
-        Err(Refusal { raw: Some(error), .. }) => {
+        Err(ErrorReply { raw: Some(error), .. }) => {
             format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()
         }
-        Err(Refusal { code, message, data: None, .. }) => error_answer(id, code, &message),
-        Err(Refusal { code, message, data: Some(data), .. }) => {
+        Err(ErrorReply { code, message, data: None, .. }) => error_answer(id, code, &message),
+        Err(ErrorReply { code, message, data: Some(data), .. }) => {
             let message = serde_json::Value::from(message);
             let error = format!(r#"{{"code":{code},"message":{message},"data":{data}}}"#);
             format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()
@@ -97,14 +97,14 @@ pub(super) fn spell(id: Id<'_>, outcome: Outcome) -> Vec<u8> {
 }
 
 /// Gives the answer to the request of this id, with what stood in it besides.
-pub(super) fn finish(lane: &Lane, id: &str, outcome: Outcome, more: Option<&str>) {
+pub(super) fn finish(stream: &ResponseStream, id: &str, outcome: Reply, more: Option<&str>) {
     match Id::from_json(id) {
-        Some(id) => lane.finish(with_more(spell(id, outcome), more)),
-        None => lane.close(),
+        Some(id) => stream.finish(with_more(spell(id, outcome), more)),
+        None => stream.close(),
     }
 }
 
-/// How grave a line of a log is.
+/// How grave a backend of a log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Level {
     Debug,

@@ -2,33 +2,33 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bascule_client::OnProgress;
+use bascule_mcp::OnProgress;
 use serde_json::value::RawValue;
 
 /// Hears reports of progress, as they came.
-pub(crate) type Hear = Arc<dyn Fn(&RawValue, Option<&str>) + Send + Sync>;
+pub(crate) type ProgressSink = Arc<dyn Fn(&RawValue, Option<&str>) + Send + Sync>;
 
 /// What stands in a request and in its answer that JSON-RPC does not know: members, as they are spelled.
 #[derive(Default)]
-pub(crate) struct Beside {
+pub(crate) struct ExtraMembers {
     pub(crate) request: Option<String>,
     pub(crate) answer: OnceLock<String>,
 }
 
 /// What is to be asked, and who hears how it goes.
-pub(crate) struct Errand<'a> {
+pub(crate) struct UpstreamRequest<'a> {
     pub(crate) method: &'a str,
     /// The tool that is called, if it is a call.
     pub(crate) tool: Option<&'a str>,
     /// Spells the parameters, given the id of the request, which is its progress token too.
     pub(crate) params: &'a (dyn Fn(u64) -> Option<String> + Send + Sync),
-    pub(crate) hear: Option<Hear>,
-    pub(crate) beside: Option<&'a Beside>,
+    pub(crate) progress: Option<ProgressSink>,
+    pub(crate) extra: Option<&'a ExtraMembers>,
 }
 
-impl Errand<'_> {
+impl UpstreamRequest<'_> {
     pub(crate) fn on_progress(&self) -> Option<OnProgress> {
-        let hear = self.hear.clone()?;
+        let hear = self.progress.clone()?;
         Some(Box::new(move |params, more| hear(params, more)))
     }
 

@@ -9,20 +9,20 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bascule_catalog::{Catalog, ServerTools};
-use bascule_client::patch;
-use bascule_mcp::Lane;
+use bascule_mcp::ResponseStream;
+use bascule_mcp::patch;
 use bascule_mcp::{Names, Uris, parse_prefixed, prefixed};
 use bascule_model::BridgeResult;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::desk::Desk;
-use super::session::{Key, Session};
-use super::wire::{Outcome, Refusal, failed_call};
-use super::{Gateway, key_for};
+use super::reply::{ErrorReply, Reply, failed_call};
+use super::session::{Session, SharingKey};
+use super::upstream_session::UpstreamSession;
+use super::{Gateway, sharing_key};
 use crate::deadline::Deadline;
-use crate::fleet::errand::{Beside, Errand};
+use crate::fleet::request::{ExtraMembers, UpstreamRequest};
 use crate::fleet::server::{Server, was_given_up};
 
 /// A client that begins waits so long for servers that are starting; the others join as they come.
@@ -36,7 +36,7 @@ const PAGE: usize = 1_000;
 pub(super) struct ToolNames {
     catalog: Arc<Catalog>,
     names: Names,
-    /// The bridge's catalog and the desks' changes when this was made: as long as they are the same, so is this.
+    /// The bridge's catalog and the upstreams' changes when this was made: as long as they are the same, so is this.
     made_of: (Arc<Catalog>, u64),
 }
 
@@ -70,11 +70,11 @@ struct Merged {
 }
 
 impl Gateway {
-    pub(super) async fn begin_together(&self, session: &Arc<Session>) -> Outcome {
-        self.seat(session);
+    pub(super) async fn initialize_aggregate(&self, session: &Arc<Session>) -> Reply {
+        self.attach(session);
         self.first_starts(session).await;
-        let world = self.bridge.common.world.load_full();
-        let infos: Vec<(String, String)> = world
+        let snapshot = self.bridge.fleet.snapshot.load_full();
+        let infos: Vec<(String, String)> = snapshot
             .in_order()
             .filter_map(|base| Some((base.settings.name.to_string(), self.info(session, base)?)))
             .collect();
@@ -106,71 +106,71 @@ impl Gateway {
         Ok(result.to_string())
     }
 
-    pub(super) async fn answer_together(
+    pub(super) async fn answer_aggregate(
         &self,
         session: &Arc<Session>,
         method: &str,
         params: Option<Box<RawValue>>,
-        lane: &Lane,
-        beside: &Arc<Beside>,
-    ) -> Outcome {
+        stream: &ResponseStream,
+        extra: &Arc<ExtraMembers>,
+    ) -> Reply {
         let raw = params.as_deref().map_or("{}", RawValue::get);
         let text = |field: &str| patch::text(raw, &[field]).unwrap_or_default();
         match method {
             "tools/list" => self.list_tools(session, &text("cursor")).await,
             "tools/call" => {
                 let name = text("name");
-                if let Some(done) = self.call_own(session, &name, raw, lane).await {
+                if let Some(done) = self.call_own(session, &name, raw, stream).await {
                     return done;
                 }
                 let (server, tool) = self.tool_of(session, &name).await?;
-                let desk = match self.desk(session, &server) {
-                    Ok(desk) => desk,
+                let upstream = match self.upstream(session, &server) {
+                    Ok(upstream) => upstream,
                     Err(error) => return failed_call(error),
                 };
-                let called = self.call(session, &desk, params, Some(tool), lane, beside).await?;
+                let called = self.call(session, &upstream, params, Some(tool), stream, extra).await?;
                 Ok(self.with_shown_links(session, &server, called, "content", &[]))
             }
-            "resources/list" => self.list(session, RESOURCES, lane).await,
-            "resources/templates/list" => self.list(session, TEMPLATES, lane).await,
-            "prompts/list" => self.list(session, PROMPTS, lane).await,
+            "resources/list" => self.list(session, RESOURCES, stream).await,
+            "resources/templates/list" => self.list(session, TEMPLATES, stream).await,
+            "prompts/list" => self.list(session, PROMPTS, stream).await,
             "prompts/get" => {
-                let (server, name) = self.prompt_of(session, &text("name"), lane).await?;
+                let (server, name) = self.prompt_of(session, &text("name"), stream).await?;
                 let fields: &[(&[&str], String)] = &[(&["name"], quoted(&name))];
-                let prompt = self.hand_on(session, &server, method, raw, fields, lane).await?;
+                let prompt = self.hand_on(session, &server, method, raw, fields, stream).await?;
                 Ok(self.with_shown_links(session, &server, prompt, "messages", &["content"]))
             }
-            "resources/read" => self.read(session, &text("uri"), raw, lane).await,
+            "resources/read" => self.read(session, &text("uri"), raw, stream).await,
             "resources/subscribe" | "resources/unsubscribe" => {
-                self.subscribe_to(session, method, &text("uri"), raw, lane).await
+                self.subscribe_to(session, method, &text("uri"), raw, stream).await
             }
-            "completion/complete" => self.complete(session, raw, lane).await,
+            "completion/complete" => self.complete(session, raw, stream).await,
             "logging/setLevel" => {
-                let desks = self.desks_with(session, "logging").0;
-                self.set_level(session, &desks, params.as_deref(), lane).await
+                let upstreams = self.desks_with(session, "logging").0;
+                self.set_level(session, &upstreams, params.as_deref(), stream).await
             }
-            "initialize" => Err(Refusal::new(-32600, "this session has begun already")),
-            _ => Err(Refusal::new(Refusal::METHOD_NOT_FOUND, format!("nobody here knows `{method}`"))),
+            "initialize" => Err(ErrorReply::new(-32600, "this session has begun already")),
+            _ => Err(ErrorReply::new(ErrorReply::METHOD_NOT_FOUND, format!("nobody here knows `{method}`"))),
         }
     }
 
     /// Waits for those servers that are starting, the bridge's and this client's own.
     async fn first_starts(&self, session: &Arc<Session>) {
         let by = Instant::now() + BEGINNING;
-        let world = self.bridge.common.world.load_full();
-        let own = world.in_order().filter_map(|base| self.server_for(session, base).ok());
-        let servers: Vec<_> = own.chain(world.in_order().cloned()).collect();
+        let snapshot = self.bridge.fleet.snapshot.load_full();
+        let own = snapshot.in_order().filter_map(|base| self.server_for(session, base).ok());
+        let servers: Vec<_> = own.chain(snapshot.in_order().cloned()).collect();
         futures_util::future::join_all(servers.iter().map(|server| server.first_start(by))).await;
     }
 
     /// What a server says of itself to this client; before it has, what it says to others.
     fn info(&self, session: &Arc<Session>, base: &Arc<Server>) -> Option<String> {
-        let line = self.server_for(session, base).ok()?.line().or_else(|_| base.line()).ok()?;
-        Some(line.info().raw.get().to_owned())
+        let backend = self.server_for(session, base).ok()?.backend().or_else(|_| base.backend()).ok()?;
+        Some(backend.info().raw.get().to_owned())
     }
 
     /// The tools of all servers, page by page; the cursor is the name after which the page begins.
-    async fn list_tools(&self, session: &Arc<Session>, cursor: &str) -> Outcome {
+    async fn list_tools(&self, session: &Arc<Session>, cursor: &str) -> Reply {
         self.first_starts(session).await;
         if self.shows_code() {
             let tools = self.own_tools().join(",");
@@ -183,7 +183,7 @@ impl Gateway {
         });
         let mut rest = tools.skip_while(|(name, _)| !cursor.is_empty() && *name != cursor).peekable();
         if !cursor.is_empty() && rest.next().is_none() {
-            return Err(Refusal::new(Refusal::INVALID_PARAMS, "the cursor is of no listing of ours"));
+            return Err(ErrorReply::new(ErrorReply::INVALID_PARAMS, "the cursor is of no listing of ours"));
         }
         let page: Vec<_> = rest.by_ref().take(PAGE).collect();
         let spelled = page.iter().map(|(name, tool)| {
@@ -204,36 +204,36 @@ impl Gateway {
     /// What a client sees, made anew when that is something else than before. All who can do the same see the same,
     /// unless some server has a process for each.
     fn tool_names(&self, session: &Arc<Session>) -> Arc<ToolNames> {
-        let world = self.bridge.common.world.load_full();
-        let mut keys = world.servers.values().map(|base| key_for(&base.settings, session));
-        let own = keys.by_ref().find(|key| matches!(key, Key::Client(_)));
+        let snapshot = self.bridge.fleet.snapshot.load_full();
+        let mut keys = snapshot.servers.values().map(|base| sharing_key(&base.settings, session));
+        let own = keys.by_ref().find(|key| matches!(key, SharingKey::Client(_)));
         let view = own.unwrap_or_else(|| session.key.clone());
         // Read before the tools are: what changes meanwhile is seen the next time.
-        let changes = if view.is_unable() { 0 } else { self.around.changes.load(Ordering::Acquire) };
+        let changes = if view.has_no_capabilities() { 0 } else { self.tasks.changes.load(Ordering::Acquire) };
         let is_same = |known: &&Arc<ToolNames>| {
-            known.made_of.1 == changes && Arc::ptr_eq(&known.made_of.0, &world.catalog)
+            known.made_of.1 == changes && Arc::ptr_eq(&known.made_of.0, &snapshot.catalog)
         };
         if let Some(known) = self.names().get(&view).filter(is_same) {
             return known.clone();
         }
-        let catalog = match view.is_unable() {
-            true => world.catalog.clone(),
-            false => Arc::new(world.in_order().filter_map(|base| self.tools_for(session, base)).collect()),
+        let catalog = match view.has_no_capabilities() {
+            true => snapshot.catalog.clone(),
+            false => Arc::new(snapshot.in_order().filter_map(|base| self.tools_for(session, base)).collect()),
         };
         let names = Names::of(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
-        let names = Arc::new(ToolNames { catalog, names, made_of: (world.catalog.clone(), changes) });
+        let names = Arc::new(ToolNames { catalog, names, made_of: (snapshot.catalog.clone(), changes) });
         self.names().insert(view, names.clone());
         names
     }
 
     fn tools_for(&self, session: &Arc<Session>, base: &Arc<Server>) -> Option<Arc<ServerTools>> {
-        match key_for(&base.settings, session).is_unable() {
+        match sharing_key(&base.settings, session).has_no_capabilities() {
             true => base.tools(),
-            false => self.desk(session, base.settings.name.as_str()).ok()?.tools(base),
+            false => self.upstream(session, base.settings.name.as_str()).ok()?.tools(base),
         }
     }
 
-    async fn tool_of(&self, session: &Arc<Session>, shown: &str) -> Result<(String, String), Refusal> {
+    async fn tool_of(&self, session: &Arc<Session>, shown: &str) -> Result<(String, String), ErrorReply> {
         let find = || {
             let names = self.tool_names(session);
             names.names.original(shown).map(|(server, tool)| (server.to_owned(), tool.to_owned()))
@@ -246,13 +246,13 @@ impl Gateway {
         // Else the server by whose name it goes says what is the matter: it may be down, or the tool denied.
         find()
             .or_else(|| self.by_prefix(shown).pop())
-            .ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, format!("there is no tool `{shown}`")))
+            .ok_or_else(|| ErrorReply::new(ErrorReply::INVALID_PARAMS, format!("there is no tool `{shown}`")))
     }
 
     /// The servers by whose names what is shown like this may go, and what it would be called there.
     fn by_prefix(&self, shown: &str) -> Vec<(String, String)> {
-        let world = self.bridge.common.world.load();
-        let parts = world.in_order().filter_map(|base| {
+        let snapshot = self.bridge.fleet.snapshot.load();
+        let parts = snapshot.in_order().filter_map(|base| {
             let name = base.settings.name.as_str();
             let rest = shown.strip_prefix(name)?.strip_prefix("__")?;
             Some((name.to_owned(), rest.to_owned()))
@@ -262,8 +262,8 @@ impl Gateway {
         parts
     }
 
-    async fn list(&self, session: &Arc<Session>, kind: Kind, lane: &Lane) -> Outcome {
-        let Merged { items, missing } = self.merged(session, kind, lane, None).await;
+    async fn list(&self, session: &Arc<Session>, kind: Kind, stream: &ResponseStream) -> Reply {
+        let Merged { items, missing } = self.merged(session, kind, stream, None).await;
         let shown = shown(kind, &items);
         let spelled = items
             .iter()
@@ -278,22 +278,22 @@ impl Gateway {
         &self,
         session: &Arc<Session>,
         kind: Kind,
-        lane: &Lane,
+        stream: &ResponseStream,
         only: Option<&[String]>,
     ) -> Merged {
-        let (mut desks, mut missing) = self.desks_with(session, kind.capability);
-        desks.retain(|desk| {
-            only.is_none_or(|only| only.iter().any(|name| desk.server.settings.name.as_str() == name))
+        let (mut upstreams, mut missing) = self.desks_with(session, kind.capability);
+        upstreams.retain(|upstream| {
+            only.is_none_or(|only| only.iter().any(|name| upstream.server.settings.name.as_str() == name))
         });
-        let asking = desks.iter().map(|desk| async move {
-            let mut flight = desk.fly(session, lane, kind.method);
-            let listed = pages(desk, kind, &flight.sent).await;
+        let asking = upstreams.iter().map(|upstream| async move {
+            let mut flight = upstream.fly(session, stream, kind.method);
+            let listed = pages(upstream, kind, &flight.sent).await;
             flight.has_landed = !matches!(&listed, Err(error) if was_given_up(error));
-            (desk, listed)
+            (upstream, listed)
         });
         let mut items = Vec::new();
-        for (desk, listed) in futures_util::future::join_all(asking).await {
-            let name = desk.server.settings.name.as_str();
+        for (upstream, listed) in futures_util::future::join_all(asking).await {
+            let name = upstream.server.settings.name.as_str();
             match listed {
                 Ok(listed) => items.extend(listed.into_iter().filter_map(|raw| {
                     let known = patch::text(&raw, &[kind.known_by])?;
@@ -310,16 +310,20 @@ impl Gateway {
     }
 
     /// The servers that offer something, and those that cannot say.
-    fn desks_with(&self, session: &Arc<Session>, capability: &str) -> (Vec<Arc<Desk>>, Vec<Value>) {
-        let world = self.bridge.common.world.load_full();
-        let offers = world.in_order().filter(|server| self.offers(session, server, capability));
-        let desks =
-            offers.filter_map(|server| self.desk(session, server.settings.name.as_str()).ok()).collect();
-        (desks, self.missing(session))
+    fn desks_with(
+        &self,
+        session: &Arc<Session>,
+        capability: &str,
+    ) -> (Vec<Arc<UpstreamSession>>, Vec<Value>) {
+        let snapshot = self.bridge.fleet.snapshot.load_full();
+        let offers = snapshot.in_order().filter(|server| self.offers(session, server, capability));
+        let upstreams =
+            offers.filter_map(|server| self.upstream(session, server.settings.name.as_str()).ok()).collect();
+        (upstreams, self.missing(session))
     }
 
     fn missing(&self, session: &Arc<Session>) -> Vec<Value> {
-        let world = self.bridge.common.world.load_full();
+        let snapshot = self.bridge.fleet.snapshot.load_full();
         let down = |base: &Arc<Server>| {
             let why = match self.server_for(session, base) {
                 Ok(server) => server.state().why()?.message.clone(),
@@ -327,7 +331,7 @@ impl Gateway {
             };
             Some(json!({ "server": base.settings.name, "why": why }))
         };
-        world.in_order().filter_map(down).collect()
+        snapshot.in_order().filter_map(down).collect()
     }
 
     fn offers(&self, session: &Arc<Session>, base: &Arc<Server>, capability: &str) -> bool {
@@ -340,17 +344,17 @@ impl Gateway {
         &self,
         session: &Arc<Session>,
         shown: &str,
-        lane: &Lane,
-    ) -> Result<(String, String), Refusal> {
+        stream: &ResponseStream,
+    ) -> Result<(String, String), ErrorReply> {
         let likely: Vec<String> = self.by_prefix(shown).into_iter().map(|(server, _)| server).collect();
         for only in [Some(&likely[..]).filter(|likely| !likely.is_empty()), None] {
-            let merged = self.merged(session, PROMPTS, lane, only).await;
+            let merged = self.merged(session, PROMPTS, stream, only).await;
             let pairs = merged.items.iter().map(|(server, name, _)| (server.as_str(), name.as_str()));
             if let Some((server, name)) = Names::of(pairs).original(shown) {
                 return Ok((server.to_owned(), name.to_owned()));
             }
         }
-        Err(Refusal::new(Refusal::INVALID_PARAMS, format!("there is no prompt `{shown}`")))
+        Err(ErrorReply::new(ErrorReply::INVALID_PARAMS, format!("there is no prompt `{shown}`")))
     }
 
     /// Whose resource it is, as the URI says or the listing that the client has seen.
@@ -366,9 +370,9 @@ impl Gateway {
         &self,
         session: &Arc<Session>,
         shown: &str,
-        lane: &Lane,
-    ) -> Result<Vec<(String, String)>, Refusal> {
-        let items = self.merged(session, RESOURCES, lane, None).await.items;
+        stream: &ResponseStream,
+    ) -> Result<Vec<(String, String)>, ErrorReply> {
+        let items = self.merged(session, RESOURCES, stream, None).await.items;
         if let Some(owner) = self.known_owner(session, shown) {
             return Ok(vec![owner]);
         }
@@ -377,24 +381,33 @@ impl Gateway {
         if !several.is_empty() {
             let said = several.into_iter().collect::<Vec<_>>().join("` or `");
             let said = format!("several servers have `{shown}`: ask for `{said}`");
-            return Err(Refusal::new(Refusal::INVALID_PARAMS, said));
+            return Err(ErrorReply::new(ErrorReply::INVALID_PARAMS, said));
         }
-        let desks = self.desks_with(session, "resources").0;
-        Ok(desks.iter().map(|desk| (desk.server.settings.name.to_string(), shown.to_owned())).collect())
+        let upstreams = self.desks_with(session, "resources").0;
+        Ok(upstreams
+            .iter()
+            .map(|upstream| (upstream.server.settings.name.to_string(), shown.to_owned()))
+            .collect())
     }
 
     /// Reading does no harm: where nobody knows whose a resource is, each is asked until one has it.
-    async fn read(&self, session: &Arc<Session>, shown: &str, params: &str, lane: &Lane) -> Outcome {
-        let mut refused = Refusal::new(-32002, format!("no server is known to have `{shown}`"));
+    async fn read(
+        &self,
+        session: &Arc<Session>,
+        shown: &str,
+        params: &str,
+        stream: &ResponseStream,
+    ) -> Reply {
+        let mut refused = ErrorReply::new(-32002, format!("no server is known to have `{shown}`"));
         let known = self.known_owner(session, shown);
         if let Some(owner) = &known {
-            match self.read_from(session, owner, shown, params, lane).await {
+            match self.read_from(session, owner, shown, params, stream).await {
                 Err(refusal) if parse_prefixed(shown).is_none() => refused = refusal,
                 read => return read,
             }
         }
-        for owner in self.owners(session, shown, lane).await? {
-            match self.read_from(session, &owner, shown, params, lane).await {
+        for owner in self.owners(session, shown, stream).await? {
+            match self.read_from(session, &owner, shown, params, stream).await {
                 Ok(read) => return Ok(read),
                 Err(refusal) => refused = refusal,
             }
@@ -408,10 +421,10 @@ impl Gateway {
         (server, uri): &(String, String),
         shown: &str,
         params: &str,
-        lane: &Lane,
-    ) -> Outcome {
+        stream: &ResponseStream,
+    ) -> Reply {
         let fields: &[(&[&str], String)] = &[(&["uri"], quoted(uri))];
-        let read = self.hand_on(session, server, "resources/read", params, fields, lane).await?;
+        let read = self.hand_on(session, server, "resources/read", params, fields, stream).await?;
         // What was asked for is called as it was asked for.
         let contents = patch::map_each(&read, &["contents"], |item| {
             let own = patch::text(item, &["uri"])?;
@@ -439,13 +452,13 @@ impl Gateway {
             return result;
         }
         let changed = patch::map_each(&result, &[field], |item| {
-            let place = match patch::text(item, &[at, &["type"]].concat())?.as_str() {
+            let endpoint = match patch::text(item, &[at, &["type"]].concat())?.as_str() {
                 "resource_link" => [at, &["uri"]].concat(),
                 "resource" => [at, &["resource", "uri"]].concat(),
                 _ => return None,
             };
-            let shown = self.shown_uri(session, server, &patch::text(item, &place)?)?;
-            Some(patch::insert(item, &place, &quoted(&shown)))
+            let shown = self.shown_uri(session, server, &patch::text(item, &endpoint)?)?;
+            Some(patch::insert(item, &endpoint, &quoted(&shown)))
         });
         changed.unwrap_or(result)
     }
@@ -458,11 +471,11 @@ impl Gateway {
             return (shown != uri).then(|| shown.to_owned());
         }
         let is_web = uri.starts_with("http://") || uri.starts_with("https://");
-        let world = self.bridge.common.world.load_full();
+        let snapshot = self.bridge.fleet.snapshot.load_full();
         let offers = |base: &&Arc<Server>| self.offers(session, base, "resources");
         let is_own = |base: &Arc<Server>| base.settings.name.as_str() == server;
         let has_rivals = || {
-            let able: Vec<_> = world.in_order().filter(offers).collect();
+            let able: Vec<_> = snapshot.in_order().filter(offers).collect();
             able.len() > 1 && able.into_iter().any(is_own)
         };
         let is_ambiguous = parse_prefixed(uri).is_some() || (!is_web && has_rivals());
@@ -475,46 +488,48 @@ impl Gateway {
         method: &str,
         shown: &str,
         params: &str,
-        lane: &Lane,
-    ) -> Outcome {
+        stream: &ResponseStream,
+    ) -> Reply {
         let owners = match self.known_owner(session, shown) {
             Some(owner) => vec![owner],
-            None => self.owners(session, shown, lane).await?,
+            None => self.owners(session, shown, stream).await?,
         };
         let [(server, uri)] = &owners[..] else {
-            return Err(Refusal::new(-32002, format!("no one server is known to have `{shown}`")));
+            return Err(ErrorReply::new(-32002, format!("no one server is known to have `{shown}`")));
         };
-        let desk = self.desk(session, server)?;
+        let upstream = self.upstream(session, server)?;
         let params = RawValue::from_string(patch::insert(params, &["uri"], &quoted(uri))).ok();
-        self.subscribe(session, &desk, method, (uri, shown), params, lane).await
+        self.subscribe(session, &upstream, method, (uri, shown), params, stream).await
     }
 
     async fn template_of(
         &self,
         session: &Arc<Session>,
         shown: &str,
-        lane: &Lane,
-    ) -> Result<(String, String), Refusal> {
+        stream: &ResponseStream,
+    ) -> Result<(String, String), ErrorReply> {
         if let Some(own) = parse_prefixed(shown) {
             return Ok(own);
         }
-        let items = self.merged(session, TEMPLATES, lane, None).await.items;
+        let items = self.merged(session, TEMPLATES, stream, None).await.items;
         let uris = Uris::of(items.iter().map(|(server, uri, _)| (server.as_str(), uri.as_str())));
         let found = uris.original(shown).map(|(server, uri)| (server.to_owned(), uri.to_owned()));
-        found.ok_or_else(|| Refusal::new(Refusal::INVALID_PARAMS, format!("there is no template `{shown}`")))
+        found.ok_or_else(|| {
+            ErrorReply::new(ErrorReply::INVALID_PARAMS, format!("there is no template `{shown}`"))
+        })
     }
 
-    async fn complete(&self, session: &Arc<Session>, params: &str, lane: &Lane) -> Outcome {
+    async fn complete(&self, session: &Arc<Session>, params: &str, stream: &ResponseStream) -> Reply {
         let kind = patch::text(params, &["ref", "type"]).unwrap_or_default();
         let (server, field, own) = match kind.as_str() {
             "ref/prompt" => {
                 let shown = patch::text(params, &["ref", "name"]).unwrap_or_default();
-                let (server, name) = self.prompt_of(session, &shown, lane).await?;
+                let (server, name) = self.prompt_of(session, &shown, stream).await?;
                 (server, "name", name)
             }
             _ => {
                 let shown = patch::text(params, &["ref", "uri"]).unwrap_or_default();
-                let (server, uri) = self.template_of(session, &shown, lane).await?;
+                let (server, uri) = self.template_of(session, &shown, stream).await?;
                 (server, "uri", uri)
             }
         };
@@ -524,7 +539,7 @@ impl Gateway {
             "completion/complete",
             params,
             &[(&["ref", field], quoted(&own))],
-            lane,
+            stream,
         )
         .await
     }
@@ -537,13 +552,14 @@ impl Gateway {
         method: &str,
         params: &str,
         fields: &[(&[&str], String)],
-        lane: &Lane,
-    ) -> Outcome {
-        let desk = self.desk(session, server)?;
+        stream: &ResponseStream,
+    ) -> Reply {
+        let upstream = self.upstream(session, server)?;
         let params = fields
             .iter()
             .fold(params.to_owned(), |params, (path, value)| patch::insert(&params, path, value));
-        self.forward(session, &desk, method, RawValue::from_string(params).ok(), lane, &Arc::default()).await
+        self.forward(session, &upstream, method, RawValue::from_string(params).ok(), stream, &Arc::default())
+            .await
     }
 }
 
@@ -564,18 +580,24 @@ fn shown(kind: Kind, items: &[(String, String, String)]) -> Vec<String> {
 }
 
 /// All pages of what one server lists, each item as it came.
-async fn pages(desk: &Desk, kind: Kind, sent: &AtomicU64) -> BridgeResult<Vec<String>> {
-    let settings = &desk.server.settings;
+async fn pages(upstream: &UpstreamSession, kind: Kind, sent: &AtomicU64) -> BridgeResult<Vec<String>> {
+    let settings = &upstream.server.settings;
     let deadline = Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution);
-    desk.server.first_start(deadline.next()).await;
+    upstream.server.first_start(deadline.next()).await;
     let (mut items, mut cursor) = (Vec::new(), None::<String>);
     for _ in 0..MOST_PAGES {
         let spelled = |token| {
             sent.store(token, Ordering::Release);
             cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#))
         };
-        let errand = Errand { method: kind.method, tool: None, params: &spelled, hear: None, beside: None };
-        let page = desk.server.run(&errand, true, &deadline).await?.raw;
+        let errand = UpstreamRequest {
+            method: kind.method,
+            tool: None,
+            params: &spelled,
+            progress: None,
+            extra: None,
+        };
+        let page = upstream.server.run(&errand, true, &deadline).await?.raw;
         items.extend(
             patch::each(page.get(), &[kind.field]).unwrap_or_default().into_iter().map(str::to_owned),
         );

@@ -12,25 +12,25 @@ use crate::normalise::{unknown_server, unknown_tool};
 
 /// Never changes: a change makes a new one.
 #[derive(Clone, Default)]
-pub(crate) struct World {
+pub(crate) struct Snapshot {
     pub(crate) settings: Arc<Settings>,
     pub(crate) servers: Arc<HashMap<ServerName, Arc<Server>>>,
     /// In the order of the configuration.
     pub(crate) catalog: Arc<Catalog>,
 }
 
-impl World {
-    /// A world of these servers, and of what they have listed so far.
+impl Snapshot {
+    /// A snapshot of these servers, and of what they have listed so far.
     pub(crate) fn of(settings: Arc<Settings>, servers: HashMap<ServerName, Arc<Server>>) -> Self {
-        let mut world = Self { settings, servers: Arc::new(servers), catalog: Arc::default() };
-        let listed = world.in_order().filter_map(|server| server.tools());
-        world.catalog = Arc::new(listed.collect());
-        world
+        let mut snapshot = Self { settings, servers: Arc::new(servers), catalog: Arc::default() };
+        let listed = snapshot.in_order().filter_map(|server| server.tools());
+        snapshot.catalog = Arc::new(listed.collect());
+        snapshot
     }
 
-    /// The same world after one of its servers has listed its tools; none if it is not of this world.
+    /// The same snapshot after one of its servers has listed its tools; none if it is not of this snapshot.
     pub(crate) fn with_tools_of(&self, name: &ServerName, serial: u64) -> Option<Self> {
-        // Asked for here, not brought along: of two who publish, the later one may know less.
+        // RequestHandler for here, not brought along: of two who publish, the later one may know less.
         let tools = self.servers.get(name).filter(|server| server.serial == serial)?.tools()?;
         let listed = self.in_order().filter_map(|server| match server.settings.name == *name {
             true => Some(tools.clone()),
@@ -52,7 +52,7 @@ impl World {
     /// What it would call. A server that is down says so, whatever its tools were.
     pub(crate) fn tool(&self, id: &ToolId) -> BridgeResult<(&Arc<Server>, &Arc<CatalogTool>)> {
         let server = self.server(id)?;
-        server.line()?;
+        server.backend()?;
         let tool = self.catalog.resolve(id).map_err(|miss| unknown_tool(id, miss))?;
         Ok((server, tool))
     }

@@ -13,7 +13,7 @@ use super::body::unanswered;
 /// Frames to a client, in order. Pushing never waits; a client too slow to take them is cut off.
 ///
 /// Clones are the same lane. When the last of them is dropped, the lane is closed.
-pub struct Lane(Arc<Inner>);
+pub struct ResponseStream(Arc<Inner>);
 
 /// One message on a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -47,7 +47,7 @@ struct State {
     end: Option<End>,
     reader: Option<Waker>,
     /// The lane that this one leads onto, and the request that it is for, if it is for one.
-    onto: Option<(Lane, Option<Box<str>>)>,
+    onto: Option<(ResponseStream, Option<Box<str>>)>,
     branches: usize,
 }
 
@@ -61,7 +61,7 @@ enum End {
     Overflown,
 }
 
-impl Lane {
+impl ResponseStream {
     /// A lane that holds so many bytes which nobody has read yet. One frame fits always, and so does the answer;
     /// any other frame beyond the limit closes the lane, and what is on it is lost.
     pub fn new(limit_bytes: usize) -> Self {
@@ -135,15 +135,15 @@ impl Lane {
 
     /// A lane of its own for one request, whose frames go onto this one in the order of their pushing. If it is
     /// dropped and neither finished nor closed, the request is answered by an error.
-    pub(super) fn branch(&self, id: &str) -> Lane {
-        let branch = Lane::new(self.0.limit);
+    pub(super) fn branch(&self, id: &str) -> ResponseStream {
+        let branch = ResponseStream::new(self.0.limit);
         self.0.lock().branches += 1;
         branch.0.lock().onto = Some((self.clone(), Some(id.into())));
         branch
     }
 
     /// From now on whatever is pushed here is pushed there, after what had been pushed here before.
-    pub(super) fn lead_onto(&self, other: &Lane) {
+    pub(super) fn lead_onto(&self, other: &ResponseStream) {
         let mut state = self.0.lock();
         while let Some(frame) = state.pop() {
             other.0.carry(frame);
@@ -192,14 +192,14 @@ impl Lane {
     }
 }
 
-impl Clone for Lane {
+impl Clone for ResponseStream {
     fn clone(&self) -> Self {
         self.0.handles.fetch_add(1, Ordering::Relaxed);
         Self(self.0.clone())
     }
 }
 
-impl Drop for Lane {
+impl Drop for ResponseStream {
     fn drop(&mut self) {
         if self.0.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.end(End::Dropped, false);
@@ -370,7 +370,7 @@ mod tests {
     const NOW: Duration = Duration::from_millis(20);
     const SOON: Duration = Duration::from_secs(10);
 
-    async fn rest(lane: &Lane) -> Vec<String> {
+    async fn rest(lane: &ResponseStream) -> Vec<String> {
         let mut frames = Vec::new();
         while let Ok(Some(frame)) = timeout(NOW, lane.next()).await {
             let mark = if frame.last { "." } else { "" };
@@ -379,13 +379,13 @@ mod tests {
         frames
     }
 
-    fn say(lane: &Lane, text: &str) -> bool {
+    fn say(lane: &ResponseStream, text: &str) -> bool {
         lane.push(text.as_bytes().to_vec())
     }
 
     #[tokio::test]
     async fn frames_come_in_order_and_nothing_after_the_answer() {
-        let lane = Lane::new(100);
+        let lane = ResponseStream::new(100);
         assert!(say(&lane, "a") && say(&lane, "b") && !lane.is_closed());
         lane.finish(b"c".to_vec());
         assert!(!say(&lane, "d") && lane.is_closed());
@@ -396,13 +396,13 @@ mod tests {
 
     #[tokio::test]
     async fn what_does_not_fit_closes_the_lane_for_good() {
-        let lane = Lane::new(3);
+        let lane = ResponseStream::new(3);
         assert!(say(&lane, "long enough"), "one frame always fits");
         assert_eq!(rest(&lane).await, ["long enough"]);
         assert!(say(&lane, "ab") && say(&lane, "c") && !say(&lane, "d"));
         assert!(lane.reader().has_overflown());
         assert!(!say(&lane, "") && rest(&lane).await.is_empty());
-        let lane = Lane::new(3);
+        let lane = ResponseStream::new(3);
         assert!(say(&lane, "abc"));
         lane.finish(b"the answer always fits".to_vec());
         assert_eq!(rest(&lane).await, ["abc", "the answer always fits."]);
@@ -410,7 +410,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_waits_learns_that_the_reader_has_gone() {
-        let lane = Lane::new(100);
+        let lane = ResponseStream::new(100);
         let reader = lane.reader();
         say(&lane, "unread");
         let waiting = tokio::spawn({
@@ -425,7 +425,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_reader_learns_that_nobody_will_push() {
-        let lane = Lane::new(100);
+        let lane = ResponseStream::new(100);
         let reader = lane.reader();
         let other = lane.clone();
         say(&other, "a");
@@ -438,8 +438,8 @@ mod tests {
 
     #[tokio::test]
     async fn branches_lead_onto_one_lane_in_the_order_of_pushing() {
-        let lane = Lane::new(1000);
-        let (one, two, late) = (lane.branch("1"), lane.branch("2"), Lane::new(1000));
+        let lane = ResponseStream::new(1000);
+        let (one, two, late) = (lane.branch("1"), lane.branch("2"), ResponseStream::new(1000));
         say(&late, "early");
         say(&one, "a");
         late.lead_onto(&lane);
@@ -458,8 +458,8 @@ mod tests {
     // req: GW-03
     #[tokio::test]
     async fn answers_of_all_branches_fit_and_other_frames_only_within_the_limit() {
-        let lane = Lane::new(3);
-        let branches: Vec<Lane> = (0..4).map(|id| lane.branch(&id.to_string())).collect();
+        let lane = ResponseStream::new(3);
+        let branches: Vec<ResponseStream> = (0..4).map(|id| lane.branch(&id.to_string())).collect();
         assert!(say(&branches[3], "ab"));
         branches[..3].iter().for_each(|branch| branch.finish(b"long".to_vec()));
         assert!(say(&branches[3], "c") && !lane.is_closed());
@@ -472,7 +472,7 @@ mod tests {
     #[tokio::test]
     async fn who_waits_for_room_is_told_when_it_is_there_and_when_nobody_will_read() {
         for by_reading in [true, false] {
-            let lane = Lane::new(3);
+            let lane = ResponseStream::new(3);
             lane.branch("1").finish(b"long".to_vec());
             let reader = lane.reader();
             let waiting = tokio::spawn({
@@ -491,8 +491,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_the_lane_is_the_end_of_its_branches() {
-        let lane = Lane::new(1000);
-        let (branch, late) = (lane.branch("1"), Lane::new(1000));
+        let lane = ResponseStream::new(1000);
+        let (branch, late) = (lane.branch("1"), ResponseStream::new(1000));
         let waiting = tokio::spawn({
             let (branch, late) = (branch.clone(), late.clone());
             async move { tokio::join!(branch.closed(), late.closed()) }
