@@ -12,7 +12,6 @@ pub type Logger = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
 
 /// How much a line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names say it")]
 pub enum LogLevel {
     Info,
     Warn,

@@ -1,4 +1,4 @@
-//! A call and what comes of it.
+//! A tool call: the request, its time-out and its outcome.
 
 use std::time::{Duration, Instant};
 
@@ -7,45 +7,40 @@ use serde_json::value::RawValue;
 
 use crate::{CorrelationId, ToolId};
 
-/// What a face asks of the pipeline.
+/// A request to call one tool.
 #[derive(Debug, Clone)]
 pub struct CallRequest {
-    /// Which tool.
     pub tool: ToolId,
-    /// Its arguments, as the caller spelled them.
+    /// JSON text, passed to the server unchanged.
     pub arguments: Box<RawValue>,
-    /// How long the caller is willing to wait, and since when; the server's own limits may be shorter.
-    pub patience: Option<Patience>,
+    /// The caller's limit. The server's configured limits also apply and may be shorter.
+    pub timeout: Option<CallTimeout>,
 }
 
-/// A caller's time-out, counted from when it began to wait: that may be before the call could be made.
+/// A caller's time-out. It may have started before the call was sent, for example while the server started.
 #[derive(Debug, Clone, Copy)]
-pub struct Patience {
-    /// When the waiting began.
+pub struct CallTimeout {
     pub since: Instant,
-    /// How long it may last.
-    pub length: Duration,
+    pub duration: Duration,
 }
 
-/// A `CallToolResult` as the server sent it. A tool that reports failure has *worked*: see `is_error`.
+/// A `CallToolResult` as the server sent it. A tool that reports a failure is a result, not an error.
 #[derive(Debug, Clone)]
 pub struct ToolResult {
     /// The whole result, byte for byte.
     pub raw: Box<RawValue>,
-    /// Whether the tool says that it failed.
+    /// The result's `isError`.
     pub is_error: bool,
 }
 
-/// A call that was answered.
+/// The outcome of an answered call.
 #[derive(Debug, Clone)]
 pub struct CallOutcome {
-    /// Which tool.
     pub tool: ToolId,
-    /// What it answered.
     pub result: ToolResult,
-    /// From the face's request to the checked answer.
+    /// Time from receiving the request to the checked result.
     pub duration: Duration,
-    /// The id that every event and log line of this call carries.
+    /// Every event and log line of the call carries this id.
     pub correlation_id: CorrelationId,
 }
 
@@ -61,7 +56,7 @@ impl Serialize for CallOutcome {
     }
 }
 
-/// Milliseconds to the microsecond: calls are often shorter than one.
+/// Converts to milliseconds with microsecond precision: many calls take less than a millisecond.
 pub(crate) fn millis(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1000.0
 }
@@ -72,7 +67,7 @@ mod tests {
 
     // req: BR-16
     #[test]
-    fn an_outcome_prints_the_result_verbatim() {
+    fn serializes_result_verbatim() {
         let outcome = CallOutcome {
             tool: ToolId::parse("a:b").unwrap(),
             result: ToolResult {

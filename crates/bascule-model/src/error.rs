@@ -1,17 +1,16 @@
-//! The one shape every failure of a call has, whichever face it leaves through (BR-05).
+//! The normalised error of a call, the same for every interface (BR-05).
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::{CorrelationId, ServerName, ToolId};
 
-/// What a call, or a server's start, comes to when it fails. Boxed: failures are rare, results are not.
+/// The result of a call or of a server's start. The error is boxed because it is large and rare.
 pub type BridgeResult<T> = Result<T, Box<BridgeError>>;
 
-/// What kind of failure it was. The spelling is a contract.
+/// The kind of failure. The JSON spelling is a contract.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-#[allow(missing_docs, reason = "BR-05 explains each name; they explain themselves")]
 pub enum ErrorCode {
     ProviderInitFailed,
     ProviderTimeout,
@@ -28,102 +27,94 @@ pub enum ErrorCode {
 }
 
 impl ErrorCode {
-    /// Whether trying the same call again may help.
+    /// Returns true if repeating the same call may succeed.
     pub fn is_retryable(self) -> bool {
         use ErrorCode::*;
         matches!(self, ProviderTimeout | ProviderCrashed | ProviderUnavailable | RateLimited)
     }
 }
 
-/// What is known about the request's way to the server.
+/// How far a request got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Delivery {
-    /// The server surely never saw it.
+    /// The request certainly did not reach the server.
     NotSent,
-    /// It left; nobody knows whether it ran.
+    /// The request was sent, and no response arrived: it may or may not have run.
     Unknown,
-    /// The server answered it.
+    /// The server responded.
     Answered,
 }
 
-/// One way in which a value breaks its schema.
+/// One mismatch between a value and its schema.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
-    /// Where, as a JSON pointer into the value; empty for the value itself.
+    /// A JSON pointer into the value; empty for the value itself.
     pub pointer: String,
-    /// What is wrong there, for a person or a model to read.
+    /// The mismatch in one sentence, for a person or a model.
     pub message: String,
 }
 
-/// The JSON-RPC error a server answered with, as it sent it.
+/// The JSON-RPC error object that a server returned.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ProviderFault {
-    /// JSON-RPC's number.
     pub code: i64,
-    /// The server's words.
     pub message: String,
-    /// Whatever else it sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<RawValue>>,
-    /// All of it, for those who hand it on as it was spelled.
+    /// The whole object, byte for byte, for passing it on unchanged.
     #[serde(skip)]
     pub raw: Option<Box<RawValue>>,
 }
 
-/// A normalised error.
+/// The normalised error of a call or of a server's start.
 #[derive(Debug, Clone, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 #[serde(rename_all = "camelCase")]
 pub struct BridgeError {
-    /// The kind.
     pub code: ErrorCode,
-    /// One sentence, complete without the rest.
+    /// One sentence that is complete without the other fields.
     pub message: String,
-    /// Whether the same call may succeed later.
+    /// True if repeating the same call may succeed.
     pub retryable: bool,
-    /// Which call; absent only where no call was made (a server's start).
+    /// Absent only if there was no call, such as for a server's start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<CorrelationId>,
-    /// How far the request got.
     pub delivery: Delivery,
-    /// Whose failure it was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerName>,
-    /// Which tool was called.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool: Option<ToolId>,
-    /// When it may be tried again, where that is known.
+    /// The delay before the next attempt, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retry_after_ms: Option<u64>,
-    /// How often the request was sent.
+    /// The number of times that the request was sent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u32>,
-    /// The end of what the server's process wrote to stderr.
+    /// The last output of the server's process on stderr.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stderr: Option<String>,
-    /// How the server's process ended, in words: `exit code 3`, `signal 9 (SIGKILL)`.
+    /// The end of the server's process, such as `exit code 3` or `signal 9 (SIGKILL)`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exit: Option<String>,
-    /// Which limit ended the server's process, and whether that was seen or inferred.
+    /// The limit that ended the server's process, and whether this was observed or inferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
-    /// Every way in which arguments or result break their schema.
+    /// All mismatches of the arguments or of the result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
-    /// Tools whose names are close to the one that was not found.
+    /// Tools with names similar to the one that was not found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nearest: Vec<ToolId>,
-    /// The server's own JSON-RPC error.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider_error: Option<ProviderFault>,
-    /// The result that broke its schema.
+    /// The result that does not match its schema.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
 }
 
 impl BridgeError {
-    /// An error that knows its kind and its sentence; the rest is filled in by those who know it.
+    /// Creates an error without the optional fields.
     pub fn new(code: ErrorCode, delivery: Delivery, message: impl Into<String>) -> Box<Self> {
         Box::new(Self {
             code,
@@ -152,7 +143,7 @@ mod tests {
 
     // req: BR-05
     #[test]
-    fn errors_are_spelled_as_the_contract_has_them() {
+    fn serializes_error_as_specified() {
         let mut error = BridgeError::new(ErrorCode::ProviderTimeout, Delivery::Unknown, "took too long");
         error.correlation_id = Some(CorrelationId::parse("c1").unwrap());
         error.tool = Some(ToolId::parse("a:b").unwrap());
@@ -164,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_survives_being_passed_on() {
+    fn deserializes_what_it_serialized() {
         let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, "no");
         error.result = Some(RawValue::from_string(r#"{"a":1.0}"#.into()).unwrap());
         error.violations = vec![Violation { pointer: "/a".into(), message: "must be a text".into() }];
@@ -176,7 +167,7 @@ mod tests {
 
     // req: BR-05
     #[test]
-    fn only_passing_troubles_are_retryable() {
+    fn only_transient_codes_are_retryable() {
         use ErrorCode::*;
         for code in [ProviderTimeout, ProviderCrashed, ProviderUnavailable, RateLimited] {
             assert!(code.is_retryable(), "{code:?}");

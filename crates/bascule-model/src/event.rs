@@ -1,4 +1,4 @@
-//! What happened, told to whoever listens. Telling never waits and never fails a call.
+//! Events of the bridge and the sink that receives them. Emitting an event never waits and never fails a call.
 
 use std::time::Duration;
 
@@ -7,13 +7,13 @@ use serde::Serialize;
 use crate::call::millis;
 use crate::{CorrelationId, ErrorCode, Health, ServerName, ToolId};
 
-/// Takes events. Implementations must return at once: this is called on the road of a call.
+/// Receives events. Implementations must return at once: calls run through here.
 pub trait EventSink: Send + Sync {
-    /// Offers one event; a sink that has no room drops it and counts.
+    /// Accepts one event, or drops it if the sink has no room.
     fn offer(&self, event: Event);
 }
 
-/// A sink for programs that do not listen.
+/// A sink that drops every event.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DiscardEvents;
 
@@ -21,112 +21,73 @@ impl EventSink for DiscardEvents {
     fn offer(&self, _: Event) {}
 }
 
-/// One thing that happened. The names are a contract (BR-03, BR-07).
+/// One event. The `type` names are a contract (BR-03, BR-07).
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Event {
     /// A server's tools were listed.
     #[serde(rename = "provider.mcp.tools.discovered")]
-    ToolsDiscovered {
-        /// Whose tools.
-        server: ServerName,
-        /// How many.
-        count: usize,
-        /// Which.
-        names: Vec<String>,
-    },
-    /// A tool answered, for better or worse.
+    ToolsDiscovered { server: ServerName, count: usize, names: Vec<String> },
+    /// A call returned a result, which may report a failure of the tool.
     #[serde(rename = "provider.mcp.tool.completed")]
     ToolCompleted {
-        /// Which call.
         correlation_id: CorrelationId,
-        /// Which tool.
         tool: ToolId,
-        /// Whether the tool said that it failed.
         is_error: bool,
-        /// The beginning of the result.
+        /// The first bytes of the result.
         summary: String,
-        /// How long it took.
-        #[serde(rename = "durationMs", serialize_with = "as_millis")]
+        #[serde(rename = "durationMs", serialize_with = "serialize_millis")]
         duration: Duration,
     },
-    /// A call came to a normalised error.
+    /// A call ended with a normalised error.
     #[serde(rename = "provider.mcp.tool.failed")]
     ToolFailed {
-        /// Which call.
         correlation_id: CorrelationId,
-        /// Which tool was asked for.
         tool: ToolId,
-        /// What kind of failure.
         code: ErrorCode,
-        /// Whether trying again may help.
         retryable: bool,
-        /// The error's sentence.
         message: String,
     },
     /// A server's tools were listed again.
     #[serde(rename = "provider.mcp.tools.refreshed")]
     ToolsRefreshed {
-        /// Whose tools.
         server: ServerName,
-        /// Which are new.
         added: Vec<String>,
-        /// Which are gone.
         removed: Vec<String>,
-        /// How many are as they were.
+        /// The number of tools that did not change.
         unchanged: usize,
     },
-    /// The configuration was changed: these are the tools there are now.
+    /// The configuration was reloaded; lists all tools that are available now.
     #[serde(rename = "provider.mcp.tools.available")]
-    ToolsAvailable {
-        /// How many.
-        count: usize,
-        /// Which, as `server:tool`.
-        tools: Vec<ToolId>,
-    },
+    ToolsAvailable { count: usize, tools: Vec<ToolId> },
     /// The connection to a server was lost.
     #[serde(rename = "provider.mcp.disconnected")]
-    Disconnected {
-        /// Which server.
-        server: ServerName,
-        /// What ended it.
-        cause: String,
-    },
-    /// A server that was lost is back.
+    Disconnected { server: ServerName, cause: String },
+    /// The connection to a server was restored.
     #[serde(rename = "provider.mcp.reconnected")]
-    Reconnected {
-        /// Which server.
-        server: ServerName,
-        /// How many attempts it took.
-        attempts: u32,
-    },
-    /// A server that was lost is given up.
+    Reconnected { server: ServerName, attempts: u32 },
+    /// All attempts to restore the connection failed.
     #[serde(rename = "provider.mcp.reconnect.exhausted")]
     ReconnectExhausted {
-        /// Which server.
         server: ServerName,
-        /// How many attempts were made.
         attempts: u32,
-        /// Why the last one failed.
+        /// The failure of the last attempt.
         cause: String,
     },
-    /// A server is in another state than before.
+    /// The state of a server changed.
     #[serde(rename = "provider.mcp.health.changed")]
     HealthChanged {
-        /// Which server.
         server: ServerName,
-        /// How it was.
         from: Health,
-        /// How it is.
         to: Health,
-        /// What led there, where there is something to say.
+        /// The reason, if known.
         #[serde(skip_serializing_if = "Option::is_none")]
         cause: Option<String>,
     },
 }
 
 impl Event {
-    /// Its contracted name: what serde writes as `type`, and the topic under which it is told.
+    /// Returns the name that serde writes as `type`. The bus uses it as topic.
     pub fn name(&self) -> &'static str {
         match self {
             Self::ToolsDiscovered { .. } => "provider.mcp.tools.discovered",
@@ -141,7 +102,7 @@ impl Event {
         }
     }
 
-    /// The call it belongs to, where it belongs to one.
+    /// Returns the id of the call that caused the event, if any.
     pub fn correlation_id(&self) -> Option<&CorrelationId> {
         match self {
             Self::ToolCompleted { correlation_id, .. } | Self::ToolFailed { correlation_id, .. } => {
@@ -158,7 +119,7 @@ impl Event {
     }
 }
 
-fn as_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+fn serialize_millis<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64(millis(*duration))
 }
 
@@ -187,7 +148,7 @@ mod tests {
 
     // req: BR-03
     #[test]
-    fn a_listing_goes_by_its_contracted_name() {
+    fn serializes_tools_discovered() {
         check(
             Event::ToolsDiscovered { server: server(), count: 1, names: vec!["t".into()] },
             r#"{"type":"provider.mcp.tools.discovered","server":"a","count":1,"names":["t"]}"#,
@@ -196,7 +157,7 @@ mod tests {
 
     // req: BR-13
     #[test]
-    fn what_is_available_goes_by_its_contracted_name() {
+    fn serializes_tools_available() {
         check(
             Event::ToolsAvailable { count: 1, tools: vec![tool()] },
             r#"{"type":"provider.mcp.tools.available","count":1,"tools":["a:t"]}"#,
@@ -205,7 +166,7 @@ mod tests {
 
     // req: BR-07
     #[test]
-    fn a_calls_end_goes_by_its_contracted_name_and_says_which_call() {
+    fn serializes_call_events_with_correlation_id() {
         check(
             Event::ToolCompleted {
                 correlation_id: correlation_id(),
@@ -230,7 +191,7 @@ mod tests {
 
     // req: BR-07
     #[test]
-    fn a_servers_fate_goes_by_its_contracted_names() {
+    fn serializes_server_events() {
         check(
             Event::ToolsRefreshed {
                 server: server(),
@@ -255,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_of_health_gives_its_cause_where_there_is_one() {
+    fn serializes_cause_of_health_change_if_present() {
         let change = |to, cause| Event::HealthChanged { server: server(), from: Health::Healthy, to, cause };
         check(
             change(Health::Degraded, Some("lost".into())),

@@ -1,7 +1,7 @@
-//! The words Bascule speaks: names, tools, calls, outcomes, errors and events.
+//! The types that all crates share: names, tools, calls, outcomes, errors and events.
 //!
-//! Nothing here does anything: no I/O, no clock, no chance. Whatever these types promise was checked when
-//! they were made, so nobody checks it again.
+//! This crate does no I/O, reads no clock and uses no random source. Constructors check every invariant, so
+//! users of a value need not check it again.
 
 mod call;
 mod error;
@@ -11,7 +11,7 @@ mod provider;
 mod secret;
 mod tool;
 
-pub use call::{CallOutcome, CallRequest, Patience, ToolResult};
+pub use call::{CallOutcome, CallRequest, CallTimeout, ToolResult};
 pub use error::{BridgeError, BridgeResult, Delivery, ErrorCode, ProviderFault, Violation};
 pub use event::{DiscardEvents, Event, EventSink};
 pub use names::{CorrelationId, NameError, ServerName, ToolId};

@@ -1,56 +1,51 @@
-//! What a provider of tools is to a program that embeds one (BR-16).
+//! The interface between a program and a tool provider that it embeds (BR-16).
 
 use serde::{Deserialize, Serialize};
 
 use crate::{BridgeResult, CorrelationId, ServerName};
 
-/// Something that can be started, asked how it is, given work, and ended.
+/// A provider with a life cycle: start, health, work, termination.
 pub trait ProviderAdapter: Sized + Send + Sync {
-    /// What it needs to start.
     type Config;
-    /// One piece of work.
     type Input;
-    /// What comes of it.
     type Output;
 
-    /// Starts the provider. A part that cannot be started shows in `health`; it does not stop the rest.
+    /// Starts the provider. A server that fails to start is reported by `health`; the others still start.
     fn init(config: Self::Config) -> impl Future<Output = BridgeResult<Self>> + Send;
 
-    /// How each part is.
+    /// Returns the state of every server.
     fn health(&self) -> Vec<ServerHealth>;
 
-    /// Does one piece of work. Without a correlation id one is made. Dropping the future cancels the work.
+    /// Runs one request. Creates a correlation id if none is given. Dropping the future cancels the request.
     fn execute(
         &self,
         input: Self::Input,
         correlation_id: Option<CorrelationId>,
     ) -> impl Future<Output = BridgeResult<Self::Output>> + Send;
 
-    /// Ends everything that `init` started. Work asked for afterwards fails.
+    /// Stops everything that `init` started. Later requests fail.
     fn terminate(&self) -> impl Future<Output = ()> + Send;
 }
 
-/// How one server is.
+/// The health report of one server.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerHealth {
-    /// Which server.
     pub name: ServerName,
-    /// Its state in a word.
     pub health: Health,
-    /// What led there, where there is something to say.
+    /// The reason for the state, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
-    /// Its process, where it has one.
+    /// The process id of a stdio server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// How often it was brought back since the bridge started it.
+    /// The number of restarts since the bridge started the server.
     pub restarts: u32,
-    /// How many of its tools may be used.
+    /// The number of tools that the filter allows.
     pub tools: usize,
 }
 
-/// A server's state in a word.
+/// The state of one server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Health {
@@ -58,10 +53,10 @@ pub enum Health {
     Starting,
     /// Connected, tools listed.
     Healthy,
-    /// Lost, reconnecting.
+    /// Connection lost, reconnecting.
     Degraded,
-    /// Given up.
+    /// All attempts to reconnect failed.
     Unavailable,
-    /// Ended on purpose.
+    /// Stopped on request.
     Stopped,
 }

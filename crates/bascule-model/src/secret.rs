@@ -1,18 +1,17 @@
-//! A value that must not be printed by accident.
+//! A wrapper that keeps secrets out of logs and debug output.
 
 use std::fmt;
 
-/// Holds something secret; `Debug` and `Display` show `***`.
+/// A secret value. `Debug` and `Display` print `***`.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret<T>(T);
 
 impl<T> Secret<T> {
-    /// Wraps a secret.
     pub fn new(value: T) -> Self {
         Self(value)
     }
 
-    /// The secret itself. Every use of this is a place to look at twice.
+    /// Returns the secret. Review every use.
     pub fn reveal(&self) -> &T {
         &self.0
     }
@@ -35,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_secret_prints_as_stars() {
+    fn prints_secret_as_stars() {
         let token = Secret::new("hunter2");
         assert_eq!(format!("{token} {token:?}"), "*** ***");
         assert_eq!(*token.reveal(), "hunter2");

@@ -1,45 +1,43 @@
-//! A tool as its server describes it.
+//! The definition of a tool, as its server lists it.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// One entry of a server's `tools/list`: the fields we act on, and the whole as it came.
+/// One entry of a server's `tools/list`: the fields that the bridge uses, and the unchanged text.
 #[derive(Debug, Clone)]
 pub struct ToolDefinition {
-    /// The server's name for it.
+    /// The server's own name for the tool.
     pub name: String,
-    /// What it does, in the server's words.
     pub description: Option<String>,
-    /// The JSON Schema of its arguments. A server that sends none gets `{}`: anything goes.
+    /// The JSON Schema of the arguments; `{}`, which allows everything, if the server sends none.
     pub input_schema: Box<RawValue>,
-    /// The JSON Schema of its structured result.
+    /// The JSON Schema of `structuredContent`.
     pub output_schema: Option<Box<RawValue>>,
-    /// What the server says about repeating it.
     pub hints: ToolHints,
     /// The entry, byte for byte.
     pub raw: Box<RawValue>,
 }
 
-/// A server's own word on side effects. Hints, not promises.
+/// The server's annotations on side effects. The protocol calls them untrusted hints.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ToolHints {
-    /// It changes nothing.
+    /// The tool changes nothing.
     pub read_only_hint: bool,
-    /// Twice is the same as once.
+    /// Repeating a call has no further effect.
     pub idempotent_hint: bool,
 }
 
 impl ToolDefinition {
-    /// Reads one entry of a tool list. Only a missing name is fatal to it.
+    /// Parses one entry of a tool list. Fails only if the name is missing; malformed optional fields are dropped.
     pub fn parse(raw: Box<RawValue>) -> Result<Self, serde_json::Error> {
-        let read: Wire = serde_json::from_str(raw.get())?;
-        let hints = read.annotations.and_then(|a| serde_json::from_str(a.get()).ok()).unwrap_or_default();
+        let entry: ToolEntry = serde_json::from_str(raw.get())?;
+        let hints = entry.annotations.and_then(|a| serde_json::from_str(a.get()).ok()).unwrap_or_default();
         Ok(Self {
-            name: read.name,
-            description: read.description.and_then(|d| serde_json::from_str(d.get()).ok()),
-            input_schema: read.input_schema.map_or_else(anything, ToOwned::to_owned),
-            output_schema: read.output_schema.filter(|s| s.get() != "null").map(ToOwned::to_owned),
+            name: entry.name,
+            description: entry.description.and_then(|d| serde_json::from_str(d.get()).ok()),
+            input_schema: entry.input_schema.map_or_else(empty_schema, ToOwned::to_owned),
+            output_schema: entry.output_schema.filter(|s| s.get() != "null").map(ToOwned::to_owned),
             hints,
             raw,
         })
@@ -48,7 +46,7 @@ impl ToolDefinition {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Wire<'a> {
+struct ToolEntry<'a> {
     name: String,
     #[serde(borrow)]
     description: Option<&'a RawValue>,
@@ -60,7 +58,7 @@ struct Wire<'a> {
     annotations: Option<&'a RawValue>,
 }
 
-fn anything() -> Box<RawValue> {
+fn empty_schema() -> Box<RawValue> {
     RawValue::from_string("{}".into()).expect("`{}` is JSON")
 }
 
@@ -74,7 +72,7 @@ mod tests {
 
     // req: BR-03
     #[test]
-    fn an_entry_is_kept_byte_for_byte() {
+    fn keeps_entry_byte_for_byte() {
         let text = r#"{"name":"t","x-vendor":{"n":1.0},"annotations":{"readOnlyHint":true,"x":1}}"#;
         let tool = parse(text).unwrap();
         assert_eq!(tool.raw.get(), text);
@@ -83,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_fields_do_not_lose_a_tool_but_a_missing_name_does() {
+    fn drops_malformed_fields_and_refuses_missing_name() {
         let tool = parse(r#"{"name":"t","description":7,"annotations":"none","outputSchema":null}"#).unwrap();
         assert_eq!((tool.description, tool.hints), (None, ToolHints::default()));
         assert!(tool.output_schema.is_none());

@@ -251,7 +251,7 @@ async fn bridge_over_stdio(calls: usize) -> Cost {
     let request = CallRequest {
         tool: ToolId::parse("echo-0:echo").unwrap(),
         arguments: RawValue::from_string(ARGUMENTS.into()).unwrap(),
-        patience: None,
+        timeout: None,
     };
     for _ in 0..calls / 10 {
         bridge.execute(request.clone(), None).await.unwrap();

@@ -151,7 +151,7 @@ async fn direct_hundred(bridge: &McpBridgeAdapter) -> f64 {
 
 fn echo() -> CallRequest {
     let arguments = RawValue::from_string(r#"{"message":"hello"}"#.into()).unwrap();
-    CallRequest { tool: ToolId::parse("e:echo").unwrap(), arguments, patience: None }
+    CallRequest { tool: ToolId::parse("e:echo").unwrap(), arguments, timeout: None }
 }
 
 /// What a worker holds that waits for a script.

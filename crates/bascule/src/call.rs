@@ -234,7 +234,7 @@ fn listed(violations: &[Violation]) -> String {
 fn deadline_of(request: &CallRequest, settings: &ServerSettings, begin: Instant) -> Deadline {
     let tool = request.tool.tool();
     let execution = settings.limits_for(tool).max_execution;
-    Deadline::new(begin, request.patience, settings.call_timeout_for(tool), execution)
+    Deadline::new(begin, request.timeout, settings.call_timeout_for(tool), execution)
 }
 
 /// Any number.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use bascule_model::Patience;
+use bascule_model::CallTimeout;
 use tokio::time::Instant;
 
 /// What the caller's own bound is called.
@@ -37,12 +37,12 @@ pub(crate) struct TimedOut {
 impl Deadline {
     pub(crate) fn new(
         now: Instant,
-        caller: Option<Patience>,
+        caller: Option<CallTimeout>,
         silence: Duration,
         execution: Duration,
     ) -> Self {
         let execution = Bound::new(now, execution, "`maxExecutionMs`");
-        let caller = caller.map(|Patience { since, length }| Bound::new(since.into(), length, CALLER));
+        let caller = caller.map(|CallTimeout { since, duration }| Bound::new(since.into(), duration, CALLER));
         let hard = caller.filter(|caller| caller.at < execution.at).unwrap_or(execution);
         Self { hard, silence: Bound::new(now, silence, "`timeoutMs`") }
     }
@@ -90,8 +90,9 @@ mod tests {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
         let millis = Duration::from_millis;
-        let patience = caller.map(|length| Patience { since: start.into_std(), length: millis(length) });
-        let mut deadline = Deadline::new(start, patience, millis(silence), millis(execution));
+        let timeout =
+            caller.map(|duration| CallTimeout { since: start.into_std(), duration: millis(duration) });
+        let mut deadline = Deadline::new(start, timeout, millis(silence), millis(execution));
         for sign in signs {
             deadline.sign_of_life(at(*sign));
         }
@@ -109,11 +110,11 @@ mod tests {
     #[test]
     fn a_caller_who_has_waited_before_waits_no_longer() {
         let start = Instant::now() + Duration::from_millis(30);
-        let patience = Patience {
+        let timeout = CallTimeout {
             since: start.into_std() - Duration::from_millis(30),
-            length: Duration::from_millis(50),
+            duration: Duration::from_millis(50),
         };
-        let deadline = Deadline::new(start, Some(patience), Duration::from_secs(1), Duration::from_secs(1));
+        let deadline = Deadline::new(start, Some(timeout), Duration::from_secs(1), Duration::from_secs(1));
         assert_eq!(deadline.next(), start + Duration::from_millis(20));
         assert_eq!(deadline.passed().to_string(), "within 50 ms (the caller's time-out)");
     }

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use bascule::config::{Origin, Settings, parse};
 use bascule::{BridgeConfig, McpBridgeAdapter};
 use bascule_model::{
-    BridgeError, CallRequest, CorrelationId, Delivery, ErrorCode, Event, EventSink, Patience,
+    BridgeError, CallRequest, CallTimeout, CorrelationId, Delivery, ErrorCode, Event, EventSink,
     ProviderAdapter, ToolId,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -218,11 +218,11 @@ fn hit(bridge: &McpBridgeAdapter, luck: &mut Luck, signal: Signal) -> Option<Pid
 async fn call_until(until: Instant, bridge: Arc<McpBridgeAdapter>, ledger: Arc<Ledger>, mut luck: Luck) {
     while Instant::now() < until {
         let (server, token) = (luck.below(SERVERS), ledger.open());
-        let length = Duration::from_millis(if luck.below(4) == 0 { luck.below(30) } else { 5_000 });
+        let duration = Duration::from_millis(if luck.below(4) == 0 { luck.below(30) } else { 5_000 });
         let request = CallRequest {
             tool: ToolId::parse(&format!("c{server}:increment")).unwrap(),
             arguments: RawValue::from_string(json!({ "token": token.to_string() }).to_string()).unwrap(),
-            patience: Some(Patience { since: Instant::now(), length }),
+            timeout: Some(CallTimeout { since: Instant::now(), duration }),
         };
         let id = CorrelationId::parse(&token.to_string()).unwrap();
         let calling = bridge.execute(request, Some(id));

@@ -189,7 +189,7 @@ async fn confined(servers: usize, change: impl Fn(&mut ServerSettings)) -> McpBr
 
 async fn call(bridge: &McpBridgeAdapter, tool: &str, arguments: &str) -> Duration {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    let request = CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, patience: None };
+    let request = CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, timeout: None };
     let begin = Instant::now();
     bridge.execute(request, None).await.unwrap();
     begin.elapsed()

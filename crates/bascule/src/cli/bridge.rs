@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bascule_catalog::CatalogTool;
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Patience, ProviderAdapter,
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CallTimeout, CorrelationId, ProviderAdapter,
     ServerName, ToolId,
 };
 use serde_json::json;
@@ -24,7 +24,7 @@ pub(crate) struct TypedCall {
     pub(crate) tool: ToolId,
     pub(crate) arguments: Box<RawValue>,
     /// How long the user is willing to wait, and since when.
-    pub(crate) patience: Option<Patience>,
+    pub(crate) timeout: Option<CallTimeout>,
     pub(crate) correlation_id: CorrelationId,
 }
 
@@ -54,12 +54,12 @@ impl Bridge {
 
     /// Makes a call. Dropped, it is cancelled.
     pub(crate) async fn call(&self, call: TypedCall) -> BridgeResult<CallOutcome> {
-        let TypedCall { tool, arguments, patience, correlation_id } = call;
+        let TypedCall { tool, arguments, timeout, correlation_id } = call;
         match self {
             Self::Own(bridge) => {
-                bridge.execute(CallRequest { tool, arguments, patience }, Some(correlation_id)).await
+                bridge.execute(CallRequest { tool, arguments, timeout }, Some(correlation_id)).await
             }
-            Self::Running(bridge) => bridge.call(&tool, &arguments, patience, &correlation_id).await,
+            Self::Running(bridge) => bridge.call(&tool, &arguments, timeout, &correlation_id).await,
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use bascule_client::CallToolResult;
 use bascule_model::{
-    BridgeError, CallOutcome, CorrelationId, Delivery, ErrorCode, Patience, ToolId, Violation,
+    BridgeError, CallOutcome, CallTimeout, CorrelationId, Delivery, ErrorCode, ToolId, Violation,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -49,8 +49,8 @@ impl Call {
         let servers = session.only(&id);
         session
             .with_bridge(servers, output, async |bridge| {
-                let patience = timeout.map(|length| Patience { since, length });
-                let call = TypedCall { tool: id.clone(), arguments, patience, correlation_id: correlation };
+                let timeout = timeout.map(|duration| CallTimeout { since, duration });
+                let call = TypedCall { tool: id.clone(), arguments, timeout, correlation_id: correlation };
                 let outcome = spin(output.json, &format!("calling {id}"), bridge.call(call)).await?;
                 Ok(show(&outcome, output))
             })

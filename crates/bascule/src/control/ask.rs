@@ -7,7 +7,7 @@ use std::time::Duration;
 use bascule_catalog::CatalogTool;
 use bascule_client::CallToolResult;
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CorrelationId, Delivery, ErrorCode, Patience, ServerName,
+    BridgeError, BridgeResult, CallOutcome, CallTimeout, CorrelationId, Delivery, ErrorCode, ServerName,
     ToolDefinition, ToolId, ToolResult,
 };
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,7 @@ impl RunningBridge {
         &self,
         tool: &ToolId,
         arguments: &RawValue,
-        patience: Option<Patience>,
+        timeout: Option<CallTimeout>,
         correlation_id: &CorrelationId,
     ) -> BridgeResult<CallOutcome> {
         #[derive(Serialize)]
@@ -144,8 +144,8 @@ impl RunningBridge {
             duration_ms: f64,
             result: Box<RawValue>,
         }
-        let timeout_ms = patience.map(|patience| patience.length.as_millis() as u64);
-        let waited_ms = patience.map_or(0, |patience| patience.since.elapsed().as_millis() as u64);
+        let timeout_ms = timeout.map(|timeout| timeout.duration.as_millis() as u64);
+        let waited_ms = timeout.map_or(0, |timeout| timeout.since.elapsed().as_millis() as u64);
         let params = Params { tool, arguments, timeout_ms, waited_ms, correlation_id };
         let Answer { duration_ms, result } = self.ask(What::Call, params).await?;
         let is_error = CallToolResult::parse(result.clone()).is_ok_and(|result| result.is_error());

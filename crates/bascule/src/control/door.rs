@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bascule_bus::{Delivery as Told, EmbeddedBus, SubscribeOptions, TopicPattern};
 use bascule_model::{
-    BridgeError, BridgeResult, CallRequest, CorrelationId, Delivery, ErrorCode, Patience, ProviderAdapter,
+    BridgeError, BridgeResult, CallRequest, CallTimeout, CorrelationId, Delivery, ErrorCode, ProviderAdapter,
     ServerName, ToolId,
 };
 use serde::{Deserialize, Serialize};
@@ -322,9 +322,9 @@ impl House {
     async fn call(&self, params: CallParams) -> BridgeResult<Box<RawValue>> {
         let since = Instant::now();
         let since = since.checked_sub(Duration::from_millis(params.waited_ms)).unwrap_or(since);
-        let patience =
-            params.timeout_ms.map(|millis| Patience { since, length: Duration::from_millis(millis) });
-        let request = CallRequest { tool: params.tool, arguments: params.arguments, patience };
+        let timeout =
+            params.timeout_ms.map(|millis| CallTimeout { since, duration: Duration::from_millis(millis) });
+        let request = CallRequest { tool: params.tool, arguments: params.arguments, timeout };
         document(&self.bridge.execute(request, params.correlation_id).await?)
     }
 

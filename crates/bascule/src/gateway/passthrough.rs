@@ -78,7 +78,7 @@ impl Gateway {
         let arguments = RawValue::from_string(arguments.unwrap_or("{}").to_owned())
             .map_err(|error| ErrorReply::new(-32700, error.to_string()))?;
         let tool = ToolId::new(&upstream.server.settings.name, &name);
-        let request = CallRequest { tool, arguments, patience: None };
+        let request = CallRequest { tool, arguments, timeout: None };
         let mut flight = upstream.fly(session, stream, &name);
         let context = CallContext {
             progress: token.map(|token| hear(token, stream)),

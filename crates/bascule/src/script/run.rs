@@ -10,7 +10,8 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, Patience, ToolId,
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CallTimeout, CorrelationId, Delivery, ErrorCode,
+    ToolId,
 };
 use bascule_sandbox::End;
 use bascule_script::wire::{
@@ -241,14 +242,14 @@ impl<'a> Run<'a> {
     }
 
     fn call(&self, RpcCall { id, server, tool, args }: RpcCall) -> Running<'a> {
-        let (caller, length) = (self.caller, self.patience());
+        let (caller, duration) = (self.caller, self.call_timeout());
         Box::pin(async move {
             let call = async {
                 let tool = ToolId::parse(&format!("{server}:{tool}")).map_err(|error| {
                     BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, error.to_string())
                 })?;
-                let patience = Some(Patience { since: Instant::now(), length });
-                let request = CallRequest { tool, arguments: args, patience };
+                let timeout = Some(CallTimeout { since: Instant::now(), duration });
+                let request = CallRequest { tool, arguments: args, timeout };
                 caller(request, CorrelationId::parse(&id).ok()).await
             };
             let ended = call.await;
@@ -257,7 +258,7 @@ impl<'a> Run<'a> {
     }
 
     /// A call ends a little before its script must, so that the script hears of it (CM-11).
-    fn patience(&self) -> Duration {
+    fn call_timeout(&self) -> Duration {
         let whole = self.settings.timeout;
         let margin = (whole / 20).min(Duration::from_millis(500));
         let left = whole.saturating_sub(self.began.elapsed()).saturating_sub(margin);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use bascule::config::{Origin, Settings, parse};
 use bascule::{BridgeConfig, McpBridgeAdapter};
-use bascule_model::{CallRequest, Patience, ProviderAdapter, ToolId};
+use bascule_model::{CallRequest, CallTimeout, ProviderAdapter, ToolId};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -52,8 +52,8 @@ pub async fn call_within(
     timeout: Option<Duration>,
 ) -> Result<Value, Value> {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    let patience = timeout.map(|length| Patience { since: Instant::now(), length });
-    let request = CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, patience };
+    let timeout = timeout.map(|duration| CallTimeout { since: Instant::now(), duration });
+    let request = CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, timeout };
     match patiently(bridge.execute(request, None)).await {
         Ok(outcome) => Ok(serde_json::from_str(outcome.result.raw.get()).unwrap()),
         Err(error) => Err(serde_json::to_value(&error).unwrap()),

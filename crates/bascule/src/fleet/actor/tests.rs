@@ -139,7 +139,7 @@ impl Play {
 
     async fn call(&self) -> Result<(), (ErrorCode, Option<u32>)> {
         let arguments = serde_json::value::RawValue::from_string("{}".into()).unwrap();
-        let request = CallRequest { tool: ToolId::parse("s:t").unwrap(), arguments, patience: None };
+        let request = CallRequest { tool: ToolId::parse("s:t").unwrap(), arguments, timeout: None };
         let id = CorrelationId::parse("c").unwrap();
         self.bridge.call(request, Some(id)).await.map(drop).map_err(|error| (error.code, error.attempts))
     }

@@ -56,7 +56,7 @@ async fn start_demo(servers: Value) -> (McpBridgeAdapter, Arc<Heard>) {
 
 fn request(tool: &str, arguments: &Value) -> CallRequest {
     let arguments = RawValue::from_string(arguments.to_string()).unwrap();
-    CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, patience: None }
+    CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, timeout: None }
 }
 
 fn correlation(text: &str) -> Option<CorrelationId> {

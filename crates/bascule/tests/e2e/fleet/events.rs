@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bascule_model::{CallRequest, CorrelationId, Patience, ProviderAdapter, ToolId};
+use bascule_model::{CallRequest, CallTimeout, CorrelationId, ProviderAdapter, ToolId};
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -13,8 +13,8 @@ use super::{eager, with};
 
 fn request(tool: &str, arguments: &str, timeout: Option<Duration>) -> CallRequest {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
-    let patience = timeout.map(|length| Patience { since: Instant::now(), length });
-    CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, patience }
+    let timeout = timeout.map(|duration| CallTimeout { since: Instant::now(), duration });
+    CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, timeout }
 }
 
 fn id(name: &str) -> CorrelationId {
