@@ -1,54 +1,53 @@
-//! The bus inside the process: publishing never waits, and whoever is too slow loses the oldest and is told.
+//! The bus inside the process. Publishing never waits; a slow subscriber loses its oldest messages and learns
+//! how many.
 //!
-//! One lock orders all messages, so every subscriber sees them in the same order. It is held while a message is
-//! handed to the queues, never while anyone is woken: a waker may run code that comes back here.
+//! One lock orders all messages, so every subscriber sees them in the same order. The bus holds it while it
+//! appends to the queues, but not while it wakes a reader: a waker may run code that calls the bus again.
 
-mod past;
 mod queue;
+mod replay;
 
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
-use self::past::Past;
-use self::queue::Queue;
+use self::queue::SubscriberQueue;
+use self::replay::ReplayBuffer;
 use crate::{Envelope, Topic, TopicPattern};
 
 /// A bus for one process. Dropping it closes it.
 pub struct EmbeddedBus {
-    core: Arc<Core>,
+    shared: Arc<Shared>,
 }
 
-/// How much of the recent past a bus remembers for those who come later. Both limits hold.
+/// The limits of the replay buffer, which keeps recent messages for later subscribers. Both apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Recall {
-    /// How many messages.
+pub struct ReplayLimits {
     pub messages: usize,
-    /// How many bytes they may weigh together.
     pub bytes: usize,
 }
 
-impl Recall {
-    /// Remembers nothing: a message that nobody wants costs nothing.
-    pub const NOTHING: Self = Self { messages: 0, bytes: 0 };
+impl ReplayLimits {
+    /// Keeps nothing. A message without a subscriber then costs nothing.
+    pub const NONE: Self = Self { messages: 0, bytes: 0 };
 }
 
-impl Default for Recall {
+impl Default for ReplayLimits {
     fn default() -> Self {
         Self { messages: 1_000, bytes: 4 << 20 }
     }
 }
 
-/// What a subscriber asks for. When its queue would exceed a limit it loses the oldest messages; the newest one
-/// always stays, however heavy it is.
+/// The queue limits of a subscriber and its replay. A full queue drops its oldest messages but always keeps the
+/// newest one, even if that one alone exceeds `bytes`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SubscribeOptions {
-    /// How many messages may wait.
+    /// The number of messages in the queue.
     pub capacity: usize,
-    /// How many bytes they may weigh together.
+    /// The memory of all messages in the queue.
     pub bytes: usize,
-    /// How many messages of the recent past to begin with, at most.
+    /// The maximum number of recent messages to receive first.
     pub replay: usize,
 }
 
@@ -58,57 +57,57 @@ impl Default for SubscribeOptions {
     }
 }
 
-/// What a subscriber gets.
+/// An item of a subscription.
 #[derive(Debug, Clone)]
-pub enum Delivery {
+pub enum SubscriptionItem {
     /// The next message.
-    Message(Message),
-    /// So many messages that should have stood here are lost, because the queue was full.
+    Message(BusMessage),
+    /// The full queue dropped this many messages at this point.
     Lost(u64),
 }
 
-/// A message and where it was published. Copies share the envelope.
+/// A published message with its topic. Clones share the envelope.
 #[derive(Debug, Clone)]
-pub struct Message {
-    /// Where it was published.
+pub struct BusMessage {
     pub topic: Topic,
-    /// What was published.
     pub envelope: Arc<Envelope>,
-    weight: usize,
+    /// Approximate memory in bytes.
+    size: usize,
 }
 
 impl EmbeddedBus {
-    /// An open bus without subscribers.
-    pub fn new(recall: Recall) -> Self {
-        let state = State { past: Past::new(recall), subscribers: Vec::new(), closed: false };
-        Self { core: Arc::new(Core { recall, state: Mutex::new(state) }) }
+    pub fn new(limits: ReplayLimits) -> Self {
+        let state = State { replay: ReplayBuffer::new(limits), subscribers: Vec::new(), closed: false };
+        Self { shared: Arc::new(Shared { limits, state: Mutex::new(state) }) }
     }
 
-    /// Hands a message to everyone who wants it, and says to how many. Never waits. After `close` nobody gets it.
+    /// Queues a message for every matching subscriber and returns their number. Never waits. Does nothing after
+    /// `close`.
     pub fn publish(&self, topic: &Topic, envelope: Arc<Envelope>) -> usize {
-        let weight = size_of::<Message>() + topic.as_str().len() + envelope.weight();
-        let (reached, sleepers) = self.core.publish(Message { topic: topic.clone(), envelope, weight });
-        sleepers.into_iter().for_each(Waker::wake);
-        reached
+        let size = size_of::<BusMessage>() + topic.as_str().len() + envelope.memory_size();
+        let (count, wakers) = self.shared.publish(BusMessage { topic: topic.clone(), envelope, size });
+        wakers.into_iter().for_each(Waker::wake);
+        count
     }
 
-    /// Whether a message on this topic would go anywhere. A publisher may ask before it makes one.
-    pub fn wants(&self, topic: &Topic) -> bool {
-        self.core.recall != Recall::NOTHING || self.core.lock().wanting(topic).next().is_some()
+    /// Returns true if a subscriber or the replay buffer would keep a message on this topic. Publishers can skip
+    /// building a message otherwise.
+    pub fn has_receiver(&self, topic: &Topic) -> bool {
+        self.shared.limits != ReplayLimits::NONE || self.shared.lock().matching(topic).next().is_some()
     }
 
-    /// Everything on matching topics from now on, and if asked for the most recent before: nothing is left out
-    /// in between, and nothing comes twice.
+    /// Subscribes to all matching topics. Replayed messages come first; between them and the next published
+    /// message nothing is missing and nothing is repeated.
     pub fn subscribe(&self, pattern: TopicPattern, options: SubscribeOptions) -> Subscription {
-        let queue = Arc::new(Queue::new(options.capacity, options.bytes));
-        self.core.lock().admit(pattern, &queue, options.replay);
-        Subscription { core: self.core.clone(), queue }
+        let queue = Arc::new(SubscriberQueue::new(options.capacity, options.bytes));
+        self.shared.lock().add_subscriber(pattern, &queue, options.replay);
+        Subscription { shared: self.shared.clone(), queue }
     }
 
-    /// Ends every subscription once what waits in its queue is taken.
+    /// Ends every subscription after its queued messages.
     pub fn close(&self) {
-        let sleepers = self.core.lock().close();
-        sleepers.into_iter().for_each(Waker::wake);
+        let wakers = self.shared.lock().close();
+        wakers.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -118,71 +117,70 @@ impl Drop for EmbeddedBus {
     }
 }
 
-/// A subscriber's end of its queue. Dropping it unsubscribes.
+/// The reading end of a subscriber's queue. Dropping it unsubscribes.
 pub struct Subscription {
-    core: Arc<Core>,
-    queue: Arc<Queue>,
+    shared: Arc<Shared>,
+    queue: Arc<SubscriberQueue>,
 }
 
 impl Subscription {
-    /// The next delivery; `None` after the bus was closed and all was taken. Nothing is lost if this is dropped
-    /// before it is done.
-    pub async fn next(&mut self) -> Option<Delivery> {
-        poll_fn(|context| self.queue.poll(context)).await
+    /// Waits for the next item. Returns `None` after the bus is closed and the queue is empty. Cancel safe.
+    pub async fn next(&mut self) -> Option<SubscriptionItem> {
+        poll_fn(|context| self.queue.poll_next(context)).await
     }
 }
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        // Held until the lock is free again: a pattern and a queue are not freed under it.
-        let _gone = self.core.lock().dismiss(&self.queue);
+        // Bound to a name so that the lock is released before the pattern and the queue are freed.
+        let _removed = self.shared.lock().remove_subscriber(&self.queue);
     }
 }
 
-struct Core {
-    recall: Recall,
+struct Shared {
+    limits: ReplayLimits,
     state: Mutex<State>,
 }
 
 struct State {
-    past: Past,
+    replay: ReplayBuffer,
     subscribers: Vec<Subscriber>,
     closed: bool,
 }
 
 struct Subscriber {
     pattern: TopicPattern,
-    queue: Arc<Queue>,
+    queue: Arc<SubscriberQueue>,
 }
 
-impl Core {
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while it holds this lock")
     }
 
-    /// To how many it went, and who is to be woken now that the lock is free.
-    fn publish(&self, message: Message) -> (usize, Vec<Waker>) {
-        let (mut reached, mut sleepers) = (0, Vec::new());
+    /// Returns the number of receivers and the readers to wake after the lock is released.
+    fn publish(&self, message: BusMessage) -> (usize, Vec<Waker>) {
+        let (mut count, mut wakers) = (0, Vec::new());
         let mut state = self.lock();
         if !state.closed {
-            for subscriber in state.wanting(&message.topic) {
-                sleepers.extend(subscriber.queue.push(message.clone()));
-                reached += 1;
+            for subscriber in state.matching(&message.topic) {
+                wakers.extend(subscriber.queue.push(message.clone()));
+                count += 1;
             }
-            state.past.push(message);
+            state.replay.push(message);
         }
-        (reached, sleepers)
+        (count, wakers)
     }
 }
 
 impl State {
-    fn wanting<'a>(&'a self, topic: &'a Topic) -> impl Iterator<Item = &'a Subscriber> {
+    fn matching<'a>(&'a self, topic: &'a Topic) -> impl Iterator<Item = &'a Subscriber> {
         self.subscribers.iter().filter(|subscriber| subscriber.pattern.matches(topic))
     }
 
-    /// The replay goes through the queue like everything else, so a queue too small for it says what it lost.
-    fn admit(&mut self, pattern: TopicPattern, queue: &Arc<Queue>, replay: usize) {
-        for message in self.past.recent(&pattern, replay) {
+    /// The replay passes through the queue, so a queue that is too small for it reports the lost messages.
+    fn add_subscriber(&mut self, pattern: TopicPattern, queue: &Arc<SubscriberQueue>, replay: usize) {
+        for message in self.replay.recent(&pattern, replay) {
             queue.push(message);
         }
         match self.closed {
@@ -191,9 +189,9 @@ impl State {
         }
     }
 
-    fn dismiss(&mut self, queue: &Arc<Queue>) -> Option<Subscriber> {
-        let at = self.subscribers.iter().position(|subscriber| Arc::ptr_eq(&subscriber.queue, queue))?;
-        Some(self.subscribers.swap_remove(at))
+    fn remove_subscriber(&mut self, queue: &Arc<SubscriberQueue>) -> Option<Subscriber> {
+        let index = self.subscribers.iter().position(|subscriber| Arc::ptr_eq(&subscriber.queue, queue))?;
+        Some(self.subscribers.swap_remove(index))
     }
 
     fn close(&mut self) -> Vec<Waker> {
@@ -204,7 +202,7 @@ impl State {
 
 impl fmt::Debug for EmbeddedBus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EmbeddedBus").field("recall", &self.core.recall).finish_non_exhaustive()
+        f.debug_struct("EmbeddedBus").field("replay", &self.shared.limits).finish_non_exhaustive()
     }
 }
 

@@ -1,6 +1,4 @@
-//! The envelope in which every message travels, on every bus (BU-03).
-//!
-//! Only the envelope: what the bodies say is their makers' business.
+//! The envelope of every message on every bus (BU-03). The content of bodies is defined by the publishers.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,40 +11,36 @@ use serde_json::value::RawValue;
 
 use crate::{Headers, Timestamp, Topic};
 
-/// A message with everything that is known about it. As JSON its fields are in camel case; fields that we do not
-/// know are ignored, the body is kept to the byte.
+/// A message with its metadata. The JSON form has camelCase fields; unknown fields are ignored, and the body is
+/// kept byte for byte.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Envelope {
-    /// What tells this message from all others.
+    /// Unique among all messages.
     pub message_id: MessageId,
-    /// What the body is, such as `ToolInvokeRequest` or an event's name; `type` in JSON.
+    /// The kind of body, such as `ToolInvokeRequest` or an event's name; `type` in JSON.
     #[serde(rename = "type")]
     pub kind: Cow<'static, str>,
-    /// The call it belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<CorrelationId>,
-    /// Where an answer is awaited.
+    /// The topic for the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<Topic>,
-    /// Who made it.
+    /// The publisher.
     pub source: Cow<'static, str>,
-    /// For whom it is, if for one only.
+    /// The only recipient, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
-    /// When it was made.
     pub timestamp: Timestamp,
-    /// What else it says about itself.
     #[serde(default, skip_serializing_if = "Headers::is_empty")]
     pub headers: Headers,
-    /// What it says, byte for byte.
     pub body: Box<RawValue>,
 }
 
 impl Envelope {
-    /// About how much memory it holds, in bytes.
-    pub fn weight(&self) -> usize {
-        // An entry of the map costs what it says and about as much again as its two texts' own frames.
+    /// Returns the approximate memory use in bytes.
+    pub fn memory_size(&self) -> usize {
+        // 96 bytes approximate the overhead of a map entry with two strings.
         let header = |(name, value): (&Cow<'_, str>, &Cow<'_, str>)| 96 + name.len() + value.len();
         size_of::<Self>()
             + self.message_id.0.len()
@@ -60,45 +54,42 @@ impl Envelope {
     }
 }
 
-/// Why a piece of text is not a message's id.
+/// The text is not a valid message id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("a message id has 1 to 128 printable ASCII characters and no spaces")]
+#[error("invalid message id: expected 1 to 128 printable ASCII characters without spaces")]
 pub struct MessageIdError;
 
-/// What tells a message from all others.
+/// The unique id of a message. Printable ASCII only, so it cannot forge a log line.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct MessageId(Arc<str>);
 
 impl MessageId {
-    /// Takes an id that cannot break a log line.
     pub fn parse(text: &str) -> Result<Self, MessageIdError> {
         let legal = (1..=128).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic());
         if legal { Ok(Self(text.into())) } else { Err(MessageIdError) }
     }
 
-    /// The id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
-/// Gives out ids: chance once, supplied by the caller, and then a count.
+/// Generates message ids from a random prefix, which the caller supplies, and a counter.
 #[derive(Debug)]
-pub struct MessageIds {
-    chance: u64,
+pub struct MessageIdGenerator {
+    prefix: u64,
     next: AtomicU64,
 }
 
-impl MessageIds {
-    /// Ids that begin with these 64 bits, which no other publisher should have.
-    pub fn new(chance: u64) -> Self {
-        Self { chance, next: AtomicU64::new(0) }
+impl MessageIdGenerator {
+    /// No two publishers should use the same prefix.
+    pub fn new(prefix: u64) -> Self {
+        Self { prefix, next: AtomicU64::new(0) }
     }
 
-    /// An id that was not given out before.
-    pub fn next(&self) -> MessageId {
+    pub fn generate(&self) -> MessageId {
         let count = self.next.fetch_add(1, Ordering::Relaxed);
-        MessageId(format!("{:032x}", u128::from(self.chance) << 64 | u128::from(count)).into())
+        MessageId(format!("{:032x}", u128::from(self.prefix) << 64 | u128::from(count)).into())
     }
 }
 
@@ -141,7 +132,7 @@ mod tests {
 
     // req: BU-03
     #[test]
-    fn an_envelope_is_written_as_it_was_read_and_its_body_to_the_byte() {
+    fn round_trips_envelope_byte_for_byte() {
         check(concat!(
             r#"{"messageId":"m-1","type":"ToolInvokeRequest","correlationId":"c-1","#,
             r#""replyTo":"tool.result.agent-1","source":"agent-1","destination":"bridge","#,
@@ -155,7 +146,7 @@ mod tests {
 
     // req: BU-03
     #[test]
-    fn what_is_missing_unknown_or_null_does_no_harm() {
+    fn accepts_missing_unknown_and_null_fields() {
         let envelope = read(concat!(
             r#"{"future":[1],"body":7,"timestamp":"2026-03-01T13:00:00+01:00","source":"s","type":"t","#,
             r#""replyTo":null,"messageId":"m"}"#,
@@ -169,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_could_do_harm_is_refused() {
+    fn refuses_invalid_fields() {
         let good = concat!(
             r#"{"messageId":"m","type":"t","correlationId":"c","replyTo":"a.b","source":"s","#,
             r#""timestamp":"2026-03-01T12:00:00Z","body":null}"#,
@@ -187,21 +178,21 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_never_given_out_twice() {
-        let ids = MessageIds::new(0xfeed);
-        assert_eq!(ids.next().as_str(), "000000000000feed0000000000000000");
+    fn generates_unique_ids() {
+        let ids = MessageIdGenerator::new(0xfeed);
+        assert_eq!(ids.generate().as_str(), "000000000000feed0000000000000000");
         assert_eq!(format!("{0} {0:?}", MessageId::parse("x").unwrap()), "x `x`");
-        assert_ne!(ids.next(), ids.next());
+        assert_ne!(ids.generate(), ids.generate());
         assert!(MessageId::parse(&"x".repeat(129)).is_err());
     }
 
     #[test]
-    fn a_heavier_message_weighs_more() {
+    fn memory_size_counts_headers() {
         let bare = read(
             r#"{"messageId":"m","type":"t","source":"s","timestamp":"2026-03-01T12:00:00Z","body":null}"#,
         );
         let bare = bare.unwrap();
-        let headed = Envelope { headers: ContentTrust::ToolOutput.headers(), ..bare.clone() };
-        assert!(headed.weight() > bare.weight() + 20 && bare.weight() > size_of::<Envelope>());
+        let headed = Envelope { headers: ContentTrust::ToolOutput.to_headers(), ..bare.clone() };
+        assert!(headed.memory_size() > bare.memory_size() + 20 && bare.memory_size() > size_of::<Envelope>());
     }
 }

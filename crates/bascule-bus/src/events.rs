@@ -1,4 +1,4 @@
-//! Tells the bridge's events on the bus, each under its own name.
+//! Publishes the bridge's events on the bus, each on the topic of its own name.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,40 +6,45 @@ use std::time::SystemTime;
 
 use bascule_model::{Event, EventSink};
 
-use crate::{ContentTrust, EmbeddedBus, Envelope, Headers, MessageId, MessageIds, Timestamp, Topic};
+use crate::{ContentTrust, EmbeddedBus, Envelope, Headers, MessageId, MessageIdGenerator, Timestamp, Topic};
 
-/// Takes events and publishes them.
-pub struct BusEvents {
+/// An event sink that publishes on a bus.
+pub struct BusEventSink {
     bus: Arc<EmbeddedBus>,
     source: String,
-    ids: MessageIds,
+    ids: MessageIdGenerator,
     clock: fn() -> SystemTime,
 }
 
-impl BusEvents {
-    /// Events of `source`, which get their ids and their times from here.
-    pub fn new(bus: Arc<EmbeddedBus>, source: &str, ids: MessageIds, clock: fn() -> SystemTime) -> Self {
+impl BusEventSink {
+    /// Publishes as `source`. Message ids come from `ids`, timestamps from `clock`.
+    pub fn new(
+        bus: Arc<EmbeddedBus>,
+        source: &str,
+        ids: MessageIdGenerator,
+        clock: fn() -> SystemTime,
+    ) -> Self {
         Self { bus, source: source.into(), ids, clock }
     }
 }
 
-impl EventSink for BusEvents {
+impl EventSink for BusEventSink {
     fn offer(&self, event: Event) {
         let topic = event_topic(&event);
-        // Writing an event is most of what it costs, so it is written only if someone may read it.
-        if self.bus.wants(&topic) {
-            let envelope = event_envelope(&event, self.ids.next(), &self.source, (self.clock)().into());
+        // Serializing is the largest part of the cost, so it is skipped if no one receives the event.
+        if self.bus.has_receiver(&topic) {
+            let envelope = event_envelope(&event, self.ids.generate(), &self.source, (self.clock)().into());
             self.bus.publish(&topic, Arc::new(envelope));
         }
     }
 }
 
-/// Where an event is published: under its own name (BU-02).
+/// Returns the topic of an event, which is its name (BU-02).
 pub fn event_topic(event: &Event) -> Topic {
-    Topic::parse(event.name()).expect("the names of events are topics")
+    Topic::parse(event.name()).expect("event names are valid topics")
 }
 
-/// An event as a message; its body is the event as it is written everywhere.
+/// Wraps an event. The body is the event's usual JSON form.
 pub fn event_envelope(event: &Event, message_id: MessageId, source: &str, timestamp: Timestamp) -> Envelope {
     Envelope {
         message_id,
@@ -50,21 +55,21 @@ pub fn event_envelope(event: &Event, message_id: MessageId, source: &str, timest
         destination: None,
         timestamp,
         headers: headers(event),
-        body: serde_json::value::to_raw_value(event).expect("an event has no keys but texts"),
+        body: serde_json::value::to_raw_value(event).expect("all keys of an event are strings"),
     }
 }
 
-/// The end of a call quotes the tool, be it the result's beginning or the failure's message (BU-04).
+/// The events at the end of a call quote the tool's output, so they are marked as such (BU-04).
 fn headers(event: &Event) -> Headers {
     match event {
-        Event::ToolCompleted { .. } | Event::ToolFailed { .. } => ContentTrust::ToolOutput.headers(),
+        Event::ToolCompleted { .. } | Event::ToolFailed { .. } => ContentTrust::ToolOutput.to_headers(),
         _ => Headers::new(),
     }
 }
 
-impl fmt::Debug for BusEvents {
+impl fmt::Debug for BusEventSink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("BusEvents").field("source", &self.source).finish_non_exhaustive()
+        f.debug_struct("BusEventSink").field("source", &self.source).finish_non_exhaustive()
     }
 }
 
@@ -75,14 +80,13 @@ mod tests {
     use bascule_model::{CorrelationId, ErrorCode, Health, ServerName, ToolId};
 
     use super::*;
-    use crate::{Delivery, Recall, SubscribeOptions, TopicPattern};
+    use crate::{ReplayLimits, SubscribeOptions, SubscriptionItem, TopicPattern};
 
     fn noon() -> SystemTime {
         UNIX_EPOCH + Duration::from_millis(1_709_208_000_250)
     }
 
-    /// One of each kind.
-    fn events() -> Vec<Event> {
+    fn sample_events() -> Vec<Event> {
         let server = || ServerName::parse("files").unwrap();
         let tool = ToolId::parse("files:read").unwrap();
         let correlation_id = CorrelationId::parse("c-1").unwrap();
@@ -115,29 +119,30 @@ mod tests {
         ]
     }
 
-    /// What a subscriber to `pattern` reads when one event of each kind is offered.
-    async fn told(pattern: &str) -> Vec<Arc<Envelope>> {
-        let bus = Arc::new(EmbeddedBus::new(Recall::NOTHING));
-        let sink = BusEvents::new(bus.clone(), "bridge-1", MessageIds::new(7), noon);
-        let mut heard = bus.subscribe(TopicPattern::parse(pattern).unwrap(), SubscribeOptions::default());
-        events().into_iter().for_each(|event| sink.offer(event));
+    /// Offers one event of each kind and returns the envelopes that a subscriber to `pattern` receives.
+    async fn received(pattern: &str) -> Vec<Arc<Envelope>> {
+        let bus = Arc::new(EmbeddedBus::new(ReplayLimits::NONE));
+        let sink = BusEventSink::new(bus.clone(), "bridge-1", MessageIdGenerator::new(7), noon);
+        let mut subscription =
+            bus.subscribe(TopicPattern::parse(pattern).unwrap(), SubscribeOptions::default());
+        sample_events().into_iter().for_each(|event| sink.offer(event));
         bus.close();
-        let mut told = Vec::new();
-        while let Some(Delivery::Message(message)) = heard.next().await {
+        let mut received = Vec::new();
+        while let Some(SubscriptionItem::Message(message)) = subscription.next().await {
             assert_eq!(message.topic.as_str(), message.envelope.kind);
-            told.push(message.envelope);
+            received.push(message.envelope);
         }
-        told
+        received
     }
 
     // req: BR-07
     // req: BU-03
     #[tokio::test]
-    async fn a_calls_end_is_told_under_its_name_with_its_call_and_its_trust() {
-        let told = told("provider.mcp.tool.completed").await;
-        assert_eq!(told.len(), 1);
+    async fn publishes_call_event_with_correlation_id_and_trust() {
+        let received = received("provider.mcp.tool.completed").await;
+        assert_eq!(received.len(), 1);
         assert_eq!(
-            serde_json::to_string(&*told[0]).unwrap(),
+            serde_json::to_string(&*received[0]).unwrap(),
             concat!(
                 r#"{"messageId":"00000000000000070000000000000000","type":"provider.mcp.tool.completed","#,
                 r#""correlationId":"c-1","source":"bridge-1","timestamp":"2024-02-29T12:00:00.250Z","#,
@@ -150,22 +155,23 @@ mod tests {
 
     // req: BR-07
     #[tokio::test]
-    async fn every_event_is_told_under_its_own_name() {
-        let (all, names) = (told("#").await, events());
+    async fn publishes_each_event_on_its_own_topic() {
+        let (all, names) = (received("#").await, sample_events());
         assert_eq!(
             all.iter().map(|envelope| &*envelope.kind).collect::<Vec<_>>(),
             names.iter().map(Event::name).collect::<Vec<_>>()
         );
-        assert_eq!(told("provider.mcp.tool.*").await.len(), 2);
-        assert_eq!(told("provider.mcp.reconnect.#").await.len(), 1);
+        assert_eq!(received("provider.mcp.tool.*").await.len(), 2);
+        assert_eq!(received("provider.mcp.reconnect.#").await.len(), 1);
     }
 
     #[tokio::test]
-    async fn what_nobody_may_read_is_not_written() {
-        let bus = Arc::new(EmbeddedBus::new(Recall::NOTHING));
-        let sink =
-            BusEvents::new(bus, "bridge-1", MessageIds::new(0), || panic!("nobody asked for the time"));
-        events().into_iter().for_each(|event| sink.offer(event));
-        assert_eq!(format!("{sink:?}"), r#"BusEvents { source: "bridge-1", .. }"#);
+    async fn skips_events_without_receiver() {
+        let bus = Arc::new(EmbeddedBus::new(ReplayLimits::NONE));
+        let sink = BusEventSink::new(bus, "bridge-1", MessageIdGenerator::new(0), || {
+            panic!("the clock must not be read")
+        });
+        sample_events().into_iter().for_each(|event| sink.offer(event));
+        assert_eq!(format!("{sink:?}"), r#"BusEventSink { source: "bridge-1", .. }"#);
     }
 }

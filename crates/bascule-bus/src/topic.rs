@@ -1,4 +1,4 @@
-//! Where a message goes, and which messages a subscriber wants: words between dots.
+//! Topics and topic patterns: segments joined by dots, with the wildcards `*` and `#`.
 
 use std::fmt;
 use std::str::Split;
@@ -6,157 +6,147 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// How long a topic or a pattern may be, in bytes. It also bounds what matching costs.
-const LONGEST: usize = 255;
+/// The maximum length of a topic or pattern in bytes. It also bounds the cost of matching.
+const MAX_LENGTH: usize = 255;
 
-/// Why a piece of text is not a topic, or not a pattern.
+/// The reason why a text is not a valid topic or pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TopicError {
-    /// Nothing, or too much of it.
-    #[error("a topic has 1 to {LONGEST} characters, not {0}")]
+    /// Empty or too long.
+    #[error("a topic has 1 to {MAX_LENGTH} characters, not {0}")]
     Length(usize),
-    /// Each word is a level: an empty one is a mistake.
-    #[error("`{0}` has an empty word: there is one between any two dots, and at each end")]
-    EmptyWord(String),
-    /// Brokers give other characters a meaning of their own.
-    #[error("`{topic}`: word `{word}` may only contain letters, digits, `_` and `-`")]
-    Word {
-        /// The whole text.
-        topic: String,
-        /// The word that is at fault.
-        word: String,
-    },
-    /// A message goes to one place.
-    #[error("`{0}` is a pattern: one can subscribe to it, but not publish to it")]
+    /// A leading, trailing or doubled dot.
+    #[error("topic `{0}` has an empty segment: remove leading, trailing and doubled dots")]
+    EmptySegment(String),
+    /// Brokers give other characters special meanings.
+    #[error("topic `{topic}`: segment `{segment}` may only contain letters, digits, `_` and `-`")]
+    InvalidSegment { topic: String, segment: String },
+    /// Messages cannot be published to a pattern.
+    #[error("`{0}` is a pattern: subscribing to it is possible, publishing is not")]
     Wildcard(String),
 }
 
-/// Where a message is published: words of letters, digits, `_` and `-`, joined by dots.
+/// The topic of a message: segments of letters, digits, `_` and `-`, joined by dots.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Topic(Arc<str>);
 
 impl Topic {
-    /// Checks and keeps a topic.
     pub fn parse(text: &str) -> Result<Self, TopicError> {
-        for word in words_of(text)? {
-            match word {
+        for segment in split_segments(text)? {
+            match segment {
                 "*" | "#" => return Err(TopicError::Wildcard(text.into())),
-                word => check_word(text, word)?,
+                segment => check_segment(text, segment)?,
             }
         }
         Ok(Self(text.into()))
     }
 
-    /// The topic as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    fn words(&self) -> Split<'_, char> {
+    fn segments(&self) -> Split<'_, char> {
         self.0.split('.')
     }
 }
 
-/// Which topics a subscriber wants: `*` stands for one word, `#` for any number of them, none included.
+/// The topics of a subscription: `*` matches exactly one segment, `#` zero or more.
 #[derive(Clone, PartialEq, Eq)]
 pub struct TopicPattern {
     text: Arc<str>,
-    words: Box<[Word]>,
+    segments: Box<[SegmentPattern]>,
 }
 
 #[derive(Clone, PartialEq, Eq)]
-enum Word {
-    Is(Box<str>),
+enum SegmentPattern {
+    Literal(Box<str>),
+    /// `*`
     One,
-    Any,
+    /// `#`
+    ZeroOrMore,
 }
 
 impl TopicPattern {
-    /// Checks and keeps a pattern.
     pub fn parse(text: &str) -> Result<Self, TopicError> {
-        let mut words = words_of(text)?.map(|word| Word::parse(text, word)).collect::<Result<Vec<_>, _>>()?;
-        // Two in a row say no more than one.
-        words.dedup_by(|next, word| matches!((next, word), (Word::Any, Word::Any)));
-        Ok(Self { text: text.into(), words: words.into() })
+        let segments = split_segments(text)?.map(|segment| SegmentPattern::parse(text, segment));
+        let mut segments = segments.collect::<Result<Vec<_>, _>>()?;
+        // `#.#` is equal to `#`.
+        segments.dedup_by(|next, last| {
+            matches!((next, last), (SegmentPattern::ZeroOrMore, SegmentPattern::ZeroOrMore))
+        });
+        Ok(Self { text: text.into(), segments: segments.into() })
     }
 
-    /// The pattern as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// Whether a topic fits. Takes at most the square of the topic's words in steps, whatever the pattern.
+    /// Returns true if the topic matches. The number of steps is at most quadratic in the topic's segments for any
+    /// pattern.
     pub fn matches(&self, topic: &Topic) -> bool {
-        let mut words = topic.words();
-        let mut pattern = &self.words[..];
-        // Where to go on after a miss: with what follows the last `#`, one word further on. Earlier ones need not
-        // be tried again: what stands before the last has its leftmost place, which leaves most to the rest.
-        let mut again: Option<(&[Word], Split<'_, char>)> = None;
+        let mut segments = topic.segments();
+        let mut pattern = &self.segments[..];
+        // The position to resume at after a mismatch: behind the last `#`, one segment later. Earlier `#` need no
+        // retry: everything before the last one already matches as far left as possible.
+        let mut resume: Option<(&[SegmentPattern], Split<'_, char>)> = None;
         loop {
-            if let [Word::Any, rest @ ..] = pattern {
-                (pattern, again) = (rest, Some((rest, words.clone())));
+            if let [SegmentPattern::ZeroOrMore, rest @ ..] = pattern {
+                (pattern, resume) = (rest, Some((rest, segments.clone())));
                 if rest.is_empty() {
                     return true;
                 }
             }
-            match (pattern.split_first(), words.next()) {
+            match (pattern.split_first(), segments.next()) {
                 (None, None) => return true,
-                (Some((word, rest)), Some(text)) if word.fits(text) => pattern = rest,
-                // The topic is at its end, so starting further on leaves even fewer words.
+                (Some((first, rest)), Some(segment)) if first.matches(segment) => pattern = rest,
+                // The topic ended. Resuming later would leave even fewer segments.
                 (Some(_), None) => return false,
                 (_, Some(_)) => {
-                    let Some((rest, start)) = &mut again else { return false };
+                    let Some((rest, start)) = &mut resume else { return false };
                     start.next();
-                    (pattern, words) = (rest, start.clone());
+                    (pattern, segments) = (rest, start.clone());
                 }
             }
         }
     }
 }
 
-impl Word {
-    fn parse(text: &str, word: &str) -> Result<Self, TopicError> {
-        match word {
+impl SegmentPattern {
+    fn parse(text: &str, segment: &str) -> Result<Self, TopicError> {
+        match segment {
             "*" => Ok(Self::One),
-            "#" => Ok(Self::Any),
-            word => check_word(text, word).map(|()| Self::Is(word.into())),
+            "#" => Ok(Self::ZeroOrMore),
+            segment => check_segment(text, segment).map(|()| Self::Literal(segment.into())),
         }
     }
 
-    /// Whether it can stand for this one word.
-    fn fits(&self, text: &str) -> bool {
+    /// Returns true if it matches this single segment.
+    fn matches(&self, segment: &str) -> bool {
         match self {
-            Self::Is(word) => **word == *text,
+            Self::Literal(text) => **text == *segment,
             Self::One => true,
-            Self::Any => false,
+            Self::ZeroOrMore => false,
         }
     }
 }
 
-impl From<&Topic> for TopicPattern {
-    /// The pattern that only this topic fits.
-    fn from(topic: &Topic) -> Self {
-        Self { text: topic.0.clone(), words: topic.words().map(|word| Word::Is(word.into())).collect() }
-    }
-}
-
-fn words_of(text: &str) -> Result<Split<'_, char>, TopicError> {
-    match (1..=LONGEST).contains(&text.len()) {
+fn split_segments(text: &str) -> Result<Split<'_, char>, TopicError> {
+    match (1..=MAX_LENGTH).contains(&text.len()) {
         true => Ok(text.split('.')),
         false => Err(TopicError::Length(text.len())),
     }
 }
 
-fn check_word(text: &str, word: &str) -> Result<(), TopicError> {
+fn check_segment(text: &str, segment: &str) -> Result<(), TopicError> {
     let legal = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c == b'-';
-    match word {
-        "" => Err(TopicError::EmptyWord(text.into())),
-        word if word.bytes().all(legal) => Ok(()),
-        word => Err(TopicError::Word { topic: text.into(), word: word.into() }),
+    match segment {
+        "" => Err(TopicError::EmptySegment(text.into())),
+        segment if segment.bytes().all(legal) => Ok(()),
+        segment => Err(TopicError::InvalidSegment { topic: text.into(), segment: segment.into() }),
     }
 }
 
-macro_rules! reads_as_text {
+macro_rules! impl_display {
     ($($name:ident),*) => {$(
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -170,7 +160,7 @@ macro_rules! reads_as_text {
         }
     )*};
 }
-reads_as_text!(Topic, TopicPattern);
+impl_display!(Topic, TopicPattern);
 
 impl Serialize for Topic {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -189,19 +179,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn check(pattern: &str, fits: &[&str], misses: &[&str]) {
+    fn check(pattern: &str, matching: &[&str], other: &[&str]) {
         let pattern = TopicPattern::parse(pattern).unwrap();
-        for topic in fits {
+        for topic in matching {
             assert!(pattern.matches(&Topic::parse(topic).unwrap()), "{pattern} {topic}");
         }
-        for topic in misses {
+        for topic in other {
             assert!(!pattern.matches(&Topic::parse(topic).unwrap()), "{pattern} {topic}");
         }
     }
 
     // req: BU-01
     #[test]
-    fn a_star_is_exactly_one_word() {
+    fn star_matches_exactly_one_segment() {
         check("a.*", &["a.b", "a.c"], &["a", "a.b.c", "b.b"]);
         check("*", &["a"], &["a.b"]);
         check("*.*.c", &["a.b.c"], &["b.c", "a.b.b.c"]);
@@ -209,7 +199,7 @@ mod tests {
 
     // req: BU-01
     #[test]
-    fn a_hash_is_any_number_of_words_anywhere() {
+    fn hash_matches_any_number_of_segments() {
         check("#", &["a", "a.b.c"], &[]);
         check("a.#", &["a", "a.b", "a.b.c"], &["b", "b.a"]);
         check("#.c", &["c", "a.c", "c.c", "a.b.c"], &["c.a"]);
@@ -219,26 +209,25 @@ mod tests {
     }
 
     #[test]
-    fn without_wildcards_only_the_topic_itself_fits() {
+    fn pattern_without_wildcards_matches_only_itself() {
         check("a.b", &["a.b"], &["a", "a.b.c", "a.B", "b.a"]);
         let topic = Topic::parse("a.b").unwrap();
-        assert_eq!(TopicPattern::from(&topic), TopicPattern::parse("a.b").unwrap());
         assert_eq!(format!("{topic} {topic:?}"), "a.b `a.b`");
     }
 
     #[test]
-    fn what_is_no_topic_is_refused_with_its_reason() {
-        let refused = |text: &str| Topic::parse(text).unwrap_err().to_string();
-        assert_eq!(refused(""), "a topic has 1 to 255 characters, not 0");
-        assert_eq!(refused(&"a".repeat(256)), "a topic has 1 to 255 characters, not 256");
-        assert_eq!(refused("a.*"), "`a.*` is a pattern: one can subscribe to it, but not publish to it");
+    fn refuses_invalid_topics_with_reason() {
+        let refusal = |text: &str| Topic::parse(text).unwrap_err().to_string();
+        assert_eq!(refusal(""), "a topic has 1 to 255 characters, not 0");
+        assert_eq!(refusal(&"a".repeat(256)), "a topic has 1 to 255 characters, not 256");
+        assert_eq!(refusal("a.*"), "`a.*` is a pattern: subscribing to it is possible, publishing is not");
         for text in [".", "a.", ".a", "a..b"] {
-            assert_eq!(Topic::parse(text), Err(TopicError::EmptyWord(text.into())));
-            assert_eq!(TopicPattern::parse(text), Err(TopicError::EmptyWord(text.into())));
+            assert_eq!(Topic::parse(text), Err(TopicError::EmptySegment(text.into())));
+            assert_eq!(TopicPattern::parse(text), Err(TopicError::EmptySegment(text.into())));
         }
-        for word in ["a b", "ä", "a*", "##", "a\n", ">", "a/b"] {
-            let text = format!("x.{word}");
-            let wrong = TopicError::Word { topic: text.clone(), word: word.into() };
+        for segment in ["a b", "ä", "a*", "##", "a\n", ">", "a/b"] {
+            let text = format!("x.{segment}");
+            let wrong = TopicError::InvalidSegment { topic: text.clone(), segment: segment.into() };
             assert_eq!(Topic::parse(&text), Err(wrong.clone()));
             assert_eq!(TopicPattern::parse(&text), Err(wrong));
         }
@@ -246,11 +235,11 @@ mod tests {
 
     // req: BU-01
     #[test]
-    fn a_hostile_pattern_is_as_quick_as_any() {
+    fn hostile_pattern_is_fast() {
         let topic = Topic::parse(&["a"; 128].join(".")).unwrap();
         for unit in ["#.a", "#.*", "#", "#.a.a.a", "#.#.*.a"] {
             let mut text = unit.to_owned();
-            while text.len() + unit.len() + 3 <= LONGEST {
+            while text.len() + unit.len() + 3 <= MAX_LENGTH {
                 text = format!("{text}.{unit}");
             }
             let pattern = TopicPattern::parse(&format!("{text}.b")).unwrap();
@@ -260,14 +249,14 @@ mod tests {
         }
     }
 
-    /// The definition, as directly as it can be written.
-    fn by_definition(pattern: &[&str], topic: &[&str]) -> bool {
+    /// A direct, exponential implementation of the definition.
+    fn matches_by_definition(pattern: &[&str], topic: &[&str]) -> bool {
         match pattern.split_first() {
             None => topic.is_empty(),
-            Some((&"#", rest)) => (0..=topic.len()).any(|skip| by_definition(rest, &topic[skip..])),
-            Some((word, rest)) => {
-                topic.first().is_some_and(|text| *word == "*" || word == text)
-                    && by_definition(rest, &topic[1..])
+            Some((&"#", rest)) => (0..=topic.len()).any(|skip| matches_by_definition(rest, &topic[skip..])),
+            Some((first, rest)) => {
+                topic.first().is_some_and(|text| *first == "*" || first == text)
+                    && matches_by_definition(rest, &topic[1..])
             }
         }
     }
@@ -275,19 +264,19 @@ mod tests {
     proptest! {
         // req: BU-01
         #[test]
-        fn matching_agrees_with_the_definition(
+        fn matches_as_defined(
             pattern in "[ab*#](\\.[ab*#]){0,8}",
             topic in "[ab](\\.[ab]){0,8}",
         ) {
-            let words = [&pattern, &topic].map(|text| text.split('.').collect::<Vec<_>>());
+            let segments = [&pattern, &topic].map(|text| text.split('.').collect::<Vec<_>>());
             prop_assert_eq!(
                 TopicPattern::parse(&pattern).unwrap().matches(&Topic::parse(&topic).unwrap()),
-                by_definition(&words[0], &words[1])
+                matches_by_definition(&segments[0], &segments[1])
             );
         }
 
         #[test]
-        fn any_text_is_a_topic_a_pattern_or_refused(text in "[a*#. é_-]{0,20}") {
+        fn parses_or_refuses_any_text(text in "[a*#. é_-]{0,20}") {
             let (topic, pattern) = (Topic::parse(&text), TopicPattern::parse(&text));
             if let Ok(topic) = topic {
                 prop_assert_eq!(topic.as_str(), &text);

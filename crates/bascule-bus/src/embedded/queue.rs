@@ -1,38 +1,37 @@
-//! The queue of one subscriber: bounded in messages and bytes, it loses the oldest and counts them.
+//! The queue of one subscriber: bounded in messages and bytes, drops the oldest messages and counts them.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use super::{Delivery, Message};
+use super::{BusMessage, SubscriptionItem};
 
-/// One writer at a time, under the bus's lock, and one reader.
-pub(super) struct Queue {
+/// Has one writer at a time, which holds the lock of the bus, and one reader.
+pub(super) struct SubscriberQueue {
     capacity: usize,
-    bytes: usize,
+    max_bytes: usize,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    messages: VecDeque<Message>,
-    /// What the messages weigh together.
-    weight: usize,
-    /// How many are lost that stood before the first.
+    messages: VecDeque<BusMessage>,
+    bytes: usize,
+    /// The number of dropped messages before the first one.
     lost: u64,
     closed: bool,
     reader: Option<Waker>,
 }
 
-impl Queue {
-    pub(super) fn new(capacity: usize, bytes: usize) -> Self {
-        Self { capacity, bytes, state: Mutex::default() }
+impl SubscriberQueue {
+    pub(super) fn new(capacity: usize, max_bytes: usize) -> Self {
+        Self { capacity, max_bytes, state: Mutex::default() }
     }
 
-    /// Appends a message, makes room for it, and says who is to be woken.
-    pub(super) fn push(&self, message: Message) -> Option<Waker> {
+    /// Appends a message, drops the oldest ones over the limit, and returns the reader to wake.
+    pub(super) fn push(&self, message: BusMessage) -> Option<Waker> {
         let mut state = self.lock();
-        state.weight += message.weight;
+        state.bytes += message.size;
         state.messages.push_back(message);
         while state.messages.len() > 1 && self.is_exceeded(&state) {
             state.take();
@@ -41,21 +40,20 @@ impl Queue {
         state.reader.take()
     }
 
-    /// The last message was pushed. Says who is to be woken.
+    /// Ends the queue after the messages in it. Returns the reader to wake.
     pub(super) fn close(&self) -> Option<Waker> {
         let mut state = self.lock();
         state.closed = true;
         state.reader.take()
     }
 
-    /// Takes the next delivery, or remembers whom to wake when there is one.
-    pub(super) fn poll(&self, context: &mut Context<'_>) -> Poll<Option<Delivery>> {
+    pub(super) fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<SubscriptionItem>> {
         let mut state = self.lock();
         if state.lost > 0 {
-            return Poll::Ready(Some(Delivery::Lost(std::mem::take(&mut state.lost))));
+            return Poll::Ready(Some(SubscriptionItem::Lost(std::mem::take(&mut state.lost))));
         }
         match state.take() {
-            Some(message) => Poll::Ready(Some(Delivery::Message(message))),
+            Some(message) => Poll::Ready(Some(SubscriptionItem::Message(message))),
             None if state.closed => Poll::Ready(None),
             None => {
                 state.reader = Some(context.waker().clone());
@@ -65,18 +63,18 @@ impl Queue {
     }
 
     fn is_exceeded(&self, state: &State) -> bool {
-        state.messages.len() > self.capacity || state.weight > self.bytes
+        state.messages.len() > self.capacity || state.bytes > self.max_bytes
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while it holds this lock")
     }
 }
 
 impl State {
-    fn take(&mut self) -> Option<Message> {
+    fn take(&mut self) -> Option<BusMessage> {
         let message = self.messages.pop_front()?;
-        self.weight -= message.weight;
+        self.bytes -= message.size;
         Some(message)
     }
 }

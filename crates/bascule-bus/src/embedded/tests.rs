@@ -1,4 +1,4 @@
-//! What the bus promises, one subscriber at a time. `tests/crowd.rs` has many at once.
+//! Tests of the bus with one thread. `tests/concurrency.rs` has many.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use super::*;
 use crate::{Headers, MessageId, Timestamp};
 
-/// A message whose body is a number, written so that it takes this many bytes where that is enough.
+/// Makes a message whose body is a number, padded to `length` bytes.
 fn numbered(number: u64, length: usize) -> Arc<Envelope> {
     Arc::new(Envelope {
         message_id: MessageId::parse("m").unwrap(),
@@ -26,7 +26,7 @@ fn numbered(number: u64, length: usize) -> Arc<Envelope> {
     })
 }
 
-fn number(message: &Message) -> String {
+fn number(message: &BusMessage) -> String {
     message.envelope.body.get().replace(['[', ']', ' '], "")
 }
 
@@ -42,31 +42,31 @@ fn options(capacity: usize, replay: usize) -> SubscribeOptions {
     SubscribeOptions { capacity, replay, ..SubscribeOptions::default() }
 }
 
-/// What a message of a body this long weighs.
-fn weight(topic: &Topic, length: usize) -> usize {
-    size_of::<Message>() + topic.as_str().len() + numbered(0, length).weight()
+/// Returns the size of a message with a body of this length.
+fn message_size(topic: &Topic, length: usize) -> usize {
+    size_of::<BusMessage>() + topic.as_str().len() + numbered(0, length).memory_size()
 }
 
-/// What is next, in a word: `3`, `lost 2`, `end`, or `nothing` yet.
+/// Formats the next item: `3`, `lost 2`, `end`, or `nothing` if the subscription would wait.
 fn take(subscription: &mut Subscription) -> String {
     match pin!(subscription.next()).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(Some(Delivery::Message(message))) => number(&message),
-        Poll::Ready(Some(Delivery::Lost(count))) => format!("lost {count}"),
+        Poll::Ready(Some(SubscriptionItem::Message(message))) => number(&message),
+        Poll::Ready(Some(SubscriptionItem::Lost(count))) => format!("lost {count}"),
         Poll::Ready(None) => "end".into(),
         Poll::Pending => "nothing".into(),
     }
 }
 
-/// All that is there.
+/// Formats all items up to the end or to the first wait.
 fn drain(subscription: &mut Subscription) -> String {
-    let mut words = Vec::new();
+    let mut items = Vec::new();
     loop {
         match take(subscription) {
-            word if word == "nothing" => return words.join(" "),
-            word => words.push(word),
+            item if item == "nothing" => return items.join(" "),
+            item => items.push(item),
         }
-        if words.last().is_some_and(|word| word == "end") {
-            return words.join(" ");
+        if items.last().is_some_and(|item| item == "end") {
+            return items.join(" ");
         }
     }
 }
@@ -79,8 +79,8 @@ fn publish(bus: &EmbeddedBus, topic: &str, numbers: std::ops::Range<u64>) {
 
 // req: BU-01
 #[test]
-fn a_message_goes_to_everyone_whose_pattern_fits() {
-    let bus = EmbeddedBus::new(Recall::default());
+fn delivers_to_all_matching_subscribers() {
+    let bus = EmbeddedBus::new(ReplayLimits::default());
     let mut all = bus.subscribe(pattern("#"), options(9, 0));
     let mut some = bus.subscribe(pattern("a.*"), options(9, 0));
     assert_eq!(bus.publish(&topic("a.b"), numbered(1, 0)), 2);
@@ -90,8 +90,8 @@ fn a_message_goes_to_everyone_whose_pattern_fits() {
 
 // req: BU-01
 #[test]
-fn a_slow_subscriber_loses_the_oldest_and_is_told_in_place() {
-    let bus = EmbeddedBus::new(Recall::NOTHING);
+fn slow_subscriber_loses_oldest_and_learns_the_count() {
+    let bus = EmbeddedBus::new(ReplayLimits::NONE);
     let mut slow = bus.subscribe(pattern("#"), options(2, 0));
     publish(&bus, "t", 0..5);
     assert_eq!(drain(&mut slow), "lost 3 3 4");
@@ -104,9 +104,9 @@ fn a_slow_subscriber_loses_the_oldest_and_is_told_in_place() {
 
 // req: BU-01
 #[test]
-fn a_queue_is_bounded_in_bytes_but_keeps_the_newest() {
-    let bus = EmbeddedBus::new(Recall::NOTHING);
-    let bytes = 3 * weight(&topic("t"), 1000);
+fn queue_is_bounded_in_bytes_but_keeps_newest() {
+    let bus = EmbeddedBus::new(ReplayLimits::NONE);
+    let bytes = 3 * message_size(&topic("t"), 1000);
     let mut slow = bus.subscribe(pattern("#"), SubscribeOptions { bytes, ..options(100, 0) });
     for number in 0..5 {
         bus.publish(&topic("t"), numbered(number, 1000));
@@ -119,8 +119,8 @@ fn a_queue_is_bounded_in_bytes_but_keeps_the_newest() {
 }
 
 #[test]
-fn a_capacity_of_nothing_still_holds_the_newest() {
-    let bus = EmbeddedBus::new(Recall::NOTHING);
+fn queue_of_zero_capacity_keeps_newest() {
+    let bus = EmbeddedBus::new(ReplayLimits::NONE);
     let mut slow = bus.subscribe(pattern("#"), options(0, 0));
     publish(&bus, "t", 0..3);
     assert_eq!(drain(&mut slow), "lost 2 2");
@@ -128,8 +128,8 @@ fn a_capacity_of_nothing_still_holds_the_newest() {
 
 // req: BU-01
 #[test]
-fn a_newcomer_may_ask_for_the_recent_past() {
-    let bus = EmbeddedBus::new(Recall { messages: 4, bytes: 1 << 20 });
+fn replays_recent_messages_to_new_subscriber() {
+    let bus = EmbeddedBus::new(ReplayLimits { messages: 4, bytes: 1 << 20 });
     publish(&bus, "a", 0..3);
     publish(&bus, "b", 3..6);
     let mut replays = [("#", 0), ("#", 2), ("#", 100), ("a", 100), ("b", 2)]
@@ -139,44 +139,44 @@ fn a_newcomer_may_ask_for_the_recent_past() {
 }
 
 #[test]
-fn a_replay_that_does_not_fit_the_queue_says_so() {
-    let bus = EmbeddedBus::new(Recall::default());
+fn replay_larger_than_queue_reports_loss() {
+    let bus = EmbeddedBus::new(ReplayLimits::default());
     publish(&bus, "t", 0..5);
     assert_eq!(drain(&mut bus.subscribe(pattern("#"), options(2, 4))), "lost 2 3 4");
 }
 
 #[test]
-fn the_past_is_bounded_in_bytes_and_never_has_a_gap() {
-    let bus = EmbeddedBus::new(Recall { messages: 100, bytes: 2 * weight(&topic("t"), 500) });
-    let past = || drain(&mut bus.subscribe(pattern("#"), options(100, 100)));
+fn replay_buffer_is_bounded_in_bytes_and_has_no_gap() {
+    let bus = EmbeddedBus::new(ReplayLimits { messages: 100, bytes: 2 * message_size(&topic("t"), 500) });
+    let replayed = || drain(&mut bus.subscribe(pattern("#"), options(100, 100)));
     for number in 0..4 {
         bus.publish(&topic("t"), numbered(number, 500));
     }
-    assert_eq!(past(), "2 3");
+    assert_eq!(replayed(), "2 3");
     bus.publish(&topic("t"), numbered(4, 10_000));
-    assert_eq!(past(), "");
+    assert_eq!(replayed(), "");
     publish(&bus, "t", 5..6);
-    assert_eq!(past(), "5");
+    assert_eq!(replayed(), "5");
 }
 
 #[test]
-fn whoever_leaves_gets_nothing_and_costs_nothing() {
-    let bus = EmbeddedBus::new(Recall::NOTHING);
+fn dropped_subscription_is_removed() {
+    let bus = EmbeddedBus::new(ReplayLimits::NONE);
     let (one, mut other) =
         (bus.subscribe(pattern("t"), options(9, 0)), bus.subscribe(pattern("t"), options(9, 0)));
     drop(one);
     assert_eq!(bus.publish(&topic("t"), numbered(1, 0)), 1);
     assert_eq!(drain(&mut other), "1");
-    assert!(bus.wants(&topic("t")) && !bus.wants(&topic("u")));
+    assert!(bus.has_receiver(&topic("t")) && !bus.has_receiver(&topic("u")));
     drop(other);
-    assert!(!bus.wants(&topic("t")));
-    assert!(EmbeddedBus::new(Recall::default()).wants(&topic("t")));
+    assert!(!bus.has_receiver(&topic("t")));
+    assert!(EmbeddedBus::new(ReplayLimits::default()).has_receiver(&topic("t")));
 }
 
 // req: BU-01
 #[test]
-fn closing_ends_subscriptions_after_what_is_queued() {
-    let bus = EmbeddedBus::new(Recall::default());
+fn close_ends_subscriptions_after_queued_messages() {
+    let bus = EmbeddedBus::new(ReplayLimits::default());
     let mut one = bus.subscribe(pattern("#"), options(9, 0));
     publish(&bus, "t", 0..2);
     bus.close();
@@ -189,20 +189,20 @@ fn closing_ends_subscriptions_after_what_is_queued() {
 }
 
 #[test]
-fn a_dropped_bus_is_closed() {
-    let bus = EmbeddedBus::new(Recall::NOTHING);
+fn dropping_the_bus_closes_it() {
+    let bus = EmbeddedBus::new(ReplayLimits::NONE);
     let mut one = bus.subscribe(pattern("#"), options(9, 0));
     publish(&bus, "t", 0..1);
-    assert!(format!("{bus:?} {one:?}").starts_with("EmbeddedBus { recall"));
+    assert!(format!("{bus:?} {one:?}").starts_with("EmbeddedBus { replay"));
     drop(bus);
     assert_eq!(drain(&mut one), "0 end");
 }
 
-/// Counts how often it is woken.
+/// Counts wake-ups.
 #[derive(Default)]
-struct Alarm(AtomicUsize);
+struct WakeCounter(AtomicUsize);
 
-impl Wake for Alarm {
+impl Wake for WakeCounter {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
@@ -210,35 +210,35 @@ impl Wake for Alarm {
 
 // req: BU-01
 #[test]
-fn whoever_waits_is_woken_by_a_message_and_by_the_end() {
-    let bus = EmbeddedBus::new(Recall::NOTHING);
+fn wakes_reader_on_message_and_on_close() {
+    let bus = EmbeddedBus::new(ReplayLimits::NONE);
     let mut one = bus.subscribe(pattern("t"), options(9, 0));
-    let alarm = Arc::<Alarm>::default();
-    let waker = Waker::from(alarm.clone());
+    let counter = Arc::<WakeCounter>::default();
+    let waker = Waker::from(counter.clone());
     let mut is_waiting = || pin!(one.next()).poll(&mut Context::from_waker(&waker)).is_pending();
-    let woken = || alarm.0.load(Ordering::Relaxed);
+    let woken = || counter.0.load(Ordering::Relaxed);
 
     assert!(is_waiting());
     publish(&bus, "u", 0..1);
-    assert_eq!(woken(), 0, "it is not for this one");
+    assert_eq!(woken(), 0, "the message does not match");
     publish(&bus, "t", 1..3);
-    assert_eq!(woken(), 1, "once is enough for two");
+    assert_eq!(woken(), 1, "one wake-up for two messages");
     assert!(!is_waiting() && !is_waiting() && is_waiting());
     bus.close();
     assert_eq!(woken(), 2);
 }
 
 #[test]
-fn a_wait_that_is_dropped_loses_nothing() {
-    let bus = EmbeddedBus::new(Recall::NOTHING);
+fn dropped_wait_loses_nothing() {
+    let bus = EmbeddedBus::new(ReplayLimits::NONE);
     let mut one = bus.subscribe(pattern("#"), options(9, 0));
-    let given_up = pin!(one.next()).poll(&mut Context::from_waker(Waker::noop())).is_pending();
+    let was_pending = pin!(one.next()).poll(&mut Context::from_waker(Waker::noop())).is_pending();
     publish(&bus, "t", 0..1);
-    assert!(given_up);
+    assert!(was_pending);
     assert_eq!(drain(&mut one), "0");
 }
 
-/// What may happen to a bus with one subscriber.
+/// An operation on a bus with one subscriber.
 #[derive(Debug, Clone)]
 enum Step {
     Publish { length: usize },
@@ -256,21 +256,20 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 0..60)
 }
 
-/// The same promises, kept in the plainest way: everything is remembered, and limits are applied by counting.
+/// The reference model: it keeps all messages and applies the limits by counting.
 #[derive(Default)]
-struct Plain {
-    past: Vec<(u64, usize)>,
+struct ReferenceBus {
+    published: Vec<(u64, usize)>,
     queue: VecDeque<(u64, usize)>,
     lost: u64,
     limits: (usize, usize),
 }
 
-impl Plain {
+impl ReferenceBus {
     fn push(&mut self, message: (u64, usize)) {
         self.queue.push_back(message);
         let fits = |queue: &VecDeque<(u64, usize)>| {
-            queue.len() <= self.limits.0
-                && queue.iter().map(|(_, weight)| weight).sum::<usize>() <= self.limits.1
+            queue.len() <= self.limits.0 && queue.iter().map(|(_, size)| size).sum::<usize>() <= self.limits.1
         };
         while self.queue.len() > 1 && !fits(&self.queue) {
             self.queue.pop_front();
@@ -278,22 +277,22 @@ impl Plain {
         }
     }
 
-    /// How many of the last messages fit the past's limits together.
-    fn remembered(&self, recall: Recall) -> usize {
-        (0..=self.past.len().min(recall.messages))
+    /// Returns the number of last messages that fit the replay limits together.
+    fn replayable(&self, limits: ReplayLimits) -> usize {
+        (0..=self.published.len().min(limits.messages))
             .rev()
             .find(|count| {
-                let last = &self.past[self.past.len() - count..];
-                last.iter().map(|(_, weight)| weight).sum::<usize>() <= recall.bytes
+                let last = &self.published[self.published.len() - count..];
+                last.iter().map(|(_, size)| size).sum::<usize>() <= limits.bytes
             })
             .unwrap_or(0)
     }
 
-    fn subscribe(&mut self, capacity: usize, bytes: usize, replay: usize, recall: Recall) {
+    fn subscribe(&mut self, capacity: usize, bytes: usize, replay: usize, limits: ReplayLimits) {
         (self.queue, self.lost, self.limits) = (VecDeque::new(), 0, (capacity, bytes));
-        let count = self.remembered(recall).min(replay);
-        for at in self.past.len() - count..self.past.len() {
-            self.push(self.past[at]);
+        let count = self.replayable(limits).min(replay);
+        for at in self.published.len() - count..self.published.len() {
+            self.push(self.published[at]);
         }
     }
 
@@ -308,24 +307,24 @@ impl Plain {
 proptest! {
     // req: BU-01
     #[test]
-    fn the_bus_agrees_with_the_plainest_one(steps in steps(), messages in 0usize..6, kilobytes in 0usize..8) {
-        let recall = Recall { messages, bytes: kilobytes << 10 };
-        let (bus, topic) = (EmbeddedBus::new(recall), topic("t"));
+    fn behaves_like_the_reference_model(steps in steps(), messages in 0usize..6, kilobytes in 0usize..8) {
+        let limits = ReplayLimits { messages, bytes: kilobytes << 10 };
+        let (bus, topic) = (EmbeddedBus::new(limits), topic("t"));
         let mut real = bus.subscribe(pattern("#"), options(3, 0));
-        let mut plain = Plain { limits: (3, usize::MAX), ..Plain::default() };
+        let mut reference = ReferenceBus { limits: (3, usize::MAX), ..ReferenceBus::default() };
         for step in steps {
             match step {
                 Step::Publish { length } => {
-                    let message = (plain.past.len() as u64, weight(&topic, length));
+                    let message = (reference.published.len() as u64, message_size(&topic, length));
                     bus.publish(&topic, numbered(message.0, length));
-                    plain.past.push(message);
-                    plain.push(message);
+                    reference.published.push(message);
+                    reference.push(message);
                 }
-                Step::Take => prop_assert_eq!(take(&mut real), plain.take()),
+                Step::Take => prop_assert_eq!(take(&mut real), reference.take()),
                 Step::Subscribe { capacity, kilobytes, replay } => {
                     let bytes = kilobytes << 10;
                     real = bus.subscribe(pattern("#"), SubscribeOptions { capacity, bytes, replay });
-                    plain.subscribe(capacity, bytes, replay, recall);
+                    reference.subscribe(capacity, bytes, replay, limits);
                 }
             }
         }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bascule_bus::{BusEvents, EmbeddedBus, MessageIds, Recall};
+use bascule_bus::{BusEventSink, EmbeddedBus, MessageIdGenerator, ReplayLimits};
 use bascule_mcp::{Admitted, Endpoint as At, HttpFace, StdioFace};
 use bascule_model::ProviderAdapter;
 use bascule_sandbox::Peer;
@@ -101,7 +101,7 @@ impl Serve {
         let client = alone.map_or(At::All, |server| At::Server(server.name.to_string()));
         let listener = self.open_port(&session.settings.bridge).await?;
 
-        let bus = Arc::new(EmbeddedBus::new(Recall::default()));
+        let bus = Arc::new(EmbeddedBus::new(ReplayLimits::default()));
         let (path, started_with) = (session.path, session.settings.bridge.clone());
         let bridge = Arc::new(start(session.settings, &bus).await?);
         let door = claim.map(|claim| Door::open(place, claim, bridge.clone(), bus.clone())).transpose();
@@ -272,8 +272,8 @@ impl Running {
 }
 
 async fn start(settings: Settings, bus: &Arc<EmbeddedBus>) -> Result<McpBridgeAdapter, Failure> {
-    let ids = MessageIds::new(crate::call::random_u64());
-    let events = Arc::new(BusEvents::new(bus.clone(), "bascule", ids, SystemTime::now));
+    let ids = MessageIdGenerator::new(crate::call::random_u64());
+    let events = Arc::new(BusEventSink::new(bus.clone(), "bascule", ids, SystemTime::now));
     let config = BridgeConfig {
         jailer: Some(jailer()),
         events,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bascule_bus::{Delivery as Told, EmbeddedBus, SubscribeOptions, TopicPattern};
+use bascule_bus::{EmbeddedBus, SubscribeOptions, SubscriptionItem, TopicPattern};
 use bascule_model::{
     BridgeError, BridgeResult, CallRequest, CallTimeout, CorrelationId, Delivery, ErrorCode, ProviderAdapter,
     ServerName, ToolId,
@@ -353,7 +353,7 @@ impl House {
         let mut changes = self.bus.subscribe(pattern, SubscribeOptions::default());
         say(writer, document(&crate::status::of(&self.bridge))).await?;
         while let Some(Some(told)) = self.shut.run_until_cancelled(changes.next()).await {
-            let is_call = matches!(&told, Told::Message(message) if message.topic.as_str().starts_with("provider.mcp.tool."));
+            let is_call = matches!(&told, SubscriptionItem::Message(message) if message.topic.as_str().starts_with("provider.mcp.tool."));
             if !is_call {
                 say(writer, document(&crate::status::of(&self.bridge))).await?;
             }
@@ -370,8 +370,8 @@ impl House {
         let mut events = self.bus.subscribe(pattern, options);
         while let Some(Some(told)) = self.shut.run_until_cancelled(events.next()).await {
             let line = match told {
-                Told::Message(message) => document(&*message.envelope),
-                Told::Lost(count) => document(&serde_json::json!({ "lost": count })),
+                SubscriptionItem::Message(message) => document(&*message.envelope),
+                SubscriptionItem::Lost(count) => document(&serde_json::json!({ "lost": count })),
             };
             say(writer, line).await?;
         }

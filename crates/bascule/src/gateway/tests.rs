@@ -1,6 +1,6 @@
 //! Clients for whom there is no room.
 
-use bascule_bus::Recall;
+use bascule_bus::ReplayLimits;
 use bascule_model::ProviderAdapter;
 use tokio::time::advance;
 
@@ -14,7 +14,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 async fn gateway() -> Arc<Gateway> {
     let bridge = McpBridgeAdapter::init(BridgeConfig::new(Settings::default())).await.unwrap();
-    let bus = EmbeddedBus::new(Recall { messages: 1, bytes: 1 << 10 });
+    let bus = EmbeddedBus::new(ReplayLimits { messages: 1, bytes: 1 << 10 });
     Gateway::open(Arc::new(bridge), &bus, Duration::from_secs(24 * 3600), SILENT, Show::All)
 }
 
