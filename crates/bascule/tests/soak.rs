@@ -31,7 +31,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use support::{children, descriptors, eventually, groups_of, holds_no_more_than, program, resident};
+use support::{
+    cgroups_of, children, eventually, has_no_new_descriptors, open_descriptors, program, resident_kb,
+};
 
 /// How many names there are for servers; not all have one all the time.
 const SERVERS: u64 = 5;
@@ -54,13 +56,13 @@ fn bad_luck_loses_nothing_does_nothing_twice_and_leaves_nothing() {
 async fn soak(time: Duration, seed: u64) {
     // What is made once and kept (the runtime's own, the watchdog) is there after the first.
     live(Duration::from_secs(1), seed).await;
-    let (before, memory) = (descriptors(), resident());
+    let (before, memory) = (open_descriptors(), resident_kb());
     let tasks = alive_tasks();
     live(time, seed).await;
     // What the system has still to close, it closes.
-    eventually("no descriptor is left", || holds_no_more_than(&before));
+    eventually("no descriptor is left", || has_no_new_descriptors(&before));
     eventually("no task is left", || alive_tasks() <= tasks);
-    let more = resident().saturating_sub(memory);
+    let more = resident_kb().saturating_sub(memory);
     println!("{more} kB more memory, {tasks} tasks, {} descriptors", before.len());
     assert!(more < MORE_MEMORY, "{more} kB");
 }
@@ -91,7 +93,7 @@ async fn live(time: Duration, seed: u64) {
     bridge.terminate().await;
     assert_eq!(children(std::process::id()), [] as [u32; 0], "no process is left, not even as a zombie");
     // The watchdog may be looking at the last of them.
-    eventually("no control group is left", || groups_of(std::process::id()).is_empty());
+    eventually("no control group is left", || cgroups_of(std::process::id()).is_empty());
     ledger.balance(&side_effects(folder.path()), &mischief);
 }
 

@@ -4,12 +4,12 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{Bascule, Ran, program};
+use crate::support::{Bascule, CommandOutput, program};
 
 /// What is on stderr when a file cannot be used; nothing else may be anywhere.
 #[track_caller]
 fn refused(bascule: &Bascule, arguments: &[&str]) -> String {
-    let Ran { code, stdout, stderr } = bascule.run(arguments);
+    let CommandOutput { code, stdout, stderr } = bascule.run(arguments);
     assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
     stderr
 }
@@ -23,7 +23,7 @@ fn check(text: &str, expected: &[&str]) {
         for line in expected {
             assert!(said.contains(line), "{arguments:?}: no `{line}` in\n{said}");
         }
-        let (code, document) = bascule.json(arguments);
+        let (code, document) = bascule.run_json(arguments);
         assert_eq!((code, &document["error"]["code"]), (2, &json!("CONFIG_INVALID")));
         let problems = document["error"]["problems"].as_array().unwrap();
         let texts: Vec<_> = problems.iter().map(|problem| problem["text"].as_str().unwrap()).collect();
@@ -80,7 +80,7 @@ fn every_wrong_value_is_reported_at_once_with_its_line_and_column() {
 #[test]
 fn a_problem_is_placed_in_json_too() {
     let bascule = Bascule::with_text("{\n \"mcpServers\": { \"a\": { \"command\": 7 } } }");
-    let (code, document) = bascule.json(&["check"]);
+    let (code, document) = bascule.run_json(&["check"]);
     assert_eq!(code, 2);
     let problem = &document["error"]["problems"][0];
     assert_eq!((&problem["line"], &problem["column"]), (&json!(2), &json!(36)));
@@ -103,7 +103,7 @@ fn no_problem_quotes_a_secret() {
             "b": {"url": "http://me:hunter2@host/", "headers": {"T": "hunter2\n", "U": ["hunter2"]}}}}"#,
     );
     for arguments in [&["check"][..], &["check", "--json"], &["check", "-vvv"]] {
-        let Ran { code, stdout, stderr } = bascule.run(arguments);
+        let CommandOutput { code, stdout, stderr } = bascule.run(arguments);
         assert_eq!(code, Some(2));
         assert!(!stdout.contains("hunter2") && !stderr.contains("hunter2"), "{stdout}{stderr}");
     }
@@ -119,10 +119,9 @@ fn used(files: &[&str], arguments: &[&str]) -> (i32, Value) {
         fs::write(file, r#"{"mcpServers": {}}"#).unwrap();
     }
     let folder = bascule.folder().to_str().unwrap().to_owned();
-    let home = bascule
-        .variable("XDG_CONFIG_HOME", &format!("{folder}/xdg"))
-        .variable("HOME", &format!("{folder}/home"));
-    let (code, document) = home.json(&[&["check"], arguments].concat());
+    let home =
+        bascule.env("XDG_CONFIG_HOME", &format!("{folder}/xdg")).env("HOME", &format!("{folder}/home"));
+    let (code, document) = home.run_json(&[&["check"], arguments].concat());
     let shortened = document.to_string().replace(&folder, "~");
     (code, serde_json::from_str(&shortened).unwrap())
 }
@@ -176,9 +175,9 @@ fn variables_are_filled_in_from_the_environment() {
     let bascule = Bascule::with_server("c", entry);
     let said = refused(&bascule, &["tools"]);
     assert!(said.contains("mcp.json:1:") && said.contains("`PROGRAM` is not set"), "{said}");
-    let bascule = bascule.variable("PROGRAM", program());
+    let bascule = bascule.env("PROGRAM", program());
     assert_eq!(bascule.run(&["tools"]).code, Some(0));
-    let bascule = bascule.variable("FOLDER", "nowhere");
+    let bascule = bascule.env("FOLDER", "nowhere");
     assert!(bascule.call_error("c:x", "{}")["message"].as_str().unwrap().contains("nowhere` does not exist"));
 }
 
@@ -202,7 +201,7 @@ fn an_unknown_key_is_a_warning_that_names_the_nearest() {
         warned("colour").contains("unknown key") && warned("colour").starts_with("mcp.json:1:"),
         "{ran:?}"
     );
-    assert_eq!(bascule.json(&["check"]).1["warnings"].as_array().unwrap().len(), 2);
+    assert_eq!(bascule.run_json(&["check"]).1["warnings"].as_array().unwrap().len(), 2);
 }
 
 // req: BR-01

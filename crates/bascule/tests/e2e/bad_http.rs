@@ -3,8 +3,8 @@
 //! Each gets a clear error in bounded time, and whatever can go on goes on.
 
 mod client;
+mod responses;
 mod session;
-mod trouble;
 
 use bascule_testkit::{Behaviour, Script, ScriptedHttp};
 use serde_json::{Value, json};

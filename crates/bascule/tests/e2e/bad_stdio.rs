@@ -4,11 +4,11 @@
 
 mod arguments;
 mod catalog;
-mod death;
 mod flood;
-mod start;
-mod time;
-mod wire;
+mod messages;
+mod process_exit;
+mod startup;
+mod timeouts;
 
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};

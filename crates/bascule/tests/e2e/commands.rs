@@ -8,7 +8,7 @@ mod processes;
 
 use serde_json::{Value, json};
 
-use crate::support::{Bascule, Ran, program, text};
+use crate::support::{Bascule, CommandOutput, program, text};
 
 /// An entry of a server that comes with the program.
 pub(crate) fn demo(name: &str) -> Value {
@@ -27,7 +27,7 @@ fn one_is_gone() -> Bascule {
     Bascule::with_servers(json!({ "notes": demo("notes"), "gone": { "command": "./not-there" } }))
 }
 
-fn check_ran(ran: &Ran, code: i32, stdout: &str, stderr: &str) {
+fn check_ran(ran: &CommandOutput, code: i32, stdout: &str, stderr: &str) {
     assert_eq!(ran.code, Some(code), "{ran:?}");
     assert!(ran.stdout.contains(stdout), "`{stdout}` is not on stdout: {ran:?}");
     assert!(ran.stderr.contains(stderr), "`{stderr}` is not on stderr: {ran:?}");
@@ -57,7 +57,7 @@ fn check_tells_people_how_every_server_is() {
 // req: BR-02, BR-03
 #[test]
 fn check_tells_programs_how_every_server_is() {
-    let (code, report) = Bascule::with_demo_servers().json(&["check"]);
+    let (code, report) = Bascule::with_demo_servers().run_json(&["check"]);
     assert_eq!((code, &report["ok"], &report["config"]), (0, &json!(true), &json!("mcp.json")));
     assert_eq!(report["servers"].as_array().unwrap().len(), 4);
     for server in report["servers"].as_array().unwrap() {
@@ -78,7 +78,7 @@ fn check_goes_on_where_a_server_cannot_be_started() {
     let ran = bascule.run(&["check"]);
     check_ran(&ran, 3, "✓ notes  5 tools", "");
     assert!(ran.stdout.contains("✗ gone   could not start server `gone`: could not start"), "{ran:?}");
-    let (code, report) = bascule.json(&["check"]);
+    let (code, report) = bascule.run_json(&["check"]);
     assert_eq!((code, &report["ok"]), (3, &json!(false)));
     let gone = report["servers"].as_array().unwrap().iter().find(|server| server["name"] == "gone").unwrap();
     assert_eq!((&gone["health"], &gone["tools"]), (&json!("unavailable"), &json!(0)), "{gone}");
@@ -103,14 +103,14 @@ fn tools_lists_the_catalog_in_the_order_of_the_file() {
         (shown.len(), shown[0], shown[5], ran.stderr.as_str()),
         (8, "notes:add_note", "clock:now", "")
     );
-    let (code, tools) = bascule.json(&["tools"]);
+    let (code, tools) = bascule.run_json(&["tools"]);
     assert_eq!((code, strings(&tools, "id")), (0, shown.iter().map(|id| (*id).to_owned()).collect()));
 }
 
 // req: BR-03
 #[test]
 fn tools_of_one_server_are_its_own_with_their_schemas() {
-    let (code, tools) = Bascule::with_demo_servers().json(&["tools", "counter"]);
+    let (code, tools) = Bascule::with_demo_servers().run_json(&["tools", "counter"]);
     assert_eq!(
         (code, strings(&tools, "id")),
         (0, ["increment", "read", "seen"].map(|t| format!("counter:{t}")).into())
@@ -119,7 +119,7 @@ fn tools_of_one_server_are_its_own_with_their_schemas() {
     assert_eq!(keys(read), ["description", "id", "inputSchema", "name", "outputSchema", "server"]);
     assert_eq!((&read["server"], &read["name"]), (&json!("counter"), &json!("read")));
     assert_eq!(read["outputSchema"]["required"], json!(["value", "increments"]));
-    let (_, tools) = Bascule::with_demo_servers().json(&["tools", "trouble"]);
+    let (_, tools) = Bascule::with_demo_servers().run_json(&["tools", "trouble"]);
     assert_eq!(
         keys(&tools[1]),
         ["description", "id", "inputSchema", "name", "server"],
@@ -138,7 +138,7 @@ fn tools_says_what_is_missing_and_shows_the_rest() {
 fn an_unknown_server_is_wrong_usage_and_the_nearest_is_named() {
     let bascule = Bascule::with_demo_servers();
     check_ran(&bascule.run(&["tools", "nots"]), 2, "", "there is no server `nots`; did you mean `notes`?");
-    let (code, document) = bascule.json(&["tools", "nots"]);
+    let (code, document) = bascule.run_json(&["tools", "nots"]);
     assert_eq!((code, &document["error"]["code"]), (2, &json!("USAGE")));
     assert!(document["error"]["message"].as_str().unwrap().contains("did you mean `notes`?"), "{document}");
 }
@@ -151,14 +151,14 @@ fn describe_shows_a_tool_its_schemas_and_its_limits() {
     let ran = bascule.run(&["describe", "clock:now"]);
     check_ran(&ran, 0, "clock:now\nThe time now, in UTC or another time zone\n", "");
     check_ran(&ran, 0, "a call may take 567 ms, and go 1234 ms without a sign of life", "");
-    let (code, tool) = bascule.json(&["describe", "clock:now"]);
+    let (code, tool) = bascule.run_json(&["describe", "clock:now"]);
     assert_eq!((code, &tool["limits"]), (0, &json!({ "timeoutMs": 1234, "maxExecutionMs": 567 })));
-    let (_, tools) = bascule.json(&["tools"]);
+    let (_, tools) = bascule.run_json(&["tools"]);
     for key in ["id", "server", "name", "description", "inputSchema", "outputSchema"] {
         assert_eq!(tool[key], tools[0][key], "{key}");
     }
     assert_eq!(tool["definition"]["annotations"]["readOnlyHint"], true);
-    let (code, missing) = bascule.json(&["describe", "clock:nov"]);
+    let (code, missing) = bascule.run_json(&["describe", "clock:nov"]);
     assert_eq!((code, &missing["error"]["code"]), (3, &json!("TOOL_NOT_FOUND")));
     assert_eq!(missing["error"]["nearest"][0], "clock:now");
 }
@@ -167,7 +167,7 @@ fn describe_shows_a_tool_its_schemas_and_its_limits() {
 #[test]
 fn a_call_gives_the_servers_result_and_who_made_it() {
     let bascule = Bascule::with_demo_servers();
-    let (code, document) = bascule.json(&["call", "notes:get_note", r#"{"id":2}"#]);
+    let (code, document) = bascule.run_json(&["call", "notes:get_note", r#"{"id":2}"#]);
     assert_eq!((code, keys(&document)), (0, vec!["correlationId", "durationMs", "result", "tool"]));
     assert_eq!((&document["tool"], document["durationMs"].is_f64()), (&json!("notes:get_note"), true));
     assert_eq!(document["correlationId"].as_str().unwrap().len(), 32);
@@ -182,7 +182,7 @@ fn a_call_gives_the_servers_result_and_who_made_it() {
 #[test]
 fn a_tool_that_reports_failure_gives_its_result_and_exit_code_one() {
     let bascule = Bascule::with_demo_servers();
-    let (code, document) = bascule.json(&["call", "trouble:fail"]);
+    let (code, document) = bascule.run_json(&["call", "trouble:fail"]);
     assert_eq!((code, &document["result"]["isError"]), (1, &json!(true)));
     assert_eq!(text(&document["result"]), "this tool always fails");
     let ran = bascule.run(&["call", "trouble:fail"]);
@@ -203,7 +203,7 @@ fn arguments_may_come_from_stdin() {
 fn arguments_that_are_not_json_are_wrong_usage() {
     let bascule = Bascule::with_demo_servers();
     for typed in ["{", "", "{}{}", "{'id':1}", "nonsense"] {
-        let (code, document) = bascule.json(&["call", "notes:list_notes", typed]);
+        let (code, document) = bascule.run_json(&["call", "notes:list_notes", typed]);
         let error = &document["error"];
         assert_eq!(
             (code, &error["code"], &error["delivery"]),
@@ -269,9 +269,9 @@ fn a_tool_of_a_server_that_cannot_be_started_is_not_merely_not_found() {
     let error = one_is_gone().call_error("gone:x", "{}");
     assert_eq!((&error["code"], &error["server"]), (&json!("PROVIDER_INIT_FAILED"), &json!("gone")));
     assert!(error["correlationId"].is_string(), "{error}");
-    let (code, document) = one_is_gone().json(&["describe", "gone:x"]);
+    let (code, document) = one_is_gone().run_json(&["describe", "gone:x"]);
     assert_eq!((code, &document["error"]["code"]), (3, &json!("PROVIDER_INIT_FAILED")));
-    let (code, document) = one_is_gone().json(&["tools", "gone"]);
+    let (code, document) = one_is_gone().run_json(&["tools", "gone"]);
     assert_eq!((code, &document["error"]["code"]), (3, &json!("PROVIDER_INIT_FAILED")));
 }
 
@@ -280,7 +280,7 @@ fn a_tool_of_a_server_that_cannot_be_started_is_not_merely_not_found() {
 fn tools_that_are_not_allowed_are_neither_listed_nor_called() {
     let filters = json!({ "allowedTools": ["*_note", "list_notes"], "deniedTools": ["delete*"] });
     let bascule = Bascule::with_server("notes", demo_with("notes", filters));
-    let (_, tools) = bascule.json(&["tools"]);
+    let (_, tools) = bascule.run_json(&["tools"]);
     assert_eq!(strings(&tools, "name"), ["add_note", "get_note", "list_notes"]);
     for tool in ["notes:delete_note", "notes:search_notes"] {
         let error = bascule.call_error(tool, r#"{"id":1,"query":"x"}"#);
@@ -297,7 +297,7 @@ fn tools_that_are_not_allowed_are_neither_listed_nor_called() {
 }
 
 fn check_trouble(arguments: &[&str], expected: &str) -> Value {
-    let (code, document) = Bascule::with_demo_servers().json(arguments);
+    let (code, document) = Bascule::with_demo_servers().run_json(arguments);
     let error = &document["error"];
     let said =
         format!("{} {} {} {}", error["code"], error["retryable"], error["delivery"], error["attempts"]);
@@ -346,15 +346,15 @@ fn progress_restarts_the_time_of_silence_and_no_other() {
 #[test]
 fn a_given_correlation_id_comes_back_with_result_and_error() {
     let bascule = Bascule::with_demo_servers();
-    let (_, document) = bascule.json(&["call", "clock:now", "--correlation-id", "order-66"]);
+    let (_, document) = bascule.run_json(&["call", "clock:now", "--correlation-id", "order-66"]);
     assert_eq!(document["correlationId"], "order-66");
     let (_, document) =
-        bascule.json(&["call", "clock:now", "{\"timezone\":1}", "--correlation-id", "order-67"]);
+        bascule.run_json(&["call", "clock:now", "{\"timezone\":1}", "--correlation-id", "order-67"]);
     assert_eq!(
         (&document["error"]["correlationId"], &document["error"]["code"]),
         (&json!("order-67"), &json!("INVALID_INPUT"))
     );
-    let (code, document) = bascule.json(&["call", "clock:now", "--correlation-id", "with space"]);
+    let (code, document) = bascule.run_json(&["call", "clock:now", "--correlation-id", "with space"]);
     assert_eq!((code, &document["error"]["code"]), (2, &json!("USAGE")));
 }
 
@@ -414,7 +414,7 @@ fn whatever_is_wrong_there_is_one_document_on_stdout() {
         (&good, &["describe", "notes:nothing"], 3, "TOOL_NOT_FOUND"),
         (&good, &["call", "trouble:crash"], 3, "PROVIDER_CRASHED"),
     ] {
-        let (found, document) = bascule.json(typed);
+        let (found, document) = bascule.run_json(typed);
         assert_eq!((found, &document["error"]["code"]), (code, &json!(name)), "{typed:?}: {document}");
         assert!(!document["error"]["message"].as_str().unwrap().is_empty(), "{typed:?}");
     }
@@ -459,8 +459,7 @@ fn help_and_version_are_there_for_the_asking() {
 
 #[test]
 fn without_a_terminal_there_are_neither_colours_nor_a_spinner() {
-    let bascule =
-        Bascule::with_demo_servers().variable("TERM", "xterm-256color").variable("COLORTERM", "truecolor");
+    let bascule = Bascule::with_demo_servers().env("TERM", "xterm-256color").env("COLORTERM", "truecolor");
     // The last one makes the server itself send an escape.
     let painted = r#"{"timezone":"\u001b[31mred"}"#;
     for typed in [

@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::fleet::serving::{Serving, finish};
-use crate::support::{project_file, test_env};
+use crate::fleet::serve_process::ServeProcess;
+use crate::support::{project_file, test_env, wait_for_output};
 
 const REVISION: &str = "2025-11-25";
 /// What counts for that revision. The suite runs a few more, which were thought of after it.
@@ -67,7 +67,7 @@ impl Score {
         let log = folder.path().join("said");
         let said = File::create(&log).unwrap();
         command.current_dir(&folder).stdin(Stdio::null()).stderr(said.try_clone().unwrap()).stdout(said);
-        finish(command.spawn().unwrap());
+        wait_for_output(command.spawn().unwrap());
         let said = fs::read_to_string(log).unwrap();
         Self::read(&said).unwrap_or_else(|| panic!("the suite gives no score: {said}"))
     }
@@ -100,8 +100,8 @@ fn scenarios(lines: &str) -> impl Iterator<Item = (&str, &str)> {
 fn check(transport: &str, entry: Value) {
     let remote = Remote::start("http");
     let direct = Score::of(&remote.url);
-    let serving = Serving::start(json!({ "suite": entry }));
-    let through = Score::of(&serving.url("/servers/suite/mcp"));
+    let bridge = ServeProcess::start(json!({ "suite": entry }));
+    let through = Score::of(&bridge.url("/servers/suite/mcp"));
     let scores = format!(
         "conformance {REVISION}: direct {}/{SCENARIOS}, through the bridge with {transport} behind {}/{SCENARIOS}\n",
         direct.passed, through.passed

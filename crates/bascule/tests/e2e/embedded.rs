@@ -1,4 +1,4 @@
-//! The bridge as a library, in the test's own process: for what must happen on one connection.
+//! The bridge as a library inside the test process, for tests that need one connection across several calls.
 
 use std::time::{Duration, Instant};
 
@@ -10,42 +10,41 @@ use serde_json::{Value, json};
 
 use crate::support::program;
 
-/// Nothing a test waits for may take longer.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Upper bound of every wait.
+const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A bridge with one server, `s`, of this entry.
+/// Starts a bridge with one server, `s`.
 pub async fn bridge(entry: Value) -> McpBridgeAdapter {
-    bridge_of(json!({ "mcpServers": { "s": entry } })).await
+    bridge_with_config(json!({ "mcpServers": { "s": entry } })).await
 }
 
-/// A bridge of this configuration.
-pub async fn bridge_of(configuration: Value) -> McpBridgeAdapter {
+/// Starts a bridge with this configuration.
+pub async fn bridge_with_config(configuration: Value) -> McpBridgeAdapter {
     init(BridgeConfig::new(settings(&configuration))).await
 }
 
-/// A bridge with these servers, confined by the program under test.
+/// Starts a bridge whose servers are sandboxed by the program under test.
 pub async fn confined(servers: Value) -> McpBridgeAdapter {
     let settings = settings(&json!({ "mcpServers": servers }));
     init(BridgeConfig { jailer: Some(program().into()), ..BridgeConfig::new(settings) }).await
 }
 
-/// What a configuration means.
 pub fn settings(configuration: &Value) -> Settings {
     let origin = Origin { name: "mcp.json".into(), folder: std::env::temp_dir() };
     parse(&configuration.to_string(), &origin, &|_| None).unwrap().settings
 }
 
 async fn init(config: BridgeConfig) -> McpBridgeAdapter {
-    patiently(McpBridgeAdapter::init(config)).await.unwrap()
+    within_timeout(McpBridgeAdapter::init(config)).await.unwrap()
 }
 
-/// Calls a tool: its result as `Ok`, the normalised error as `Err`, both as JSON has them.
+/// Calls a tool and returns its result or the normalised error, both as JSON.
 pub async fn call(bridge: &McpBridgeAdapter, tool: &str, arguments: &str) -> Result<Value, Value> {
-    call_within(bridge, tool, arguments, None).await
+    call_with_timeout(bridge, tool, arguments, None).await
 }
 
-/// The same, with a caller who does not wait longer than this.
-pub async fn call_within(
+/// Like [`call`], with a caller's time-out.
+pub async fn call_with_timeout(
     bridge: &McpBridgeAdapter,
     tool: &str,
     arguments: &str,
@@ -54,18 +53,18 @@ pub async fn call_within(
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
     let timeout = timeout.map(|duration| CallTimeout { since: Instant::now(), duration });
     let request = CallRequest { tool: ToolId::parse(tool).unwrap(), arguments, timeout };
-    match patiently(bridge.execute(request, None)).await {
+    match within_timeout(bridge.execute(request, None)).await {
         Ok(outcome) => Ok(serde_json::from_str(outcome.result.raw.get()).unwrap()),
         Err(error) => Err(serde_json::to_value(&error).unwrap()),
     }
 }
 
-/// Ends the bridge and all that belongs to it.
+/// Stops the bridge and its servers.
 pub async fn terminate(bridge: &McpBridgeAdapter) {
-    patiently(bridge.terminate()).await;
+    within_timeout(bridge.terminate()).await;
 }
 
-/// Awaits something that may take its time, but not for ever.
-pub async fn patiently<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(PATIENCE, work).await.expect("it does not hang")
+/// Awaits a future for at most [`TIMEOUT`].
+pub async fn within_timeout<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, work).await.expect("the operation timed out")
 }

@@ -1,51 +1,40 @@
-//! Servers that are kept up: what a bridge that stays does when they are lost, stop listening, change or are replaced.
+//! Supervision of servers by a running bridge: restarts, reconnects, limits, reloads.
 //!
-//! Most of it happens in the test's own process (`listening`), where every event is heard; what belongs to the program
-//! is asked of a running `bascule serve` (`serving`).
+//! Most tests run the bridge inside the test process (`observed_bridge`), where every event can be waited for. Tests of
+//! the program itself start `bascule serve` (`serve_process`).
 
-mod deafness;
-mod door;
-mod events;
-mod held;
+mod call_events;
+mod config_watch;
+mod control_socket;
+mod held_server;
 mod limits;
-mod listening;
-mod loss;
+mod observed_bridge;
 mod proxy;
+mod reconnect;
 mod reload;
 mod remote;
 mod retry;
 mod serve;
-pub mod serving;
-mod starting;
-mod tools;
-mod watched;
-
-use std::process::Command;
+pub mod serve_process;
+mod startup;
+mod tool_changes;
+mod unresponsive;
 
 use serde_json::{Value, json};
 
-/// An entry of a configuration which also says this.
-fn with(mut entry: Value, also: Value) -> Value {
-    entry.as_object_mut().unwrap().extend(also.as_object().unwrap().clone());
-    entry
+use crate::support::with_settings;
+
+/// Returns an entry whose server is restarted almost immediately.
+fn with_fast_reconnect(entry: Value) -> Value {
+    with_settings(entry, json!({ "reconnectBackoffMs": 10 }))
 }
 
-/// The same for a server that is brought back as soon as it is lost.
-fn eager(entry: Value) -> Value {
-    with(entry, json!({ "reconnectBackoffMs": 10 }))
-}
-
-/// A tool that may be called any number of times, by its own word.
-fn harmless(name: &str, hint: &str) -> Value {
+/// Defines a tool with an annotation such as `readOnlyHint`.
+fn tool_with_hint(name: &str, hint: &str) -> Value {
     json!({ "name": name, "inputSchema": { "type": "object" }, "annotations": { hint: true } })
 }
 
-pub fn signal(pid: u32, name: &str) {
-    let sent = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap();
-    assert!(sent.success(), "{pid} could not be sent {name}");
-}
-
-/// How often requests of this method arrived.
+/// Counts the messages with this method.
 fn count(methods: &[String], method: &str) -> usize {
     methods.iter().filter(|own| *own == method).count()
 }

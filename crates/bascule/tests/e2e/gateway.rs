@@ -1,90 +1,86 @@
-//! The bridge as an MCP server, from the clients' side: every byte that they send and get is the test's own.
+//! `bascule serve` as an MCP server, tested by clients that control every byte they send.
 
-#![allow(clippy::print_stdout, reason = "figures that are seen are worth a look: `--nocapture`")]
+#![allow(clippy::print_stdout, reason = "measured figures, visible with `--nocapture`")]
 
+mod access_control;
+mod aggregation;
 pub mod client;
-mod crowd;
+mod concurrent_clients;
+mod detached_calls;
 mod errors;
+mod fidelity;
 mod fuzz;
-mod loss;
-mod names;
-mod pipe;
-mod questions;
+mod hostile_clients;
 mod routing;
-mod safety;
+mod server_requests;
 mod sessions;
-mod strangers;
-mod whose;
+mod stdio;
 
 use std::net::SocketAddr;
 
 use bascule_testkit::{Script, ScriptedStdio};
 use serde_json::{Value, json};
 
-use crate::fleet::serving::Serving;
-use crate::support::eventually;
+use crate::fleet::serve_process::ServeProcess;
+use crate::support::{eventually, with_settings};
 use client::Client;
 
-/// All servers together.
-const TOGETHER: &str = "/mcp";
+/// Endpoint that merges all servers.
+const AGGREGATE_PATH: &str = "/mcp";
 
-/// A bridge with one scripted server, `s`.
-struct Bridge {
+/// `bascule serve` with one scripted server, `s`.
+struct ScriptedBridge {
     server: ScriptedStdio,
-    serving: Serving,
+    process: ServeProcess,
     address: SocketAddr,
 }
 
-impl Bridge {
-    fn of(script: Script) -> Self {
-        Self::with(script, json!({}))
+impl ScriptedBridge {
+    fn start(script: Script) -> Self {
+        Self::start_with(script, json!({}))
     }
 
-    /// The server's entry also says this.
-    fn with(script: Script, also: Value) -> Self {
+    /// Adds settings to the server's entry.
+    fn start_with(script: Script, settings: Value) -> Self {
         let server = ScriptedStdio::new(script);
-        let serving = Serving::start(json!({ "s": extended(server.entry(), also) }));
-        has_begun(&server);
-        let address = serving.address();
-        Self { server, serving, address }
+        let process = ServeProcess::start(json!({ "s": with_settings(server.entry(), settings) }));
+        wait_for_first_process(&server);
+        let address = process.address();
+        Self { server, process, address }
     }
 
-    /// A client of the server alone.
-    fn alone(&self) -> Client {
-        Client::begin(self.address, &alone("s"))
+    /// Connects a client to the endpoint of the server.
+    fn passthrough_client(&self) -> Client {
+        Client::connect(self.address, &passthrough_path("s"))
     }
 
-    fn together(&self) -> Client {
-        Client::begin(self.address, TOGETHER)
+    /// Connects a client to the endpoint that merges all servers.
+    fn aggregate_client(&self) -> Client {
+        Client::connect(self.address, AGGREGATE_PATH)
     }
 }
 
-/// Waits for the bridge's own process: else a client's could be the first, and the bridge's own the last.
-fn has_begun(server: &ScriptedStdio) {
-    eventually("the bridge's own process is there", || !server.started().is_empty());
+/// Waits until the bridge has started its own process of a server, so that it precedes the processes for clients.
+fn wait_for_first_process(server: &ScriptedStdio) {
+    eventually("the bridge has started the server", || !server.started().is_empty());
 }
 
-/// The place of one server.
-fn alone(name: &str) -> String {
+/// Endpoint of one server.
+fn passthrough_path(name: &str) -> String {
     format!("/servers/{name}/mcp")
 }
 
-fn extended(mut entry: Value, also: Value) -> Value {
-    entry.as_object_mut().unwrap().extend(also.as_object().unwrap().clone());
-    entry
-}
-
-/// The parameters of a call.
+/// Parameters of `tools/call`.
 fn call(tool: &str, arguments: &Value) -> Value {
     json!({ "name": tool, "arguments": arguments })
 }
 
-fn parsed(text: &str) -> Value {
+fn parse(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
 }
 
-/// The most that a process ever held in memory, in MB.
-fn peak(pid: u32) -> u64 {
+/// Peak resident memory of a process in MB.
+fn peak_mb(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() / 1024

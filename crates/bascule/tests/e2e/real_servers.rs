@@ -84,7 +84,7 @@ fn tools_in(line: &str) -> Option<Vec<Listed>> {
 
 /// `check`, `tools` and `describe` say what the server itself says, letter by letter.
 fn check_catalog(bascule: &Bascule, server: &str, own_name: &str, own: &[Listed]) {
-    let (code, report) = bascule.json(&["check"]);
+    let (code, report) = bascule.run_json(&["check"]);
     let shown = &report["servers"][0];
     assert_eq!((code, &shown["name"], &shown["health"]), (0, &json!(server), &json!("healthy")), "{report}");
     assert_eq!(
@@ -138,7 +138,7 @@ fn all_of_them_together_make_one_catalog() {
         "remote": { "url": http.url(), "startTimeoutMs": START },
         "time": python("mcp-server-time", &[]),
     }));
-    let (code, tools) = bascule.json(&["tools"]);
+    let (code, tools) = bascule.run_json(&["tools"]);
     let tools = tools.as_array().unwrap();
     let of = |server: &str| tools.iter().filter(|tool| tool["server"] == server).count();
     assert_eq!(code, 0);

@@ -15,7 +15,7 @@ use bascule::{BridgeConfig, McpBridgeAdapter, ScriptOutcome, ScriptRequest};
 use bascule_model::ProviderAdapter;
 use serde_json::{Value, json};
 
-use crate::embedded::{patiently, settings};
+use crate::embedded::{settings, within_timeout};
 use crate::support::program;
 
 /// The servers that come with the program.
@@ -28,7 +28,7 @@ pub fn demo_servers() -> Value {
 pub async fn bridge(configuration: Value) -> McpBridgeAdapter {
     let settings = settings(&configuration);
     let config = BridgeConfig { jailer: Some(program().into()), ..BridgeConfig::new(settings) };
-    patiently(McpBridgeAdapter::init(config)).await.unwrap()
+    within_timeout(McpBridgeAdapter::init(config)).await.unwrap()
 }
 
 pub async fn demo_bridge() -> McpBridgeAdapter {
@@ -51,7 +51,7 @@ pub async fn run_with(
 ) -> ScriptOutcome {
     let mut request = ScriptRequest::new(code);
     change(&mut request);
-    patiently(bridge.run_script(request)).await.unwrap()
+    within_timeout(bridge.run_script(request)).await.unwrap()
 }
 
 pub fn value(outcome: &ScriptOutcome) -> Value {

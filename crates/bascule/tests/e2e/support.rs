@@ -1,141 +1,139 @@
-//! Runs `bascule` in a folder of its own, with the configuration a test wants.
+//! Runs the `bascule` program in a temporary folder, and reads the state of processes from `/proc`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-/// No command of a test may take longer; one that hangs is ended and fails.
-pub const PATIENCE: Duration = Duration::from_secs(120);
+/// Upper bound of every wait. A command that takes longer is killed and the test fails.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A folder with an `mcp.json`, and the program to run in it.
+/// A temporary folder with an `mcp.json`, in which the program runs.
 pub struct Bascule {
     folder: TempDir,
-    variables: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
 }
 
-/// What a command came to.
+/// Exit code and output of a command. The code is none after a signal.
 #[derive(Debug)]
-pub struct Ran {
+pub struct CommandOutput {
     pub code: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
 impl Bascule {
-    /// With these `mcpServers`.
     pub fn with_servers(servers: Value) -> Self {
         Self::with_text(&json!({ "mcpServers": servers }).to_string())
     }
 
-    /// With one server.
     pub fn with_server(name: &str, entry: Value) -> Self {
         Self::with_servers(json!({ name: entry }))
     }
 
-    /// With the servers that come with the program.
+    /// Configures the four demo servers of the program.
     pub fn with_demo_servers() -> Self {
         let demo = |name| json!({ "command": program(), "args": ["__demo", name] });
         let names = ["notes", "clock", "counter", "trouble"];
         Self::with_servers(names.iter().map(|name| ((*name).to_owned(), demo(*name))).collect())
     }
 
-    /// With this text as configuration, which may be no JSON at all.
+    /// Uses this text as `mcp.json`; it need not be valid.
     pub fn with_text(text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("mcp.json"), text).unwrap();
-        Self { folder, variables: Vec::new() }
+        Self { folder, environment: Vec::new() }
     }
 
-    /// Sets a variable of the program's environment.
-    pub fn variable(mut self, name: &str, value: &str) -> Self {
-        self.variables.push((name.to_owned(), value.to_owned()));
+    /// Sets an environment variable of the program.
+    pub fn env(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 
-    /// The folder that the program runs in.
+    /// The program's working directory.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The program, ready to be started; its process is the caller's business.
+    /// Prepares a command. The caller starts it and waits for it.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program());
         command.args(arguments).current_dir(self.folder());
-        command.envs(self.variables.iter().map(|(name, value)| (name, value)));
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env_remove("BASCULE_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command
     }
 
-    /// Runs a command to its end.
-    pub fn run(&self, arguments: &[&str]) -> Ran {
+    /// Runs a command until it exits.
+    pub fn run(&self, arguments: &[&str]) -> CommandOutput {
         self.run_with_input(arguments, "")
     }
 
-    /// Runs a command to its end, with this on its stdin.
-    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> Ran {
+    /// Runs a command with this text on stdin until it exits.
+    pub fn run_with_input(&self, arguments: &[&str], input: &str) -> CommandOutput {
         let mut child = self.command(arguments).stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
         let input = input.to_owned();
-        // A command that does not read its input closes it; that is no failure of the test.
+        // The write fails if the command exits without reading stdin, which is allowed.
         std::thread::spawn(move || drop(stdin.write_all(input.as_bytes())));
         let pid = child.id();
         let (done, finished) = std::sync::mpsc::channel();
         std::thread::spawn(move || done.send(child.wait_with_output()));
-        match finished.recv_timeout(PATIENCE) {
-            Ok(output) => Ran::from(output.unwrap()),
+        match finished.recv_timeout(TIMEOUT) {
+            Ok(output) => CommandOutput::from(output.unwrap()),
             Err(_) => {
                 let _ = Command::new("kill").args(["-9", &pid.to_string()]).status();
-                panic!("`bascule {}` did not end within {PATIENCE:?}", arguments.join(" "));
+                panic!("`bascule {}` did not exit within {TIMEOUT:?}", arguments.join(" "));
             }
         }
     }
 
-    /// Runs a command with `--json`; gives its exit code and its one document.
-    pub fn json(&self, arguments: &[&str]) -> (i32, Value) {
-        let ran = self.run(&[arguments, &["--json"]].concat());
-        (ran.code.unwrap_or_else(|| panic!("ended by a signal: {ran:?}")), ran.document())
+    /// Runs a command with `--json` and returns its exit code and JSON document.
+    pub fn run_json(&self, arguments: &[&str]) -> (i32, Value) {
+        let output = self.run(&[arguments, &["--json"]].concat());
+        (output.code.unwrap_or_else(|| panic!("killed by a signal: {output:?}")), output.document())
     }
 
-    /// Calls a tool that must fail: exit code 3, and the normalised error.
+    /// Calls a tool, expects exit code 3, and returns the normalised error.
     pub fn call_error(&self, tool: &str, arguments: &str) -> Value {
-        let (code, document) = self.json(&["call", tool, arguments]);
+        let (code, document) = self.run_json(&["call", tool, arguments]);
         assert_eq!(code, 3, "{document:#}");
         document["error"].clone()
     }
 
-    /// Calls a tool that must answer: exit code 0, and its `CallToolResult`.
+    /// Calls a tool, expects exit code 0, and returns its `CallToolResult`.
     pub fn call(&self, tool: &str, arguments: &str) -> Value {
-        let (code, document) = self.json(&["call", tool, arguments]);
+        let (code, document) = self.run_json(&["call", tool, arguments]);
         assert_eq!(code, 0, "{document:#}");
         document["result"].clone()
     }
 }
 
-impl Ran {
-    /// The one JSON document on stdout. More, or less, is a failure.
+impl CommandOutput {
+    /// Parses stdout, which must be exactly one JSON document.
     pub fn document(&self) -> Value {
         serde_json::from_str(&self.stdout)
-            .unwrap_or_else(|error| panic!("{error}: not one document: {self:?}"))
+            .unwrap_or_else(|error| panic!("stdout is not one JSON document: {error}: {self:?}"))
     }
 }
 
-impl From<Output> for Ran {
+impl From<Output> for CommandOutput {
     fn from(output: Output) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("the program writes UTF-8");
         Self { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
     }
 }
 
-/// The program under test.
+/// Path of the program under test.
 pub fn program() -> &'static str {
     env!("CARGO_BIN_EXE_bascule")
 }
 
-/// A file of the installed test servers. Never skipped: without them the test fails and says what to do.
+/// Path of a file of the installed test servers. Panics if it is missing: no test is skipped.
 pub fn test_env(path: &str) -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.testenv");
     let root = std::env::var_os("BASCULE_TESTENV").map_or_else(default, PathBuf::from);
@@ -144,33 +142,39 @@ pub fn test_env(path: &str) -> PathBuf {
     file.canonicalize().unwrap()
 }
 
-/// A file of this project.
+/// Path of a file in this repository.
 pub fn project_file(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path).canonicalize().unwrap()
 }
 
-/// The text of a result's content blocks.
+/// Returns an entry of `mcpServers` with additional settings.
+pub fn with_settings(mut entry: Value, settings: Value) -> Value {
+    entry.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
+    entry
+}
+
+/// Joins the text blocks of a tool result.
 pub fn text(result: &Value) -> String {
     let blocks = result["content"].as_array().cloned().unwrap_or_default();
     blocks.iter().filter_map(|block| block["text"].as_str()).collect::<Vec<_>>().join("\n")
 }
 
-/// Waits until something becomes true; not for a time, but with an end.
-pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let begin = Instant::now();
+/// Polls a condition until it holds. Panics after [`TIMEOUT`].
+pub fn eventually(condition: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "never came true: {what}");
+        assert!(start.elapsed() < TIMEOUT, "timed out waiting until {condition}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
 
-/// Whether a process runs. One that ended and was not yet collected does not.
+/// Returns true if the process runs. A zombie does not.
 pub fn is_running(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat.rsplit(") ").next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(['Z', 'X']))
 }
 
-/// The children of a process, those of all its threads.
+/// Child processes of all threads of a process.
 pub fn children(pid: u32) -> Vec<u32> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let of = |thread: PathBuf| std::fs::read_to_string(thread.join("children")).unwrap_or_default();
@@ -178,48 +182,59 @@ pub fn children(pid: u32) -> Vec<u32> {
     lists.iter().flat_map(|list| list.split_whitespace()).map(|pid| pid.parse().unwrap()).collect()
 }
 
-/// Whether this process runs one test and nothing else, so that what it counts is its own. If not, has one run this
-/// test, which must pass.
-#[allow(clippy::print_stdout, reason = "figures that are seen are worth a look: `--nocapture`")]
+/// Sends a signal such as `TERM`.
+pub fn signal(pid: u32, name: &str) {
+    let sent = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap();
+    assert!(sent.success(), "could not send SIG{name} to {pid}");
+}
+
+/// Waits until a command exits. Its output must fit into the pipes.
+pub fn wait_for_output(mut child: Child) -> CommandOutput {
+    eventually("the command exits", || child.try_wait().unwrap().is_some());
+    child.wait_with_output().unwrap().into()
+}
+
+/// Returns true in a process that runs only this test, so that counted resources belong to the test. Otherwise starts
+/// such a process, checks that the test passes there, and returns false.
+#[allow(clippy::print_stdout, reason = "measured figures, visible with `--nocapture`")]
 pub fn is_alone(test: &str) -> bool {
     const ALONE: &str = "BASCULE_TEST_ALONE";
     if std::env::var_os(ALONE).is_some() {
         return true;
     }
-    let ourselves = std::env::current_exe().unwrap();
-    let ran =
-        Command::new(ourselves).args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
-    let (said, complained) = (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
-    print!("{said}");
-    assert!(ran.status.success() && said.contains("1 passed"), "{said}{complained}");
+    let mut rerun = Command::new(std::env::current_exe().unwrap());
+    let output = rerun.args(["--exact", test, "--nocapture"]).env(ALONE, "1").output().unwrap();
+    let (stdout, stderr) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    print!("{stdout}");
+    assert!(output.status.success() && stdout.contains("1 passed"), "{stdout}{stderr}");
     false
 }
 
-/// What this process holds open, except what is only looked at: the watchdog reads `/proc` now and then.
-pub fn descriptors() -> Vec<String> {
+/// Targets of this process's open descriptors, sorted. Files in `/proc` are left out: the watchdog reads them briefly.
+pub fn open_descriptors() -> Vec<String> {
     let entries: Vec<_> = std::fs::read_dir("/proc/self/fd").unwrap().flatten().collect();
-    let places = entries.iter().filter_map(|entry| std::fs::read_link(entry.path()).ok());
-    let places = places.map(|place| place.display().to_string());
-    let mut places: Vec<_> = places.filter(|place| !place.starts_with("/proc")).collect();
-    places.sort();
-    places
+    let targets = entries.iter().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    let targets = targets.map(|target| target.display().to_string());
+    let mut targets: Vec<_> = targets.filter(|target| !target.starts_with("/proc")).collect();
+    targets.sort();
+    targets
 }
 
-/// Whether nothing is held open that was not before, nor more of a kind.
-pub fn holds_no_more_than(before: &[String]) -> bool {
-    let now = descriptors();
-    now.len() <= before.len() && now.iter().all(|place| before.contains(place))
+/// Returns true if no descriptor is open that was not open before.
+pub fn has_no_new_descriptors(before: &[String]) -> bool {
+    let now = open_descriptors();
+    now.len() <= before.len() && now.iter().all(|target| before.contains(target))
 }
 
-/// What this process holds in memory, in kB.
-pub fn resident() -> u64 {
+/// Resident memory of this process in kB.
+pub fn resident_kb() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// The folders of the control groups that a process has made, in every hierarchy.
-pub fn groups_of(pid: u32) -> Vec<PathBuf> {
+/// Control groups that a process has created, in every hierarchy.
+pub fn cgroups_of(pid: u32) -> Vec<PathBuf> {
     let (mut found, prefix) = (Vec::new(), format!("bascule-{pid}-"));
     let mut open = vec![PathBuf::from("/sys/fs/cgroup")];
     while let Some(folder) = open.pop() {

@@ -10,7 +10,7 @@ use bascule_client::{
 use bascule_testkit::{ScriptedHttp, Trouble};
 
 use super::echoing;
-use crate::embedded::patiently;
+use crate::embedded::within_timeout;
 
 /// A bridge, and what it logs.
 async fn connected(server: &ScriptedHttp) -> (McpBridge, Arc<Mutex<Vec<String>>>) {
@@ -21,12 +21,12 @@ async fn connected(server: &ScriptedHttp) -> (McpBridge, Arc<Mutex<Vec<String>>>
         logger: Some(Arc::new(move |_, line: &str| log.lock().unwrap().push(line.to_owned()))),
         ..ConnectOptions::default()
     };
-    (patiently(connect_to_server(&server.url(), options)).await.unwrap(), lines)
+    (within_timeout(connect_to_server(&server.url(), options)).await.unwrap(), lines)
 }
 
 async fn call(bridge: &McpBridge, timeout: Duration) -> Result<CallToolResult, McpBridgeError> {
     let options = CallToolOptions { timeout: Some(timeout), ..CallToolOptions::default() };
-    patiently(call_tool(bridge, "x", r#"{"n":1.0}"#, options)).await
+    within_timeout(call_tool(bridge, "x", r#"{"n":1.0}"#, options)).await
 }
 
 const LONG: Duration = Duration::from_secs(60);
@@ -104,7 +104,7 @@ async fn a_server_that_went_away_is_tried_as_often_as_allowed() {
     server.stop();
     let options =
         CallToolOptions { timeout: Some(LONG), max_attempts: Some(2), ..CallToolOptions::default() };
-    let failed = patiently(call_tool(&bridge, "x", "{}", options)).await.unwrap_err();
+    let failed = within_timeout(call_tool(&bridge, "x", "{}", options)).await.unwrap_err();
     assert_eq!((failed.attempts, failed.retryable), (2, true), "{failed}");
     assert_eq!(log.lock().unwrap().last().unwrap(), "callTool x failed after 2 attempt(s)");
     bridge.close().await;
@@ -117,7 +117,7 @@ async fn connecting_is_never_tried_again() {
         let server = ScriptedHttp::start(echoing());
         server.always("initialize", trouble.clone());
         let options = ConnectOptions { timeout: Some(LONG), ..ConnectOptions::default() };
-        let failed = patiently(connect_to_server(&server.url(), options)).await.err().unwrap();
+        let failed = within_timeout(connect_to_server(&server.url(), options)).await.err().unwrap();
         assert_eq!((failed.attempts, server.requests().len()), (1, 1), "{trouble:?}: {failed}");
     }
 }
@@ -144,7 +144,7 @@ async fn closing_waits_for_no_server_that_has_fallen_silent() {
         while !server.methods().contains(&"tools/call".to_owned()) {
             tokio::task::yield_now().await;
         }
-        patiently(bridge.close()).await;
+        within_timeout(bridge.close()).await;
     };
     let (called, ()) = tokio::join!(call(&bridge, LONG), close);
     assert_eq!(called.unwrap_err().attempts, 1);

@@ -7,7 +7,7 @@ use bascule_testkit::{Request, ScriptedHttp};
 use serde_json::json;
 
 use super::{check, echoing, served, served_with};
-use crate::embedded::{bridge, call, call_within, terminate};
+use crate::embedded::{bridge, call, call_with_timeout, terminate};
 use crate::support::{Bascule, text};
 
 const SECRET: &str = "Bearer hunter2";
@@ -57,7 +57,7 @@ fn the_version_agreed_on_is_told_with_every_later_request() {
 fn a_server_that_quotes_our_secret_is_not_quoted() {
     let secret = json!({ "headers": { "Authorization": "${TOKEN}" } });
     let (bascule, server) = served_with(echoing(), secret);
-    let bascule = bascule.variable("TOKEN", SECRET);
+    let bascule = bascule.env("TOKEN", SECRET);
     for method in ["tools/call", "initialize"] {
         server.always(method, bascule_testkit::Trouble::status(500, &format!("who is {SECRET}?")));
         let ran = bascule.run(&["call", "s:x", "--json"]);
@@ -70,7 +70,7 @@ fn a_server_that_quotes_our_secret_is_not_quoted() {
 fn configured_headers_are_sent_with_every_request_and_never_shown() {
     let secret = json!({ "headers": { "Authorization": "${TOKEN}", "X-Team": "blue" } });
     let (bascule, server) = served_with(echoing().session("s"), secret);
-    let bascule = bascule.variable("TOKEN", SECRET);
+    let bascule = bascule.env("TOKEN", SECRET);
     let commands: [&[&str]; 5] = [
         &["call", "s:x", "-vv"],
         &["call", "s:x", "-vvv", "--json"],
@@ -136,7 +136,7 @@ async fn a_server_that_is_away_is_unavailable_and_served_again_when_it_is_back()
     call(&tried, "s:x", "{}").await.unwrap();
     server.stop();
     call(&elsewhere, "s:x", "{}").await.unwrap();
-    let error = call_within(&tried, "s:x", "{}", Some(Duration::from_secs(3))).await.unwrap_err();
+    let error = call_with_timeout(&tried, "s:x", "{}", Some(Duration::from_secs(3))).await.unwrap_err();
     check(&error, "PROVIDER_UNAVAILABLE not_sent true", &["could not connect"]);
     server.start_again(echoing());
     tried.refresh(&ServerName::parse("s").unwrap()).await.unwrap();

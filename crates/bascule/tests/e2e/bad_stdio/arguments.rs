@@ -89,7 +89,7 @@ fn wrong_arguments_are_explained_and_never_sent() {
 fn a_tool_that_reports_failure_has_answered() {
     let failed = json!({ "content": [{ "type": "text", "text": "disk full" }], "isError": true });
     let (bascule, _server) = scripted(tool_x([Behaviour::result(failed.clone())]));
-    let (code, document) = bascule.json(&["call", "s:x"]);
+    let (code, document) = bascule.run_json(&["call", "s:x"]);
     assert_eq!((code, &document["result"]), (1, &failed));
     let ran = bascule.run(&["call", "s:x"]);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), "disk full\n"), "{ran:?}");
@@ -117,7 +117,7 @@ fn a_callers_correlation_id_is_on_results_errors_and_log_lines() {
         assert!(ran.stderr.contains("correlation_id=order-17/3"), "{ran:?}");
     }
     let gone = Bascule::with_server("s", json!({ "command": "no-such-program" }));
-    let (_, document) = gone.json(&["call", "s:x", "--correlation-id", "order-18"]);
+    let (_, document) = gone.run_json(&["call", "s:x", "--correlation-id", "order-18"]);
     assert_eq!(document["error"]["correlationId"], "order-18");
 }
 
@@ -125,8 +125,8 @@ fn a_callers_correlation_id_is_on_results_errors_and_log_lines() {
 #[test]
 fn without_one_a_fresh_correlation_id_is_made_for_every_call() {
     let (bascule, _server) = scripted(tool_x([Behaviour::text("fine"), Behaviour::exit(1)]));
-    let result = bascule.json(&["call", "s:x"]).1["correlationId"].clone();
-    let error = bascule.json(&["call", "s:x"]).1["error"]["correlationId"].clone();
+    let result = bascule.run_json(&["call", "s:x"]).1["correlationId"].clone();
+    let error = bascule.run_json(&["call", "s:x"]).1["error"]["correlationId"].clone();
     let is_made = |id: &Value| id.as_str().is_some_and(|id| id.len() == 32);
     assert!(is_made(&result) && is_made(&error) && result != error, "{result} {error}");
 }

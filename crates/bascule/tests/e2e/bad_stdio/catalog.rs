@@ -8,7 +8,7 @@ use crate::support::{Bascule, text};
 
 /// The names of the tools that `bascule tools` lists.
 fn listed(bascule: &Bascule) -> Vec<String> {
-    let (code, tools) = bascule.json(&["tools"]);
+    let (code, tools) = bascule.run_json(&["tools"]);
     assert_eq!(code, 0, "{tools:#}");
     tools.as_array().unwrap().iter().map(|tool| tool["id"].as_str().unwrap().to_owned()).collect()
 }
@@ -120,7 +120,7 @@ fn what_the_filters_keep_back_is_hidden_denied_and_never_sent() {
     assert_eq!(listed(&bascule), ["s:read_file"]);
     for hidden in ["s:read_secret", "s:write_file"] {
         check(&bascule.call_error(hidden, "{}"), "POLICY_DENIED not_sent false", &[hidden]);
-        assert_eq!(bascule.json(&["describe", hidden]).1["error"]["code"], "POLICY_DENIED");
+        assert_eq!(bascule.run_json(&["describe", hidden]).1["error"]["code"], "POLICY_DENIED");
     }
     assert!(!server.methods().contains(&"tools/call".to_owned()), "{:?}", server.methods());
     bascule.call("s:read_file", "{}");

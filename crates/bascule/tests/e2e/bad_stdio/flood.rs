@@ -4,7 +4,7 @@ use bascule_testkit::{Behaviour, IdPlace, Script, ScriptedStdio};
 use serde_json::json;
 
 use super::{check, in_shell, scripted, scripted_with, tool_x};
-use crate::embedded::{bridge, bridge_of, call, terminate};
+use crate::embedded::{bridge, bridge_with_config, call, terminate};
 use crate::support::{Bascule, text};
 
 const HUNDRED_MEGABYTES: usize = 100_000_000;
@@ -49,7 +49,7 @@ async fn an_overlong_answer_of_a_known_call_harms_no_other() {
     let script = script.calls("big", [Behaviour::big(300_000, IdPlace::After)]);
     let server = ScriptedStdio::new(script.clone().calls("slow", [Behaviour::silence()]));
     let limit = json!({ "maxMessageBytes": 100_000 });
-    let bridge = bridge_of(json!({ "mcpServers": { "s": server.entry() }, "bascule": limit })).await;
+    let bridge = bridge_with_config(json!({ "mcpServers": { "s": server.entry() }, "bascule": limit })).await;
     let slow = call(&bridge, "s:slow", "{}");
     let big = async {
         server.wait_for(r#""slow""#);
@@ -111,7 +111,7 @@ fn a_server_that_never_reads_cannot_hold_up_a_huge_call() {
 async fn what_waits_for_a_server_that_never_reads_is_bounded() {
     let mut entry = in_shell("exec sleep 600", "deaf");
     entry["timeoutMs"] = json!(500);
-    let bridge = bridge_of(json!({ "mcpServers": { "s": entry } })).await;
+    let bridge = bridge_with_config(json!({ "mcpServers": { "s": entry } })).await;
     let huge = format!(r#"{{"a":"{}"}}"#, "x".repeat((64 << 20) + 100_000));
     let late = call(&bridge, "s:x", &huge).await.unwrap_err();
     check(&late, "PROVIDER_TIMEOUT unknown true", &[]);

@@ -5,10 +5,10 @@ use std::process::Command;
 use bascule_client::{CallToolOptions, ConnectOptions, call_tool, connect_to_server};
 use bascule_testkit::{Behaviour, Script, ScriptedHttp};
 
-use crate::support::{Bascule, Ran};
+use crate::support::{Bascule, CommandOutput};
 
 /// The lines about one call.
-fn lines_of_the_call(ran: &Ran) -> Vec<&str> {
+fn lines_of_the_call(ran: &CommandOutput) -> Vec<&str> {
     ran.stderr.lines().filter(|line| line.contains("tool=")).collect()
 }
 
@@ -49,7 +49,7 @@ fn how_much_is_logged_is_the_callers_choice() {
     let bascule = Bascule::with_demo_servers();
     assert_eq!(bascule.run(&["call", "clock:now"]).stderr, "");
     let mut command = bascule.command(&["call", "clock:now"]);
-    let ran = Ran::from(command.env("BASCULE_LOG", "info").output().unwrap());
+    let ran = CommandOutput::from(command.env("BASCULE_LOG", "info").output().unwrap());
     assert!(ran.stderr.contains("[bascule] call completed"), "{ran:?}");
 }
 
@@ -81,7 +81,7 @@ fn without_logger_and_subscriber_the_librarys_lines_go_to_stderr_and_never_to_st
     // The test above, in a process whose two streams can be read.
     let speaker = "commands::logs::the_library_tries_again_over_http";
     let mut this = Command::new(std::env::current_exe().unwrap());
-    let ran = Ran::from(this.args(["--exact", speaker, "--nocapture"]).output().unwrap());
+    let ran = CommandOutput::from(this.args(["--exact", speaker, "--nocapture"]).output().unwrap());
     assert_eq!(ran.code, Some(0), "{ran:?}");
     let lines: Vec<&str> = ran.stderr.lines().filter_map(|line| line.strip_prefix("[mcp-bridge] ")).collect();
     let url = lines[0].strip_prefix("connecting to ").unwrap();

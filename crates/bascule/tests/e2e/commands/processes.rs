@@ -3,24 +3,15 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::{check_ran, demo};
-use crate::support::{Bascule, Ran, children, eventually, is_running, program};
-
-fn signal(child: &Child, name: &str) {
-    let sent = Command::new("kill").args([format!("-{name}"), child.id().to_string()]).status().unwrap();
-    assert!(sent.success());
-}
-
-/// Waits for the end of a command that prints little.
-fn finish(mut child: Child) -> Ran {
-    eventually("the command ends", || child.try_wait().unwrap().is_some());
-    Ran::from(child.wait_with_output().unwrap())
-}
+use crate::support::{
+    Bascule, CommandOutput, children, eventually, is_running, program, signal, wait_for_output,
+};
 
 /// A server that says that it was started, and is of no further use.
 fn witness() -> Value {
@@ -70,7 +61,7 @@ fn nothing_a_command_started_outlives_it() {
     let script = r#"sleep 600 & echo $! > grandchild; exec "$0" __demo notes"#;
     let entry = json!({ "command": "sh", "args": ["-c", script, program()] });
     let bascule = Bascule::with_server("notes", entry);
-    let (_, report) = bascule.json(&["check"]);
+    let (_, report) = bascule.run_json(&["check"]);
     let pid = report["servers"][0]["pid"].as_u64().unwrap() as u32;
     let grandchild = fs::read_to_string(bascule.folder().join("grandchild")).unwrap().trim().parse().unwrap();
     assert!(!is_running(pid), "the server runs on");
@@ -95,25 +86,25 @@ fn an_interrupted_call_ends_with_130_and_its_server_with_it() {
     read_until(&mut stderr, "notifications/progress");
     let [server] = children(child.id())[..] else { panic!("one server runs") };
     assert!(is_running(server));
-    signal(&child, "INT");
-    let ran = finish(child);
+    signal(child.id(), "INT");
+    let ran = wait_for_output(child);
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(130), ""), "{ran:?}");
     assert!(!is_running(server));
     read_until(&mut stderr, "interrupted");
 }
 
 /// Starts a command, waits until its server has heard this, sends the signal.
-fn interrupted(script: Script, heard: &str, name: &str) -> (Ran, ScriptedStdio) {
+fn interrupted(script: Script, heard: &str, name: &str) -> (CommandOutput, ScriptedStdio) {
     let server = ScriptedStdio::new(script);
     let bascule = Bascule::with_server("scripted", server.entry());
     let typed = ["call", "scripted:wait", "--json", "--correlation-id", "mine"];
     let child = bascule.command(&typed).spawn().unwrap();
     server.wait_for(heard);
-    signal(&child, name);
-    (finish(child), server)
+    signal(child.id(), name);
+    (wait_for_output(child), server)
 }
 
-fn check_interrupted((ran, server): (Ran, ScriptedStdio)) {
+fn check_interrupted((ran, server): (CommandOutput, ScriptedStdio)) {
     let error = &ran.document()["error"];
     assert_eq!((ran.code, &error["code"]), (Some(130), &json!("CANCELLED")), "{ran:?}");
     // The server had it: nobody knows whether the tool ran.
@@ -142,8 +133,8 @@ fn a_command_may_be_interrupted_while_its_server_starts() {
     eventually("the server is started", || file.exists());
     let pids: Vec<u32> =
         fs::read_to_string(file).unwrap().split_whitespace().map(|pid| pid.parse().unwrap()).collect();
-    signal(&child, "INT");
-    let ran = finish(child);
+    signal(child.id(), "INT");
+    let ran = wait_for_output(child);
     assert_eq!((ran.code, &ran.document()["error"]["code"]), (Some(130), &json!("CANCELLED")), "{ran:?}");
     assert_eq!(ran.document()["error"]["delivery"], "not_sent");
     eventually("the server and its child are gone", || pids.iter().all(|pid| !is_running(*pid)));
@@ -153,7 +144,7 @@ fn a_command_may_be_interrupted_while_its_server_starts() {
 fn a_result_that_cannot_be_written_is_no_success() {
     let bascule = Bascule::with_demo_servers();
     let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let ran = finish(bascule.command(&["tools", "--json"]).stdout(full).spawn().unwrap());
+    let ran = wait_for_output(bascule.command(&["tools", "--json"]).stdout(full).spawn().unwrap());
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(ran.stderr.contains("could not write the result"), "{ran:?}");
 }
@@ -166,11 +157,11 @@ fn whoever_stops_reading_harms_nobody() {
     {
         let mut child = bascule.command(typed).spawn().unwrap();
         drop(child.stdout.take());
-        let ran = finish(child);
+        let ran = wait_for_output(child);
         assert!(matches!(ran.code, Some(0 | 3)), "{typed:?}: {ran:?}");
         assert!(!ran.stderr.contains("panicked"), "{typed:?}: {ran:?}");
     }
     let mut child = bascule.command(&["call", "notes"]).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stderr.take());
-    assert_eq!(finish(child).code, Some(2), "nor does it matter who reads the errors");
+    assert_eq!(wait_for_output(child).code, Some(2), "nor does it matter who reads the errors");
 }

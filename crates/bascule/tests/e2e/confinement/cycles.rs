@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::hostile::{Hostile, alone, bridge_alone, users};
 use crate::embedded::{call, terminate};
-use crate::support::{children, descriptors, eventually};
+use crate::support::{children, eventually, open_descriptors};
 
 /// How often servers are connected to and crash.
 const CYCLES: usize = 200;
@@ -47,14 +47,14 @@ async fn crash_again_and_again() {
     crash(0).await;
     let own = std::process::id();
     eventually("no child is left of the first", || children(own).is_empty());
-    let before = descriptors();
+    let before = open_descriptors();
     for n in 1..=CYCLES {
         crash(n).await;
     }
     eventually("no child is left, not even as a zombie", || children(own).is_empty());
     // What the system has still to close, it closes.
-    eventually("no descriptor is left", || descriptors().len() <= before.len());
-    println!("{CYCLES} crashes; descriptors: {} before, {} after", before.len(), descriptors().len());
+    eventually("no descriptor is left", || open_descriptors().len() <= before.len());
+    println!("{CYCLES} crashes; descriptors: {} before, {} after", before.len(), open_descriptors().len());
 }
 
 async fn crash(n: usize) {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::hostile::{Hostile, User};
 use super::limits::check_limit;
-use crate::support::{PATIENCE, Ran, groups_of};
+use crate::support::{CommandOutput, TIMEOUT, cgroups_of};
 
 /// In MB: what the hogs may have.
 const LIMIT: u64 = 200;
@@ -21,7 +21,7 @@ const ROUNDS: usize = 5;
 
 /// Whether servers get a control group here, as `bascule check` says; if not, says why nothing is tested.
 fn has_groups(hostile: &Hostile) -> bool {
-    let ran = Ran::from(hostile.command(&["check", "--json"]).output().unwrap());
+    let ran = CommandOutput::from(hostile.command(&["check", "--json"]).output().unwrap());
     let report = ran.document();
     let confinement = &report["servers"][0]["confinement"];
     assert!(confinement["inForce"].is_array(), "{report:#}");
@@ -39,21 +39,21 @@ fn feed(hostile: &Hostile, code: &str) -> (Value, u64) {
     let mut bridge = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut peak, mut file, begin) = (0, None, Instant::now());
     while bridge.try_wait().unwrap().is_none() {
-        assert!(begin.elapsed() < PATIENCE, "the command does not end");
+        assert!(begin.elapsed() < TIMEOUT, "the command does not end");
         // The first is a trial, and soon gone.
         file = file.filter(|file: &PathBuf| file.exists()).or_else(|| peak_file(bridge.id()));
         let read = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
         peak = peak.max(read.map_or(0, |text| text.trim().parse::<u64>().unwrap() >> 20));
         std::thread::sleep(Duration::from_millis(1));
     }
-    let ran = Ran::from(bridge.wait_with_output().unwrap());
+    let ran = CommandOutput::from(bridge.wait_with_output().unwrap());
     assert_eq!(ran.code, Some(3), "{ran:?}");
     (ran.document()["error"].clone(), peak)
 }
 
 /// Where the kernel writes the most that a group ever had, in either version.
 fn peak_file(bridge: u32) -> Option<PathBuf> {
-    let files = groups_of(bridge)
+    let files = cgroups_of(bridge)
         .into_iter()
         .flat_map(|group| [group.join("memory.max_usage_in_bytes"), group.join("memory.peak")]);
     files.into_iter().find(|file| file.exists())

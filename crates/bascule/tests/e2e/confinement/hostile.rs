@@ -10,8 +10,8 @@ use bascule_model::ProviderAdapter;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::embedded::patiently;
-use crate::support::{Ran, is_running, program, text};
+use crate::embedded::within_timeout;
+use crate::support::{CommandOutput, is_running, program, text};
 
 /// Set in a process that was started to run one test and nothing else.
 const ALONE: &str = "BASCULE_TEST_ALONE";
@@ -106,7 +106,8 @@ impl Hostile {
     /// Has the server run this Python. Gives what it printed, or how it failed.
     pub fn attempt(&self, code: &str) -> Result<String, String> {
         let arguments = json!({ "code": code }).to_string();
-        let ran = Ran::from(self.command(&["call", "h:try", &arguments, "--json"]).output().unwrap());
+        let ran =
+            CommandOutput::from(self.command(&["call", "h:try", &arguments, "--json"]).output().unwrap());
         let document = ran.document();
         match ran.code {
             Some(0) => Ok(text(&document["result"])),
@@ -116,13 +117,13 @@ impl Hostile {
     }
 
     /// Runs a test of ours again, in the home, as the user who is meant, and in a process in which nothing else
-    /// happens: what it counts there (descriptors, children, memory) is its own.
+    /// happens: what it counts there (open_descriptors, children, memory) is its own.
     pub fn run_alone(&self, test: &str) {
         // The jailer is started by its path, which as nobody we could not reach where it was built.
         fs::copy(program(), self.path("bascule")).unwrap();
         let ourselves = std::env::current_exe().unwrap();
         let mut command = self.command_of(&ourselves, &["--exact", test, "--nocapture"]);
-        let ran = Ran::from(command.env(ALONE, test).output().unwrap());
+        let ran = CommandOutput::from(command.env(ALONE, test).output().unwrap());
         print!("{}", ran.stdout);
         let passed = ran.code == Some(0) && ran.stdout.contains("1 passed");
         assert!(passed, "as {:?}: {}{}", self.user, ran.stdout, ran.stderr);
@@ -171,7 +172,7 @@ pub async fn bridge_alone() -> McpBridgeAdapter {
     let home = std::env::current_dir().unwrap();
     let settings = config::load(&home.join("mcp.json"), &|_| None).unwrap().settings;
     let config = BridgeConfig { jailer: Some(home.join("bascule")), ..BridgeConfig::new(settings) };
-    patiently(McpBridgeAdapter::init(config)).await.unwrap()
+    within_timeout(McpBridgeAdapter::init(config)).await.unwrap()
 }
 
 /// A Python literal.

@@ -5,12 +5,13 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::hostile::{Hostile, users};
-use crate::support::Ran;
+use crate::support::CommandOutput;
 
 /// The normalised error of a call that must fail.
 fn error(hostile: &Hostile, code: &str) -> Value {
     let arguments = json!({ "code": code }).to_string();
-    let ran = Ran::from(hostile.command(&["call", "h:try", &arguments, "--json"]).output().unwrap());
+    let ran =
+        CommandOutput::from(hostile.command(&["call", "h:try", &arguments, "--json"]).output().unwrap());
     assert_eq!(ran.code, Some(3), "{ran:?}");
     ran.document()["error"].clone()
 }

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::hostile::{Hostile, User, users};
 use super::limits::check_limit;
-use crate::support::{PATIENCE, Ran, children, text};
+use crate::support::{CommandOutput, TIMEOUT, children, text};
 
 /// In MB: what the hogs may have.
 const LIMIT: u64 = 200;
@@ -17,7 +17,7 @@ const SLACK: u64 = 125;
 
 /// What a call came to, and the most that the server's tree was seen to hold at once, in MB.
 struct Eaten {
-    ran: Ran,
+    ran: CommandOutput,
     peak: u64,
 }
 
@@ -33,11 +33,11 @@ fn feed(hostile: &Hostile, code: &str) -> Eaten {
     let mut bridge = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut peak, begin) = (0, Instant::now());
     while bridge.try_wait().unwrap().is_none() {
-        assert!(begin.elapsed() < PATIENCE, "the command does not end");
+        assert!(begin.elapsed() < TIMEOUT, "the command does not end");
         peak = peak.max(held_below(bridge.id()));
         std::thread::sleep(Duration::from_millis(2));
     }
-    Eaten { ran: Ran::from(bridge.wait_with_output().unwrap()), peak: peak >> 10 }
+    Eaten { ran: CommandOutput::from(bridge.wait_with_output().unwrap()), peak: peak >> 10 }
 }
 
 /// What the servers of a bridge hold together, in kB. What several processes share counts once.

@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::hostile::{Hostile, quoted, users};
-use crate::support::{Ran, eventually, is_running};
+use crate::support::{CommandOutput, eventually, is_running};
 
 /// Starts a grandchild that leaves its session, a daemon by a double fork, and a child that ignores SIGTERM.
 const LITTER: &str = "
@@ -170,7 +170,7 @@ fn check_stubborn(settings: Value, code: &str) {
     for user in users() {
         let hostile = Hostile::new(user, settings.clone());
         let ran = hostile.command(&["call", "h:try", &json!({ "code": code }).to_string()]).output().unwrap();
-        let ran = Ran::from(ran);
+        let ran = CommandOutput::from(ran);
         assert_eq!(ran.code, Some(0), "{ran:?}");
         // At once: the command must not end before the server does.
         assert_eq!(hostile.processes(), [] as [u32; 0], "as {user:?}");
@@ -204,7 +204,7 @@ fn the_end_of_a_confined_server_is_told_as_it_was() {
             let arguments =
                 json!({ "code": format!("print('last words', file=sys.stderr, flush=True); {code}") });
             let ran = hostile.command(&["call", "h:try", &arguments.to_string(), "--json"]).output().unwrap();
-            let document = Ran::from(ran).document();
+            let document = CommandOutput::from(ran).document();
             let error = &document["error"];
             assert_eq!(
                 (error["code"].as_str(), error["exit"].as_str()),

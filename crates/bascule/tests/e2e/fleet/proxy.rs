@@ -1,4 +1,4 @@
-//! A way between the bridge and a server that the test can cut, block and close.
+//! A TCP proxy between the bridge and a server that a test can cut, stall and close.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -9,35 +9,36 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-/// Passes on what comes, until it is told otherwise.
+/// Forwards bytes in both directions.
 pub struct Proxy {
     address: SocketAddr,
     target: SocketAddr,
-    way: watch::Sender<Way>,
+    state: watch::Sender<ProxyState>,
     listening: Option<JoinHandle<()>>,
-    /// Those opened since the last cut.
+    /// Connections opened since the last cut.
     connections: Arc<Mutex<TaskTracker>>,
 }
 
-/// What happens to connections.
+/// Commands to the open connections.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Way {
-    /// Those open at such a time end.
+struct ProxyState {
+    /// Number of cuts; a change ends every open connection.
     cuts: u32,
-    /// Nothing passes.
+    /// Bytes are not forwarded.
     stalled: bool,
 }
 
 impl Proxy {
-    /// To the server at this address: `http://ADDRESS/…`.
-    pub async fn to(url: &str) -> Self {
+    /// Starts a proxy to the server at `http://ADDRESS/…`.
+    pub async fn start(url: &str) -> Self {
         let target: SocketAddr =
             url.trim_start_matches("http://").split('/').next().unwrap().parse().unwrap();
-        // The server's address is its own: nobody else is given the port while we do not listen.
+        // Each server has its own loopback address, so that nobody else takes the port while the proxy does not listen.
         let listener = TcpListener::bind((target.ip(), 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let connections = Arc::default();
-        let mut proxy = Self { address, target, way: watch::Sender::default(), listening: None, connections };
+        let mut proxy =
+            Self { address, target, state: watch::Sender::default(), listening: None, connections };
         proxy.listen(listener);
         proxy
     }
@@ -46,23 +47,23 @@ impl Proxy {
         format!("http://{}/mcp", self.address)
     }
 
-    /// Cuts every open connection, and returns when they are. New ones pass.
+    /// Closes every open connection and waits until they are closed. New connections are accepted.
     pub async fn cut(&self) {
         let old = {
             let mut connections = self.connections.lock().unwrap();
-            self.way.send_modify(|way| way.cuts += 1);
+            self.state.send_modify(|state| state.cuts += 1);
             std::mem::take(&mut *connections)
         };
         old.close();
         old.wait().await;
     }
 
-    /// Nothing passes any more, and nothing ends.
+    /// Stops forwarding without closing connections.
     pub fn stall(&self) {
-        self.way.send_modify(|way| way.stalled = true);
+        self.state.send_modify(|state| state.stalled = true);
     }
 
-    /// Cuts every connection and takes no new ones.
+    /// Closes every connection and accepts no new ones.
     pub async fn refuse(&mut self) {
         if let Some(listening) = self.listening.take() {
             listening.abort();
@@ -71,9 +72,9 @@ impl Proxy {
         self.cut().await;
     }
 
-    /// All is well again. Connections that were stalled are cut.
+    /// Accepts and forwards again. Stalled connections are closed.
     pub async fn recover(&mut self) {
-        self.way.send_modify(|way| way.stalled = false);
+        self.state.send_modify(|state| state.stalled = false);
         self.cut().await;
         if self.listening.is_none() {
             let listener = TcpListener::bind(self.address).await.unwrap();
@@ -82,13 +83,13 @@ impl Proxy {
     }
 
     fn listen(&mut self, listener: TcpListener) {
-        let (target, way, connections) = (self.target, self.way.clone(), self.connections.clone());
+        let (target, state, connections) = (self.target, self.state.clone(), self.connections.clone());
         self.listening = Some(tokio::spawn(async move {
-            while let Ok((near, _)) = listener.accept().await {
+            while let Ok((downstream, _)) = listener.accept().await {
                 let connections = connections.lock().unwrap();
-                let way = way.subscribe();
-                let begun = way.borrow().cuts;
-                connections.spawn(pass(near, target, way, begun));
+                let state = state.subscribe();
+                let cuts_at_start = state.borrow().cuts;
+                connections.spawn(forward(downstream, target, state, cuts_at_start));
             }
         }));
     }
@@ -100,22 +101,27 @@ impl Drop for Proxy {
     }
 }
 
-async fn pass(mut near: TcpStream, target: SocketAddr, mut way: watch::Receiver<Way>, begun: u32) {
-    let Ok(mut far) = TcpStream::connect(target).await else { return };
+async fn forward(
+    mut downstream: TcpStream,
+    target: SocketAddr,
+    mut state: watch::Receiver<ProxyState>,
+    cuts_at_start: u32,
+) {
+    let Ok(mut upstream) = TcpStream::connect(target).await else { return };
     loop {
-        let now = *way.borrow_and_update();
-        if now.cuts != begun {
+        let current = *state.borrow_and_update();
+        if current.cuts != cuts_at_start {
             return;
         }
-        let passing = async {
-            match now.stalled {
+        let forwarding = async {
+            match current.stalled {
                 true => std::future::pending().await,
-                false => copy_bidirectional(&mut near, &mut far).await,
+                false => copy_bidirectional(&mut downstream, &mut upstream).await,
             }
         };
         tokio::select! {
-            _ = passing => return,
-            changed = way.changed() => if changed.is_err() { return },
+            _ = forwarding => return,
+            changed = state.changed() => if changed.is_err() { return },
         }
     }
 }

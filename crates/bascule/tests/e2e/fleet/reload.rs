@@ -1,4 +1,4 @@
-//! A bridge that takes over another configuration while it works.
+//! Reloading the configuration of a running bridge.
 
 use std::time::Duration;
 
@@ -6,10 +6,10 @@ use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use super::held::Held;
-use super::listening::{Fleet, GRACE, settings};
-use super::{eager, with};
-use crate::embedded::patiently;
+use super::held_server::HeldServer;
+use super::observed_bridge::{GRACE, ObservedBridge, settings};
+use super::{with_fast_reconnect, with_settings};
+use crate::embedded::within_timeout;
 use crate::support::{is_running, text};
 
 fn echoing() -> ScriptedStdio {
@@ -20,142 +20,142 @@ fn names(list: &[bascule_model::ServerName]) -> Vec<&str> {
     list.iter().map(bascule_model::ServerName::as_str).collect()
 }
 
-fn available(fleet: &Fleet) -> Vec<Value> {
-    fleet.told("tools.available").iter().map(|event| event["tools"].clone()).collect()
+fn available_events(bridge: &ObservedBridge) -> Vec<Value> {
+    bridge.events("tools.available").iter().map(|event| event["tools"].clone()).collect()
 }
 
 // req: BR-13
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_new_starts_what_went_ends_and_the_rest_is_not_touched() {
-    let (stays, goes, comes) = (echoing(), echoing(), echoing());
-    let fleet = Fleet::start(json!({ "stays": stays.entry(), "goes": goes.entry() })).await;
-    let pid = fleet.health("stays")["pid"].clone();
-    let reloaded = fleet.reload(json!({ "comes": comes.entry(), "stays": stays.entry() })).await;
+async fn starts_added_stops_removed_and_keeps_unchanged_servers() {
+    let (kept, removed, added) = (echoing(), echoing(), echoing());
+    let bridge = ObservedBridge::start(json!({ "kept": kept.entry(), "removed": removed.entry() })).await;
+    let pid = bridge.health("kept")["pid"].clone();
+    let reloaded = bridge.reload(json!({ "added": added.entry(), "kept": kept.entry() })).await;
     let plan = &reloaded.plan;
-    assert_eq!((names(&plan.added), names(&plan.removed)), (vec!["comes"], vec!["goes"]));
+    assert_eq!((names(&plan.added), names(&plan.removed)), (vec!["added"], vec!["removed"]));
     assert_eq!((plan.changed.len(), plan.unchanged, reloaded.refused.len()), (0, 1, 0));
-    assert_eq!((&fleet.health("stays")["pid"], stays.started().len()), (&pid, 1));
-    assert!(!is_running(goes.started()[0]), "what went has ended");
-    fleet.call("comes:x", "{}").await.unwrap();
-    assert_eq!(fleet.tools(), ["comes:x", "stays:x"], "in the order of the configuration");
-    assert_eq!(fleet.call("goes:x", "{}").await.unwrap_err()["code"], "TOOL_NOT_FOUND");
-    assert_eq!(available(&fleet), [json!(["comes:x", "stays:x"])], "one word on what there is now");
-    fleet.end().await;
+    assert_eq!((&bridge.health("kept")["pid"], kept.started().len()), (&pid, 1));
+    assert!(!is_running(removed.started()[0]), "the removed server has exited");
+    bridge.call("added:x", "{}").await.unwrap();
+    assert_eq!(bridge.tools(), ["added:x", "kept:x"], "in the order of the configuration");
+    assert_eq!(bridge.call("removed:x", "{}").await.unwrap_err()["code"], "TOOL_NOT_FOUND");
+    assert_eq!(available_events(&bridge), [json!(["added:x", "kept:x"])], "one event with the new catalog");
+    bridge.terminate().await;
 }
 
 // req: BR-13
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_is_configured_differently_is_replaced() {
+async fn replaces_changed_server() {
     let (one, two, other) = (echoing(), ScriptedStdio::new(Script::new().tools(["y"])), echoing());
-    let fleet = Fleet::start(json!({ "s": one.entry(), "other": other.entry() })).await;
-    let reloaded = fleet.reload(json!({ "s": two.entry(), "other": other.entry() })).await;
+    let bridge = ObservedBridge::start(json!({ "s": one.entry(), "other": other.entry() })).await;
+    let reloaded = bridge.reload(json!({ "s": two.entry(), "other": other.entry() })).await;
     assert_eq!((names(&reloaded.plan.changed), reloaded.plan.unchanged), (vec!["s"], 1));
-    fleet.call("s:y", "{}").await.unwrap();
+    bridge.call("s:y", "{}").await.unwrap();
     assert!(!is_running(one.started()[0]));
     assert_eq!(other.started().len(), 1);
-    assert_eq!(available(&fleet), [json!(["other:x", "s:y"])]);
-    assert_eq!(fleet.health("s")["health"], "healthy");
-    fleet.end().await;
+    assert_eq!(available_events(&bridge), [json!(["other:x", "s:y"])]);
+    assert_eq!(bridge.health("s")["health"], "healthy");
+    bridge.terminate().await;
 }
 
 // req: BR-13
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_setting_counts_even_if_the_command_is_the_same() {
+async fn applies_changed_settings_of_same_command() {
     let server = echoing();
-    let fleet = Fleet::start(json!({ "s": server.entry() })).await;
-    fleet.reload(json!({ "s": with(server.entry(), json!({ "deniedTools": ["x"] })) })).await;
-    assert_eq!(fleet.call("s:x", "{}").await.unwrap_err()["code"], "POLICY_DENIED");
-    assert!(fleet.tools().is_empty());
-    fleet.end().await;
+    let bridge = ObservedBridge::start(json!({ "s": server.entry() })).await;
+    bridge.reload(json!({ "s": with_settings(server.entry(), json!({ "deniedTools": ["x"] })) })).await;
+    assert_eq!(bridge.call("s:x", "{}").await.unwrap_err()["code"], "POLICY_DENIED");
+    assert!(bridge.tools().is_empty());
+    bridge.terminate().await;
 }
 
 // req: BR-13
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_changed_server_that_does_not_start_goes_on_as_it_was() {
+async fn keeps_old_server_if_new_one_does_not_start() {
     let server = echoing();
-    let fleet = Fleet::start(json!({ "s": server.entry() })).await;
-    let pid = fleet.health("s")["pid"].clone();
+    let bridge = ObservedBridge::start(json!({ "s": server.entry() })).await;
+    let pid = bridge.health("s")["pid"].clone();
     let broken = ScriptedStdio::new(Script::new().exit_at_start(5));
-    let reloaded = fleet.reload(json!({ "s": eager(broken.entry()) })).await;
-    let [(name, why)] = &reloaded.refused[..] else { panic!("{reloaded:?}") };
-    assert!(name.as_str() == "s" && why.contains("exit code 5"), "{reloaded:?}");
-    fleet.call("s:x", "{}").await.unwrap();
-    let health = fleet.health("s");
+    let reloaded = bridge.reload(json!({ "s": with_fast_reconnect(broken.entry()) })).await;
+    let [(name, reason)] = &reloaded.refused[..] else { panic!("{reloaded:?}") };
+    assert!(name.as_str() == "s" && reason.contains("exit code 5"), "{reloaded:?}");
+    bridge.call("s:x", "{}").await.unwrap();
+    let health = bridge.health("s");
     assert_eq!((&health["pid"], &health["health"]), (&pid, &json!("healthy")));
-    assert_eq!(available(&fleet), [json!(["s:x"])]);
+    assert_eq!(available_events(&bridge), [json!(["s:x"])]);
     let tries = broken.started().len();
-    // As soon as it would start, the same configuration is taken over.
+    // A second reload succeeds once the server can start.
     broken.change(Script::new().tools(["z"]));
-    let reloaded = fleet.reload(json!({ "s": eager(broken.entry()) })).await;
+    let reloaded = bridge.reload(json!({ "s": with_fast_reconnect(broken.entry()) })).await;
     assert!(reloaded.refused.is_empty(), "{reloaded:?}");
-    assert_eq!(broken.started().len(), tries + 1, "what was refused was not tried behind our back");
-    fleet.call("s:z", "{}").await.unwrap();
-    fleet.end().await;
+    assert_eq!(broken.started().len(), tries + 1, "a refused server is not retried in the background");
+    bridge.call("s:z", "{}").await.unwrap();
+    bridge.terminate().await;
 }
 
 // req: BR-13
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_under_way_finish_where_they_began() {
-    let held @ [untouched, removed, changed] = &[Held::new(), Held::new(), Held::new()];
+async fn calls_under_way_finish_in_the_old_process() {
+    let held @ [untouched, removed, changed] = &[HeldServer::new(), HeldServer::new(), HeldServer::new()];
     let before =
         json!({ "untouched": untouched.entry(), "removed": removed.entry(), "changed": changed.entry() });
-    let fleet = Fleet::start(before).await;
-    let calls = ["untouched:x", "removed:x", "changed:x"].map(|tool| fleet.calling(tool));
-    let pids = [untouched.wait_called(), removed.wait_called(), changed.wait_called()];
+    let bridge = ObservedBridge::start(before).await;
+    let calls = ["untouched:x", "removed:x", "changed:x"].map(|tool| bridge.spawn_call(tool));
+    let pids = [untouched.wait_for_call(), removed.wait_for_call(), changed.wait_for_call()];
     let next = ScriptedStdio::new(Script::new().tools(["new"]));
     let reloading = {
-        let bridge = fleet.bridge.clone();
+        let adapter = bridge.adapter.clone();
         let after = settings(&json!({ "untouched": untouched.entry(), "changed": next.entry() }));
-        tokio::spawn(async move { bridge.reload(after, GRACE).await })
+        tokio::spawn(async move { adapter.reload(after, GRACE).await })
     };
-    // The new one serves while the old one still finishes.
-    patiently(async { while fleet.call("changed:new", "{}").await.is_err() {} }).await;
-    assert!(pids.iter().all(|pid| is_running(*pid)), "their calls are not over");
-    held.iter().for_each(Held::release);
+    // The new server serves calls while the old one finishes its call.
+    within_timeout(async { while bridge.call("changed:new", "{}").await.is_err() {} }).await;
+    assert!(pids.iter().all(|pid| is_running(*pid)), "the old processes still run their calls");
+    held.iter().for_each(HeldServer::release);
     for call in calls {
         assert_eq!(text(&call.await.unwrap().unwrap()), "finished");
     }
-    patiently(reloading).await.unwrap();
+    within_timeout(reloading).await.unwrap();
     assert_eq!(pids.map(is_running), [true, false, false]);
-    fleet.end().await;
+    bridge.terminate().await;
 }
 
 // req: BR-13
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_does_not_finish_in_time_does_not_hold_a_server_for_ever() {
+async fn stops_removed_server_after_grace_period() {
     let server = ScriptedStdio::new(Script::new().tools(["x"]).calls("x", [Behaviour::silence()]));
-    let fleet = Fleet::start(json!({ "s": server.entry() })).await;
-    let call = fleet.calling("s:x");
+    let bridge = ObservedBridge::start(json!({ "s": server.entry() })).await;
+    let call = bridge.spawn_call("s:x");
     block_in_place(|| server.wait_for("tools/call"));
-    patiently(fleet.bridge.reload(settings(&json!({})), Duration::from_millis(100))).await;
+    within_timeout(bridge.adapter.reload(settings(&json!({})), Duration::from_millis(100))).await;
     assert!(!is_running(server.started()[0]));
     assert!(call.await.unwrap().is_err());
-    fleet.end().await;
+    bridge.terminate().await;
 }
 
 // req: BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reload_tries_a_server_again_that_was_given_up() {
+async fn retries_given_up_server() {
     let server = ScriptedStdio::new(Script::new().exit_at_start(1));
-    let entry = with(eager(server.entry()), json!({ "maxRetries": 1 }));
-    let mut fleet = Fleet::start(json!({ "s": entry.clone() })).await;
-    fleet.until("reconnect.exhausted").await;
+    let entry = with_settings(with_fast_reconnect(server.entry()), json!({ "maxRetries": 1 }));
+    let mut bridge = ObservedBridge::start(json!({ "s": entry.clone() })).await;
+    bridge.wait_for_event("reconnect.exhausted").await;
     server.change(Script::new().tools(["x"]));
-    fleet.reload(json!({ "s": entry })).await;
-    fleet.until_health("s", "healthy").await;
-    fleet.call("s:x", "{}").await.unwrap();
-    fleet.end().await;
+    bridge.reload(json!({ "s": entry })).await;
+    bridge.wait_for_health("s", "healthy").await;
+    bridge.call("s:x", "{}").await.unwrap();
+    bridge.terminate().await;
 }
 
 // req: BR-13, BR-08
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_follows_a_servers_health_by_its_name_ends_up_with_the_truth() {
+async fn last_health_event_matches_current_health() {
     let (one, two) = (echoing(), echoing());
     let broken = ScriptedStdio::new(Script::new().exit_at_start(5));
-    let fleet = Fleet::start(json!({ "s": one.entry() })).await;
-    fleet.reload(json!({ "s": broken.entry() })).await;
-    fleet.reload(json!({ "s": two.entry() })).await;
-    let last = fleet.told("health.changed").pop().unwrap();
-    assert_eq!(last["to"], fleet.health("s")["health"], "{:#?}", fleet.told("health.changed"));
-    fleet.end().await;
+    let bridge = ObservedBridge::start(json!({ "s": one.entry() })).await;
+    bridge.reload(json!({ "s": broken.entry() })).await;
+    bridge.reload(json!({ "s": two.entry() })).await;
+    let last = bridge.events("health.changed").pop().unwrap();
+    assert_eq!(last["to"], bridge.health("s")["health"], "{:#?}", bridge.events("health.changed"));
+    bridge.terminate().await;
 }

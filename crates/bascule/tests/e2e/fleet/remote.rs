@@ -1,207 +1,219 @@
-//! Servers behind a URL whose connection is cut, refused or stalled: Streamable HTTP, and HTTP+SSE as it was before.
+//! Remote servers whose connections are cut, refused or stalled, over Streamable HTTP and the older HTTP+SSE.
 
 use bascule_testkit::{Behaviour, Script, ScriptedHttp};
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use super::listening::Fleet;
+use super::observed_bridge::ObservedBridge;
 use super::proxy::Proxy;
-use super::{count, eager, harmless, with};
+use super::{count, tool_with_hint, with_fast_reconnect, with_settings};
 use crate::bad_stdio::check;
 use crate::support::text;
 
 const UNKNOWN: &str = "OUTCOME_UNKNOWN unknown false";
 
-/// How a server is spoken to.
+/// Transport of a remote server.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Wire {
+enum RemoteTransport {
     Streamable,
     Legacy,
 }
 
-const BOTH: [Wire; 2] = [Wire::Streamable, Wire::Legacy];
+const BOTH_TRANSPORTS: [RemoteTransport; 2] = [RemoteTransport::Streamable, RemoteTransport::Legacy];
 
-/// A server behind a proxy, and a bridge that reaches it through that.
-async fn behind_proxy(wire: Wire, script: Script, settings: Value) -> (ScriptedHttp, Proxy, Fleet) {
-    let (script, kind) = match wire {
-        Wire::Streamable => (script, "http"),
-        Wire::Legacy => (script.legacy("/messages"), "sse"),
+/// Starts a server, a proxy in front of it, and a bridge that connects through the proxy.
+async fn behind_proxy(
+    transport: RemoteTransport,
+    script: Script,
+    settings: Value,
+) -> (ScriptedHttp, Proxy, ObservedBridge) {
+    let (script, kind) = match transport {
+        RemoteTransport::Streamable => (script, "http"),
+        RemoteTransport::Legacy => (script.legacy("/messages"), "sse"),
     };
     let server = ScriptedHttp::start(script);
-    let proxy = Proxy::to(&server.url()).await;
-    let entry = eager(json!({ "type": kind, "url": proxy.url(), "keepAliveMs": 0 }));
-    let fleet = Fleet::start(json!({ "s": with(entry, settings) })).await;
-    (server, proxy, fleet)
+    let proxy = Proxy::start(&server.url()).await;
+    let entry = with_fast_reconnect(json!({ "type": kind, "url": proxy.url(), "keepAliveMs": 0 }));
+    let bridge = ObservedBridge::start(json!({ "s": with_settings(entry, settings) })).await;
+    (server, proxy, bridge)
 }
 
 // req: BR-05
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_cut_in_the_middle_of_its_answer_has_an_unknown_outcome() {
-    for wire in BOTH {
+async fn outcome_is_unknown_if_response_is_cut() {
+    for transport in BOTH_TRANSPORTS {
         let half = Behaviour::silence().after_log("half of it");
-        let script = Script::new().tools(["x"]).tool(harmless("y", "readOnlyHint")).calls("x", [half]);
-        let (server, proxy, mut fleet) = behind_proxy(wire, script, json!({})).await;
-        let calling = fleet.calling("s:x");
+        let script = Script::new().tools(["x"]).tool(tool_with_hint("y", "readOnlyHint")).calls("x", [half]);
+        let (server, proxy, mut bridge) = behind_proxy(transport, script, json!({})).await;
+        let call = bridge.spawn_call("s:x");
         block_in_place(|| server.wait_for("tools/call"));
         proxy.cut().await;
-        let error = calling.await.unwrap().unwrap_err();
+        let error = call.await.unwrap().unwrap_err();
         check(&error, UNKNOWN, &[]);
-        assert_eq!(error["attempts"], 1, "{wire:?}");
-        if wire == Wire::Legacy {
-            // There the stream is the connection.
-            fleet.until("reconnected").await;
+        assert_eq!(error["attempts"], 1, "{transport:?}");
+        if transport == RemoteTransport::Legacy {
+            // With HTTP+SSE the stream is the connection.
+            bridge.wait_for_event("reconnected").await;
         }
-        fleet.call("s:y", "{}").await.unwrap();
-        fleet.end().await;
+        bridge.call("s:y", "{}").await.unwrap();
+        bridge.terminate().await;
     }
 }
 
 // req: BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_harmless_call_that_is_cut_is_made_again() {
-    for wire in BOTH {
+async fn retries_read_only_call_after_cut() {
+    for transport in BOTH_TRANSPORTS {
         let script = Script::new()
-            .tool(harmless("x", "readOnlyHint"))
+            .tool(tool_with_hint("x", "readOnlyHint"))
             .calls("x", [Behaviour::silence(), Behaviour::text("fine")]);
-        let (server, proxy, fleet) = behind_proxy(wire, script, json!({})).await;
-        let calling = fleet.calling("s:x");
+        let (server, proxy, bridge) = behind_proxy(transport, script, json!({})).await;
+        let call = bridge.spawn_call("s:x");
         block_in_place(|| server.wait_for("tools/call"));
         proxy.cut().await;
-        assert_eq!(text(&calling.await.unwrap().unwrap()), "fine", "{wire:?}");
+        assert_eq!(text(&call.await.unwrap().unwrap()), "fine", "{transport:?}");
         assert_eq!(count(&server.methods(), "tools/call"), 2);
-        fleet.end().await;
+        bridge.terminate().await;
     }
 }
 
 // req: BR-08, BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_refuses_is_lost_and_comes_back() {
-    for wire in BOTH {
-        let (_server, mut proxy, mut fleet) =
-            behind_proxy(wire, Script::new().tools(["x"]), json!({ "keepAliveMs": 50, "maxRetries": 1000 }))
-                .await;
+async fn reconnects_after_refused_connections() {
+    for transport in BOTH_TRANSPORTS {
+        let (_server, mut proxy, mut bridge) = behind_proxy(
+            transport,
+            Script::new().tools(["x"]),
+            json!({ "keepAliveMs": 50, "maxRetries": 1000 }),
+        )
+        .await;
         proxy.refuse().await;
-        fleet.until_health("s", "degraded").await;
-        fleet.until("disconnected").await;
+        bridge.wait_for_health("s", "degraded").await;
+        bridge.wait_for_event("disconnected").await;
         check(
-            &fleet.call("s:x", "{}").await.unwrap_err(),
+            &bridge.call("s:x", "{}").await.unwrap_err(),
             "PROVIDER_UNAVAILABLE not_sent true",
             &["`s` is down"],
         );
         proxy.recover().await;
-        fleet.until("tools.refreshed").await;
-        fleet.until_health("s", "healthy").await;
-        fleet.until("reconnected").await;
-        assert_eq!(fleet.health("s")["restarts"], 1, "{wire:?}");
-        fleet.call("s:x", "{}").await.unwrap();
-        fleet.end().await;
+        bridge.wait_for_event("tools.refreshed").await;
+        bridge.wait_for_health("s", "healthy").await;
+        bridge.wait_for_event("reconnected").await;
+        assert_eq!(bridge.health("s")["restarts"], 1, "{transport:?}");
+        bridge.call("s:x", "{}").await.unwrap();
+        bridge.terminate().await;
     }
 }
 
 // req: BR-09, BR-10
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_harmless_call_that_finds_its_server_gone_waits_for_it() {
-    let script = Script::new().tool(harmless("x", "idempotentHint"));
-    let (server, mut proxy, mut fleet) =
-        behind_proxy(Wire::Streamable, script, json!({ "maxRetries": 1000 })).await;
+async fn idempotent_call_waits_for_reconnect() {
+    let script = Script::new().tool(tool_with_hint("x", "idempotentHint"));
+    let (server, mut proxy, mut bridge) =
+        behind_proxy(RemoteTransport::Streamable, script, json!({ "maxRetries": 1000 })).await;
     proxy.refuse().await;
-    let calling = fleet.calling("s:x");
-    fleet.until("disconnected").await;
+    let call = bridge.spawn_call("s:x");
+    bridge.wait_for_event("disconnected").await;
     proxy.recover().await;
-    calling.await.unwrap().unwrap();
+    call.await.unwrap().unwrap();
     assert_eq!(count(&server.methods(), "tools/call"), 1);
-    fleet.end().await;
+    bridge.terminate().await;
 }
 
 // req: BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_refuses_for_too_long_is_given_up_until_it_is_asked_for() {
-    for wire in BOTH {
-        let (_server, mut proxy, mut fleet) =
-            behind_proxy(wire, Script::new().tools(["x"]), json!({ "keepAliveMs": 50, "maxRetries": 2 }))
-                .await;
+async fn gives_up_refusing_server_until_refresh() {
+    for transport in BOTH_TRANSPORTS {
+        let (_server, mut proxy, mut bridge) = behind_proxy(
+            transport,
+            Script::new().tools(["x"]),
+            json!({ "keepAliveMs": 50, "maxRetries": 2 }),
+        )
+        .await;
         proxy.refuse().await;
-        let exhausted = fleet.until("reconnect.exhausted").await;
+        let exhausted = bridge.wait_for_event("reconnect.exhausted").await;
         assert!(exhausted["cause"].as_str().unwrap().contains("refused"), "{exhausted}");
-        assert_eq!(fleet.health("s")["health"], "unavailable");
+        assert_eq!(bridge.health("s")["health"], "unavailable");
         proxy.recover().await;
-        fleet.refresh("s").await.unwrap();
-        fleet.call("s:x", "{}").await.unwrap();
-        fleet.end().await;
+        bridge.refresh("s").await.unwrap();
+        bridge.call("s:x", "{}").await.unwrap();
+        bridge.terminate().await;
     }
 }
 
 // req: BR-08
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_way_on_which_nothing_passes_is_found_out_by_a_ping() {
-    let (_server, mut proxy, mut fleet) = behind_proxy(
-        Wire::Streamable,
+async fn detects_stalled_connection_by_ping() {
+    let (_server, mut proxy, mut bridge) = behind_proxy(
+        RemoteTransport::Streamable,
         Script::new().tools(["x"]),
         json!({ "keepAliveMs": 50, "maxRetries": 1000 }),
     )
     .await;
     proxy.stall();
-    let lost = fleet.until("disconnected").await;
+    let lost = bridge.wait_for_event("disconnected").await;
     assert!(lost["cause"].as_str().unwrap().contains("ping"), "{lost}");
     proxy.recover().await;
-    fleet.until("reconnected").await;
-    fleet.call("s:x", "{}").await.unwrap();
-    fleet.end().await;
+    bridge.wait_for_event("reconnected").await;
+    bridge.call("s:x", "{}").await.unwrap();
+    bridge.terminate().await;
 }
 
 // req: BR-08, BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_that_is_cut_is_a_server_that_is_lost_where_the_stream_is_the_connection() {
-    let (server, proxy, mut fleet) = behind_proxy(Wire::Legacy, Script::new().tools(["x"]), json!({})).await;
+async fn cut_sse_stream_is_a_lost_connection() {
+    let (server, proxy, mut bridge) =
+        behind_proxy(RemoteTransport::Legacy, Script::new().tools(["x"]), json!({})).await;
     server.change(Script::new().tools(["x", "y"]).legacy("/messages"));
     proxy.cut().await;
-    fleet.until("disconnected").await;
-    let refreshed = fleet.until("tools.refreshed").await;
+    bridge.wait_for_event("disconnected").await;
+    let refreshed = bridge.wait_for_event("tools.refreshed").await;
     assert_eq!(refreshed["added"], json!(["y"]));
-    fleet.until("reconnected").await;
-    fleet.call("s:y", "{}").await.unwrap();
-    fleet.end().await;
+    bridge.wait_for_event("reconnected").await;
+    bridge.call("s:y", "{}").await.unwrap();
+    bridge.terminate().await;
 }
 
 // req: BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn idle_connections_that_are_cut_do_not_matter_to_streamable_http() {
-    // Harmless, because a request may meet the cut on its way: then nobody knows how far it got.
-    let script = Script::new().tool(harmless("x", "readOnlyHint"));
-    let (_server, proxy, fleet) = behind_proxy(Wire::Streamable, script, json!({})).await;
+async fn streamable_http_survives_cut_idle_connections() {
+    // Read-only, because a cut may hit a request under way, whose delivery is then unknown.
+    let script = Script::new().tool(tool_with_hint("x", "readOnlyHint"));
+    let (_server, proxy, bridge) = behind_proxy(RemoteTransport::Streamable, script, json!({})).await;
     for _ in 0..5 {
-        fleet.call("s:x", "{}").await.unwrap();
+        bridge.call("s:x", "{}").await.unwrap();
         proxy.cut().await;
     }
-    fleet.call("s:x", "{}").await.unwrap();
-    assert!(fleet.told("disconnected").is_empty());
-    fleet.end().await;
+    bridge.call("s:x", "{}").await.unwrap();
+    assert!(bridge.events("disconnected").is_empty());
+    bridge.terminate().await;
 }
 
 // req: BR-14
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_behind_a_url_says_that_its_tools_have_changed() {
-    for wire in BOTH {
-        let (server, _proxy, mut fleet) = behind_proxy(wire, Script::new().tools(["x"]), json!({})).await;
+async fn lists_tools_again_after_list_changed() {
+    for transport in BOTH_TRANSPORTS {
+        let (server, _proxy, mut bridge) =
+            behind_proxy(transport, Script::new().tools(["x"]), json!({})).await;
         let script = Script::new().tools(["x", "y"]).calls("x", [Behaviour::text("ok").after_list_changed()]);
-        server.change(if wire == Wire::Legacy { script.legacy("/messages") } else { script });
-        fleet.call("s:x", "{}").await.unwrap();
-        assert_eq!(fleet.until("tools.refreshed").await["added"], json!(["y"]), "{wire:?}");
-        assert_eq!(fleet.tools(), ["s:x", "s:y"]);
-        fleet.end().await;
+        server.change(if transport == RemoteTransport::Legacy { script.legacy("/messages") } else { script });
+        bridge.call("s:x", "{}").await.unwrap();
+        assert_eq!(bridge.wait_for_event("tools.refreshed").await["added"], json!(["y"]), "{transport:?}");
+        assert_eq!(bridge.tools(), ["s:x", "s:y"]);
+        bridge.terminate().await;
     }
 }
 
 // req: BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_forgotten_session_is_begun_anew() {
-    let (server, _proxy, mut fleet) =
-        behind_proxy(Wire::Streamable, Script::new().tools(["x"]).session("one"), json!({})).await;
-    // It also asks for what the server says unasked, and must not be the first to find out.
+async fn starts_new_session_after_404() {
+    let (server, _proxy, mut bridge) =
+        behind_proxy(RemoteTransport::Streamable, Script::new().tools(["x"]).session("one"), json!({})).await;
+    // The GET stream must be open before the session ends, or it would detect the end first.
     block_in_place(|| server.wait_until(|request| request.method == "GET"));
     server.change(Script::new().tools(["x"]).session("two"));
-    fleet.call("s:x", "{}").await.unwrap();
-    fleet.until("reconnected").await;
-    fleet.call("s:x", "{}").await.unwrap();
-    fleet.end().await;
+    bridge.call("s:x", "{}").await.unwrap();
+    bridge.wait_for_event("reconnected").await;
+    bridge.call("s:x", "{}").await.unwrap();
+    bridge.terminate().await;
 }

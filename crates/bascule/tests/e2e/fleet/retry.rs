@@ -1,29 +1,31 @@
-//! Calls whose server breaks under them: which are sent again, how often, and what is said of the others.
+//! Retries of calls whose server crashes.
 
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
-use super::listening::Fleet;
-use super::{count, eager, harmless, with};
+use super::observed_bridge::ObservedBridge;
+use super::{count, tool_with_hint, with_fast_reconnect, with_settings};
 use crate::bad_stdio::check;
 use crate::support::text;
 
 const CRASHED: &str = "PROVIDER_CRASHED unknown true";
 
-/// A call of `x`, defined so, whose server dies as often as that and then answers. How it ended, how often it was sent.
-async fn sent(tool: Value, deaths: usize, settings: Value) -> (Result<Value, Value>, usize) {
-    let mut behaviours = vec![Behaviour::exit(3); deaths];
+/// Calls a tool whose server crashes this often and then answers. Returns the outcome and how often the call was sent.
+async fn call_with_crashes(tool: Value, crashes: usize, settings: Value) -> (Result<Value, Value>, usize) {
+    let mut behaviours = vec![Behaviour::exit(3); crashes];
     behaviours.push(Behaviour::text("fine"));
     let server = ScriptedStdio::new(Script::new().tool(tool).calls("x", behaviours));
-    let fleet = Fleet::start(json!({ "s": with(eager(server.entry()), settings) })).await;
-    let ended = fleet.call("s:x", "{}").await;
-    let events = fleet.told("tool.completed").len() + fleet.told("tool.failed").len();
-    assert_eq!(events, 1, "however often it was sent, it is one call");
-    fleet.end().await;
+    let bridge =
+        ObservedBridge::start(json!({ "s": with_settings(with_fast_reconnect(server.entry()), settings) }))
+            .await;
+    let ended = bridge.call("s:x", "{}").await;
+    let events = bridge.events("tool.completed").len() + bridge.events("tool.failed").len();
+    assert_eq!(events, 1, "every call has one event, however often it is sent");
+    bridge.terminate().await;
     (ended, count(&server.methods(), "tools/call"))
 }
 
-fn plain() -> Value {
+fn tool_without_hints() -> Value {
     json!({ "name": "x", "inputSchema": { "type": "object" } })
 }
 
@@ -45,43 +47,43 @@ fn check_answered((ended, sent): (Result<Value, Value>, usize), expected: usize)
 
 // req: BR-05, BR-10
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_may_have_run_is_not_sent_again() {
-    check_crashed(sent(plain(), 1, json!({})).await, 1);
-    check_crashed(sent(plain(), 1, retry("safe")).await, 1);
+async fn does_not_retry_call_that_may_have_run() {
+    check_crashed(call_with_crashes(tool_without_hints(), 1, json!({})).await, 1);
+    check_crashed(call_with_crashes(tool_without_hints(), 1, retry("safe")).await, 1);
 }
 
 // req: BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_harmless_call_is_sent_again_when_its_server_is_back() {
-    check_answered(sent(harmless("x", "readOnlyHint"), 1, json!({})).await, 2);
-    check_answered(sent(harmless("x", "idempotentHint"), 2, json!({})).await, 3);
+async fn retries_idempotent_call_after_crash() {
+    check_answered(call_with_crashes(tool_with_hint("x", "readOnlyHint"), 1, json!({})).await, 2);
+    check_answered(call_with_crashes(tool_with_hint("x", "idempotentHint"), 2, json!({})).await, 3);
 }
 
 // req: BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_configuration_has_the_last_word_on_retries() {
-    check_answered(sent(plain(), 1, retry("always")).await, 2);
-    check_crashed(sent(harmless("x", "readOnlyHint"), 1, retry("never")).await, 1);
+async fn configuration_overrides_tool_hints() {
+    check_answered(call_with_crashes(tool_without_hints(), 1, retry("always")).await, 2);
+    check_crashed(call_with_crashes(tool_with_hint("x", "readOnlyHint"), 1, retry("never")).await, 1);
 }
 
 // req: BR-12
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_kills_its_server_every_time_is_sent_three_times_and_no_more() {
-    check_crashed(sent(harmless("x", "readOnlyHint"), 9, json!({})).await, 3);
-    check_crashed(sent(plain(), 9, retry("always")).await, 3);
+async fn retries_at_most_twice() {
+    check_crashed(call_with_crashes(tool_with_hint("x", "readOnlyHint"), 9, json!({})).await, 3);
+    check_crashed(call_with_crashes(tool_without_hints(), 9, retry("always")).await, 3);
 }
 
 // req: BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_harmless_call_does_not_wait_for_a_server_that_is_given_up() {
-    let ended = sent(harmless("x", "readOnlyHint"), 1, json!({ "maxRetries": 0 })).await;
-    check_crashed(ended, 1);
+async fn idempotent_call_does_not_wait_for_given_up_server() {
+    let outcome = call_with_crashes(tool_with_hint("x", "readOnlyHint"), 1, json!({ "maxRetries": 0 })).await;
+    check_crashed(outcome, 1);
 }
 
 // req: BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_harmless_call_does_not_wait_beyond_its_deadline() {
-    // Long enough for the crash to be seen first.
+async fn idempotent_call_does_not_wait_beyond_deadline() {
+    // Long enough to detect the crash first.
     let settings = json!({ "reconnectBackoffMs": 30_000, "timeoutMs": 5_000 });
-    check_crashed(sent(harmless("x", "readOnlyHint"), 1, settings).await, 1);
+    check_crashed(call_with_crashes(tool_with_hint("x", "readOnlyHint"), 1, settings).await, 1);
 }

@@ -1,4 +1,4 @@
-//! `bascule serve` and the commands that look at it, poke it, or let it work for them.
+//! `bascule serve` and the commands that use a running bridge.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,13 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
-use super::held::Held;
-use super::serving::{Serving, begin, children, finish};
-use super::{count, eager, signal, with};
+use super::held_server::HeldServer;
+use super::serve_process::{ServeProcess, spawn};
+use super::{count, with_fast_reconnect, with_settings};
 use crate::commands::demo;
-use crate::support::{Bascule, eventually, is_running, text};
+use crate::support::{Bascule, children, eventually, is_running, signal, text, wait_for_output};
 
-fn silent() -> ScriptedStdio {
+fn silent_server() -> ScriptedStdio {
     ScriptedStdio::new(Script::new().tools(["x", "y"]).calls("x", [Behaviour::silence()]))
 }
 
@@ -22,14 +22,14 @@ fn keys(object: &Value) -> Vec<&str> {
 
 // req: BR-08
 #[test]
-fn status_tells_programs_how_every_server_is() {
-    let serving = Serving::start(
-        json!({ "clock": demo("clock"), "gone": eager(json!({ "command": "./none", "maxRetries": 0 })) }),
+fn status_reports_every_server() {
+    let bridge = ServeProcess::start(
+        json!({ "clock": demo("clock"), "gone": with_fast_reconnect(json!({ "command": "./none", "maxRetries": 0 })) }),
     );
-    let events = serving.events();
-    events.until(|event| event["body"]["server"] == "clock" && event["body"]["to"] == "healthy");
-    serving.events().event("reconnect.exhausted");
-    let status = serving.status();
+    let events = bridge.events();
+    events.find_json(|event| event["body"]["server"] == "clock" && event["body"]["to"] == "healthy");
+    bridge.events().wait_for_event("reconnect.exhausted");
+    let status = bridge.status();
     assert_eq!(keys(&status), ["servers"]);
     let (clock, gone) = (&status["servers"][0], &status["servers"][1]);
     assert_eq!(keys(clock), ["confinement", "health", "name", "pid", "restarts", "tools"]);
@@ -43,54 +43,54 @@ fn status_tells_programs_how_every_server_is() {
     );
     assert_eq!((&gone["health"], &gone["pid"]), (&json!("unavailable"), &json!(null)));
     assert!(gone["cause"].as_str().unwrap().contains("./none"), "{gone:#}");
-    let people = serving.bascule.run(&["status"]);
+    let plain = bridge.bascule.run(&["status"]);
     assert!(
-        people.stdout.contains("clock  healthy") && people.stdout.contains("gone   unavailable"),
-        "{people:?}"
+        plain.stdout.contains("clock  healthy") && plain.stdout.contains("gone   unavailable"),
+        "{plain:?}"
     );
 }
 
 // req: BR-08
 #[test]
-fn status_can_be_watched() {
+fn status_watch_prints_changes() {
     let server = ScriptedStdio::new(Script::new().tools(["x"]));
-    let serving = Serving::start(json!({ "s": eager(server.entry()) }));
-    let watching = serving.lines(&["status", "--watch", "--json"]);
+    let bridge = ServeProcess::start(json!({ "s": with_fast_reconnect(server.entry()) }));
+    let watching = bridge.follow(&["status", "--watch", "--json"]);
     let health = |health: &'static str| move |status: &Value| status["servers"][0]["health"] == health;
-    watching.until(health("healthy"));
+    watching.find_json(health("healthy"));
     server.kill();
-    watching.until(health("degraded"));
-    let back = watching.until(health("healthy"));
-    assert_eq!(back["servers"][0]["restarts"], 1);
+    watching.find_json(health("degraded"));
+    let restarted = watching.find_json(health("healthy"));
+    assert_eq!(restarted["servers"][0]["restarts"], 1);
 }
 
 #[test]
-fn whoever_stops_reading_ends_the_watch() {
+fn status_watch_exits_when_stdout_closes() {
     let server = ScriptedStdio::new(Script::new().tools(["x"]));
-    let serving = Serving::start(json!({ "s": eager(server.entry()) }));
-    let mut watching = begin(&serving.bascule, &["status", "--watch", "--json"]);
+    let bridge = ServeProcess::start(json!({ "s": with_fast_reconnect(server.entry()) }));
+    let mut watching = spawn(&bridge.bascule, &["status", "--watch", "--json"]);
     drop(watching.stdout.take());
-    eventually("it ends when there is something to say", || {
-        serving.bascule.run(&["refresh"]);
+    eventually("the watch exits at the next change", || {
+        bridge.bascule.run(&["refresh"]);
         watching.try_wait().unwrap().is_some()
     });
 }
 
 // req: BR-07
 #[test]
-fn events_are_told_as_they_happen_and_as_they_happened() {
-    let serving = Serving::start(json!({ "counter": demo("counter") }));
-    serving.bascule.call("counter:increment", "{}");
-    let late = serving.lines(&["events", "provider.mcp.tool.*", "--replay", "5", "--json"]);
-    let told = late.until(|_| true);
-    assert_eq!(told["type"], "provider.mcp.tool.completed", "nothing else fits the pattern: {told:#}");
-    assert_eq!(told["body"]["tool"], "counter:increment");
-    let live = serving.lines(&["events", "--json", "--replay", "1"]);
-    live.event("tool.completed");
-    serving.bascule.call_error("counter:nothing", "{}");
-    assert_eq!(live.event("tool.failed")["code"], "TOOL_NOT_FOUND");
-    assert_eq!(late.event("tool.failed")["code"], "TOOL_NOT_FOUND");
-    let wrong = serving.bascule.run(&["events", "a..b", "--json"]);
+fn events_are_streamed_and_replayed() {
+    let bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
+    bridge.bascule.call("counter:increment", "{}");
+    let late = bridge.follow(&["events", "provider.mcp.tool.*", "--replay", "5", "--json"]);
+    let first = late.find_json(|_| true);
+    assert_eq!(first["type"], "provider.mcp.tool.completed", "only the pattern is replayed: {first:#}");
+    assert_eq!(first["body"]["tool"], "counter:increment");
+    let live = bridge.follow(&["events", "--json", "--replay", "1"]);
+    live.wait_for_event("tool.completed");
+    bridge.bascule.call_error("counter:nothing", "{}");
+    assert_eq!(live.wait_for_event("tool.failed")["code"], "TOOL_NOT_FOUND");
+    assert_eq!(late.wait_for_event("tool.failed")["code"], "TOOL_NOT_FOUND");
+    let wrong = bridge.bascule.run(&["events", "a..b", "--json"]);
     assert_eq!(
         (wrong.code, &wrong.document()["error"]["code"]),
         (Some(3), &json!("INVALID_INPUT")),
@@ -100,126 +100,132 @@ fn events_are_told_as_they_happen_and_as_they_happened() {
 
 // req: BR-09
 #[test]
-fn refresh_lists_tools_again_and_starts_what_was_given_up() {
+fn refresh_lists_tools_and_restarts_given_up_server() {
     let server = ScriptedStdio::new(Script::new().tools(["x"]).exit_at_start(1));
-    let entry = with(eager(server.entry()), json!({ "maxRetries": 0 }));
-    let serving = Serving::start(json!({ "s": entry, "clock": demo("clock") }));
-    let events = serving.events();
-    events.event("reconnect.exhausted");
-    let failed = serving.bascule.run(&["refresh", "s", "--json"]);
+    let entry = with_settings(with_fast_reconnect(server.entry()), json!({ "maxRetries": 0 }));
+    let bridge = ServeProcess::start(json!({ "s": entry, "clock": demo("clock") }));
+    let events = bridge.events();
+    events.wait_for_event("reconnect.exhausted");
+    let failed = bridge.bascule.run(&["refresh", "s", "--json"]);
     assert_eq!((failed.code, &failed.document()["error"]["code"]), (Some(3), &json!("PROVIDER_INIT_FAILED")));
     server.change(Script::new().tools(["x"]));
-    let (code, status) = serving.bascule.json(&["refresh"]);
+    let (code, status) = bridge.bascule.run_json(&["refresh"]);
     assert_eq!((code, &status["servers"][1]["health"]), (0, &json!("healthy")), "{status:#}");
     server.change(Script::new().tools(["x", "y"]));
-    let (_, status) = serving.bascule.json(&["refresh", "s"]);
+    let (_, status) = bridge.bascule.run_json(&["refresh", "s"]);
     assert_eq!(status["servers"][1]["tools"], 2);
-    let refreshed = events.until(|event| event["body"]["added"] == json!(["y"]));
+    let refreshed = events.find_json(|event| event["body"]["added"] == json!(["y"]));
     assert_eq!(refreshed["body"]["server"], "s");
-    assert_eq!(serving.bascule.json(&["refresh", "nobody"]).0, 3);
+    assert_eq!(bridge.bascule.run_json(&["refresh", "unknown"]).0, 3);
 }
 
 // req: BR-16
 #[test]
-fn commands_use_the_bridge_that_runs_unless_they_are_told_not_to() {
-    let serving = Serving::start(json!({ "counter": demo("counter") }));
+fn commands_use_running_bridge_unless_no_daemon() {
+    let bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
     let increment = |options: &[&str]| {
-        let (code, document) = serving.bascule.json(&[&["call", "counter:increment"], options].concat());
+        let (code, document) = bridge.bascule.run_json(&[&["call", "counter:increment"], options].concat());
         assert_eq!(code, 0, "{document:#}");
         document["result"]["structuredContent"]["value"].as_u64().unwrap()
     };
-    assert_eq!((increment(&[]), increment(&[]), increment(&[])), (1, 2, 3), "one process keeps count");
-    assert_eq!(increment(&["--no-daemon"]), 1, "another one begins");
+    assert_eq!((increment(&[]), increment(&[]), increment(&[])), (1, 2, 3), "one process keeps the count");
+    assert_eq!(increment(&["--no-daemon"]), 1, "`--no-daemon` starts another process");
     assert_eq!(increment(&[]), 4);
-    let (alone, with_bridge) = (["tools", "--no-daemon"], ["tools"]);
-    assert_eq!(serving.bascule.json(&alone), serving.bascule.json(&with_bridge));
-    let describe = |also: &[&str]| serving.bascule.json(&[&["describe", "counter:increment"], also].concat());
+    let (without_bridge, with_bridge) = (["tools", "--no-daemon"], ["tools"]);
+    assert_eq!(bridge.bascule.run_json(&without_bridge), bridge.bascule.run_json(&with_bridge));
+    let describe =
+        |also: &[&str]| bridge.bascule.run_json(&[&["describe", "counter:increment"], also].concat());
     assert_eq!(describe(&[]), describe(&["--no-daemon"]));
-    assert_eq!(children(serving.pid()).len(), 1);
+    assert_eq!(children(bridge.pid()).len(), 1);
 }
 
 // req: BR-04, BR-05
 #[test]
-fn errors_are_the_same_through_the_bridge_that_runs() {
-    let serving = Serving::start(json!({ "notes": demo("notes"), "trouble": demo("trouble") }));
+fn errors_through_running_bridge_are_the_same() {
+    let bridge = ServeProcess::start(json!({ "notes": demo("notes"), "trouble": demo("trouble") }));
     for (tool, arguments) in
-        [("notes:get_note", "{}"), ("notes:nothing", "{}"), ("nobody:x", "{}"), ("trouble:rpc_error", "{}")]
+        [("notes:get_note", "{}"), ("notes:nothing", "{}"), ("unknown:x", "{}"), ("trouble:rpc_error", "{}")]
     {
         let typed = ["call", tool, arguments, "--correlation-id", "mine"];
-        let own = serving.bascule.json(&[&typed[..], &["--no-daemon"]].concat());
-        assert_eq!(serving.bascule.json(&typed), own, "{tool}");
+        let own = bridge.bascule.run_json(&[&typed[..], &["--no-daemon"]].concat());
+        assert_eq!(bridge.bascule.run_json(&typed), own, "{tool}");
     }
-    assert_eq!(serving.bascule.run(&["call", "trouble:fail"]).code, Some(1));
+    assert_eq!(bridge.bascule.run(&["call", "trouble:fail"]).code, Some(1));
 }
 
 // req: BR-17
 #[test]
 fn limits_hold_across_commands() {
-    let limited = with(demo("counter"), json!({ "limits": { "ratePerSecond": 0.01 } }));
-    let serving = Serving::start(json!({ "counter": limited }));
-    serving.bascule.call("counter:increment", "{}");
-    let error = serving.bascule.call_error("counter:increment", "{}");
+    let limited = with_settings(demo("counter"), json!({ "limits": { "ratePerSecond": 0.01 } }));
+    let bridge = ServeProcess::start(json!({ "counter": limited }));
+    bridge.bascule.call("counter:increment", "{}");
+    let error = bridge.bascule.call_error("counter:increment", "{}");
     assert_eq!((&error["code"], &error["retryable"]), (&json!("RATE_LIMITED"), &json!(true)));
     assert!(error["retryAfterMs"].as_u64().is_some_and(|wait| wait > 0), "{error:#}");
 }
 
 #[test]
-fn a_second_bridge_for_the_same_file_is_refused_and_the_first_goes_on() {
-    let serving = Serving::start(json!({ "counter": demo("counter") }));
-    serving.bascule.call("counter:increment", "{}");
-    let second = finish(begin(&serving.bascule, &["serve", "--listen", "127.0.0.1:0", "-v"]));
+fn second_bridge_for_same_file_exits() {
+    let bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
+    bridge.bascule.call("counter:increment", "{}");
+    let second = wait_for_output(spawn(&bridge.bascule, &["serve", "--listen", "127.0.0.1:0", "-v"]));
     assert_eq!(second.code, Some(2), "{second:?}");
     assert!(
-        second.stderr.contains("runs already") && second.stderr.contains(&serving.pid().to_string()),
+        second.stderr.contains("runs already") && second.stderr.contains(&bridge.pid().to_string()),
         "{second:?}"
     );
-    assert!(!second.stderr.contains("counter"), "it started nothing: {second:?}");
-    let value = serving.bascule.call("counter:increment", "{}")["structuredContent"]["value"].clone();
+    assert!(!second.stderr.contains("counter"), "the second bridge started a server: {second:?}");
+    let value = bridge.bascule.call("counter:increment", "{}")["structuredContent"]["value"].clone();
     assert_eq!(value, 2);
 }
 
 #[test]
-fn what_a_killed_bridge_left_behind_is_ignored() {
-    let mut serving = Serving::start(json!({ "counter": demo("counter") }));
-    serving.bascule.call("counter:increment", "{}");
-    let (socket, server) = (serving.place("sock"), serving.server("counter")["pid"].as_u64().unwrap() as u32);
-    serving.signal("KILL");
-    serving.wait();
-    assert!(socket.exists(), "nobody could take it away");
-    eventually("its servers are gone", || !is_running(server));
-    assert_eq!(serving.bascule.call("counter:increment", "{}")["structuredContent"]["value"], 1);
-    let status = serving.bascule.run(&["status"]);
+fn ignores_socket_of_killed_bridge() {
+    let mut bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
+    bridge.bascule.call("counter:increment", "{}");
+    let (socket, server) =
+        (bridge.socket_file("sock"), bridge.server_status("counter")["pid"].as_u64().unwrap() as u32);
+    bridge.signal("KILL");
+    bridge.wait_for_exit();
+    assert!(socket.exists(), "a killed bridge cannot remove its socket");
+    eventually("the server of the killed bridge exits", || !is_running(server));
+    assert_eq!(bridge.bascule.call("counter:increment", "{}")["structuredContent"]["value"], 1);
+    let status = bridge.bascule.run(&["status"]);
     assert!(status.code == Some(2) && status.stderr.contains("bascule serve"), "{status:?}");
-    let mut next = begin(&serving.bascule, &["serve", "--listen", "127.0.0.1:0"]);
-    eventually("the next one takes the place", || serving.bascule.run(&["status"]).code == Some(0));
+    let mut next = spawn(&bridge.bascule, &["serve", "--listen", "127.0.0.1:0"]);
+    eventually("the next bridge uses the socket", || bridge.bascule.run(&["status"]).code == Some(0));
     signal(next.id(), "TERM");
     assert!(next.wait().unwrap().success());
-    assert!(!socket.exists(), "it takes its socket away");
+    assert!(!socket.exists(), "the bridge removes its socket");
 }
 
 // req: CL-07
 #[test]
-fn interrupting_a_call_cancels_it_in_the_bridge() {
-    let server = silent();
-    let serving = Serving::start(json!({ "s": server.entry() }));
-    let events = serving.events();
-    let calling = begin(&serving.bascule, &["call", "s:x", "--json", "--correlation-id", "mine"]);
+fn interrupting_a_command_cancels_its_call() {
+    let server = silent_server();
+    let bridge = ServeProcess::start(json!({ "s": server.entry() }));
+    let events = bridge.events();
+    let calling = spawn(&bridge.bascule, &["call", "s:x", "--json", "--correlation-id", "mine"]);
     server.wait_for("tools/call");
     signal(calling.id(), "INT");
-    let ran = finish(calling);
-    assert_eq!((ran.code, &ran.document()["error"]["code"]), (Some(130), &json!("CANCELLED")), "{ran:?}");
+    let output = wait_for_output(calling);
+    assert_eq!(
+        (output.code, &output.document()["error"]["code"]),
+        (Some(130), &json!("CANCELLED")),
+        "{output:?}"
+    );
     server.wait_for("notifications/cancelled");
-    let failed = events.event("tool.failed");
+    let failed = events.wait_for_event("tool.failed");
     assert_eq!((&failed["code"], &failed["correlationId"]), (&json!("CANCELLED"), &json!("mine")));
-    serving.bascule.call("s:y", "{}");
+    bridge.bascule.call("s:y", "{}");
 }
 
 // req: CL-07
 #[test]
-fn a_caller_that_is_killed_has_left_too() {
-    let server = silent();
-    let serving = Serving::start(json!({ "s": server.entry() }));
-    let mut calling = begin(&serving.bascule, &["call", "s:x"]);
+fn killing_a_command_cancels_its_call() {
+    let server = silent_server();
+    let bridge = ServeProcess::start(json!({ "s": server.entry() }));
+    let mut calling = spawn(&bridge.bascule, &["call", "s:x"]);
     server.wait_for("tools/call");
     calling.kill().unwrap();
     calling.wait().unwrap();
@@ -228,87 +234,95 @@ fn a_caller_that_is_killed_has_left_too() {
 
 // req: BR-11
 #[test]
-fn the_first_signal_lets_a_call_finish() {
-    let server = Held::new();
-    let mut serving = Serving::start(json!({ "s": server.entry() }));
-    let watching = serving.events();
-    let calling = begin(&serving.bascule, &["call", "s:x", "--json"]);
-    let pid = server.wait_called();
-    serving.signal("TERM");
-    serving.wait_said("ending");
-    while watching.next().is_some() {}
+fn first_signal_waits_for_calls() {
+    let server = HeldServer::new();
+    let mut bridge = ServeProcess::start(json!({ "s": server.entry() }));
+    let watching = bridge.events();
+    let calling = spawn(&bridge.bascule, &["call", "s:x", "--json"]);
+    let pid = server.wait_for_call();
+    bridge.signal("TERM");
+    bridge.wait_for_stderr("ending");
+    while watching.next_line().is_some() {}
     server.release();
-    let ran = finish(calling);
-    assert_eq!((ran.code, text(&ran.document()["result"]).as_str()), (Some(0), "finished"), "{ran:?}");
-    assert!(serving.wait().success());
+    let output = wait_for_output(calling);
+    assert_eq!(
+        (output.code, text(&output.document()["result"]).as_str()),
+        (Some(0), "finished"),
+        "{output:?}"
+    );
+    assert!(bridge.wait_for_exit().success());
     assert!(!is_running(pid));
 }
 
 // req: BR-11
 #[test]
-fn the_second_signal_ends_it_at_once() {
-    let server = silent();
-    let mut serving = Serving::start_with(
-        json!({ "s": with(server.entry(), json!({ "timeoutMs": 600_000, "limits": { "maxExecutionMs": 600_000 } })) }),
+fn second_signal_exits_immediately() {
+    let server = silent_server();
+    let mut bridge = ServeProcess::start_with(
+        json!({ "s": with_settings(server.entry(), json!({ "timeoutMs": 600_000, "limits": { "maxExecutionMs": 600_000 } })) }),
         &["--grace-ms", "600000"],
     );
-    let calling = begin(&serving.bascule, &["call", "s:x", "--json"]);
+    let calling = spawn(&bridge.bascule, &["call", "s:x", "--json"]);
     server.wait_for("tools/call");
-    serving.signal("INT");
-    serving.wait_said("ending");
-    serving.signal("INT");
-    assert!(serving.wait().success());
-    assert_eq!(finish(calling).code, Some(3));
+    bridge.signal("INT");
+    bridge.wait_for_stderr("ending");
+    bridge.signal("INT");
+    assert!(bridge.wait_for_exit().success());
+    assert_eq!(wait_for_output(calling).code, Some(3));
     assert!(!is_running(server.started()[0]));
 }
 
 // req: BR-11
 #[test]
-fn the_grace_for_calls_is_bounded() {
-    let server = silent();
-    let mut serving = Serving::start_with(json!({ "s": server.entry() }), &["--grace-ms", "100"]);
-    let calling = begin(&serving.bascule, &["call", "s:x", "--json"]);
+fn grace_period_for_calls_is_bounded() {
+    let server = silent_server();
+    let mut bridge = ServeProcess::start_with(json!({ "s": server.entry() }), &["--grace-ms", "100"]);
+    let calling = spawn(&bridge.bascule, &["call", "s:x", "--json"]);
     server.wait_for("tools/call");
-    serving.signal("TERM");
-    assert!(serving.wait().success());
-    let ran = finish(calling);
-    assert_eq!((ran.code, &ran.document()["error"]["delivery"]), (Some(3), &json!("unknown")), "{ran:?}");
+    bridge.signal("TERM");
+    assert!(bridge.wait_for_exit().success());
+    let output = wait_for_output(calling);
+    assert_eq!(
+        (output.code, &output.document()["error"]["delivery"]),
+        (Some(3), &json!("unknown")),
+        "{output:?}"
+    );
     assert_eq!(count(&server.methods(), "tools/call"), 1);
 }
 
 // req: BR-11, SB-05
 #[test]
-fn nothing_survives_the_bridges_violent_death() {
+fn killed_bridge_leaves_no_process() {
     let script = r#"setsid sleep 600 & echo $! > grandchild.new; mv grandchild.new grandchild; exec "$0" __demo notes"#;
     let entry = json!({ "command": "sh", "args": ["-c", script, crate::support::program()] });
-    let mut serving = Serving::start(json!({ "notes": entry, "clock": demo("clock") }));
-    serving.bascule.call("notes:list_notes", "{}");
-    serving.bascule.call("clock:now", "{}");
-    let servers = serving.status()["servers"].as_array().unwrap().clone();
+    let mut bridge = ServeProcess::start(json!({ "notes": entry, "clock": demo("clock") }));
+    bridge.bascule.call("notes:list_notes", "{}");
+    bridge.bascule.call("clock:now", "{}");
+    let servers = bridge.status()["servers"].as_array().unwrap().clone();
     let mut pids: Vec<u32> = servers.iter().map(|server| server["pid"].as_u64().unwrap() as u32).collect();
     pids.push(
-        fs::read_to_string(serving.bascule.folder().join("grandchild")).unwrap().trim().parse().unwrap(),
+        fs::read_to_string(bridge.bascule.folder().join("grandchild")).unwrap().trim().parse().unwrap(),
     );
     assert!(pids.iter().all(|pid| is_running(*pid)), "{pids:?}");
-    serving.signal("KILL");
-    serving.wait();
-    eventually("all are gone", || !pids.iter().any(|pid| is_running(*pid)));
+    bridge.signal("KILL");
+    bridge.wait_for_exit();
+    eventually("all processes exit", || !pids.iter().any(|pid| is_running(*pid)));
 }
 
 #[test]
-fn without_a_bridge_that_runs_there_is_nothing_to_look_at() {
+fn status_commands_fail_without_running_bridge() {
     let bascule = Bascule::with_demo_servers();
     for command in ["status", "events", "refresh"] {
-        let (code, document) = bascule.json(&[command]);
+        let (code, document) = bascule.run_json(&[command]);
         assert_eq!((code, &document["error"]["code"]), (2, &json!("USAGE")), "{document:#}");
     }
 }
 
 #[test]
-fn only_its_user_can_come_near_the_socket() {
-    let serving = Serving::start(json!({}));
+fn socket_is_private_to_its_user() {
+    let bridge = ServeProcess::start(json!({}));
     let mode = |path: &std::path::Path| fs::metadata(path).unwrap().permissions().mode() & 0o7777;
-    let (socket, token) = (serving.place("sock"), serving.place("token"));
+    let (socket, token) = (bridge.socket_file("sock"), bridge.socket_file("token"));
     assert_eq!((mode(&socket), mode(&token)), (0o600, 0o600));
     assert_eq!(mode(socket.parent().unwrap()), 0o700);
 }

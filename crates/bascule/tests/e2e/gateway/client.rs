@@ -1,4 +1,4 @@
-//! An MCP client over HTTP that is made of sockets: what it sends is what the test wrote, what it gets is not touched.
+//! An MCP client over plain sockets. It sends exactly the bytes that a test passes and returns messages unparsed.
 
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -6,23 +6,22 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::parsed;
+use super::parse;
 
-/// Nothing that is waited for takes longer.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Upper bound of every read and write.
+const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A client with a session.
+/// A client that has a session.
 #[derive(Clone)]
 pub struct Client {
     pub address: SocketAddr,
     pub path: String,
     pub session: String,
-    /// What the server said to `initialize`.
-    pub welcome: String,
+    pub initialize_response: String,
 }
 
-/// A request that was sent, and its response as it comes.
-pub struct Exchange {
+/// A response whose body is read on demand.
+pub struct HttpResponse {
     pub status: u16,
     pub headers: Vec<(String, String)>,
     body: Body,
@@ -31,48 +30,50 @@ pub struct Exchange {
 
 struct Body {
     stream: BufReader<TcpStream>,
-    /// What is left of the body, or of the chunk.
+    /// Bytes left in the body or in the current chunk.
     left: usize,
     is_chunked: bool,
 }
 
 impl Client {
-    /// A client that can do nothing for servers.
-    pub fn begin(address: SocketAddr, path: &str) -> Self {
-        Self::able(address, path, &json!({}))
+    /// Starts a session without client capabilities.
+    pub fn connect(address: SocketAddr, path: &str) -> Self {
+        Self::with_capabilities(address, path, &json!({}))
     }
 
-    /// One that can do this for servers.
-    pub fn able(address: SocketAddr, path: &str, capabilities: &Value) -> Self {
-        let mut exchange = post(address, path, &[], &hello(capabilities));
-        let (session, welcome) = (exchange.header("mcp-session-id"), exchange.last());
-        let session = session.unwrap_or_else(|| panic!("no session: {welcome}"));
-        let client = Self { address, path: path.to_owned(), session, welcome };
-        client.tell(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
+    /// Starts a session with these client capabilities.
+    pub fn with_capabilities(address: SocketAddr, path: &str, capabilities: &Value) -> Self {
+        let mut response = post(address, path, &[], &initialize_request(capabilities));
+        let session = response.header("mcp-session-id");
+        let initialize_response = response.last_message();
+        let session = session.unwrap_or_else(|| panic!("no session: {initialize_response}"));
+        let client = Self { address, path: path.to_owned(), session, initialize_response };
+        client.post_accepted(&json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }).to_string());
         client
     }
 
-    /// Sends a message, whatever it is.
-    pub fn post(&self, body: &str) -> Exchange {
+    /// Posts any text as a message of this session.
+    pub fn post(&self, body: &str) -> HttpResponse {
         post(self.address, &self.path, &[&self.session_header()], body)
     }
 
-    pub fn request(&self, id: &str, method: &str, params: &str) -> Exchange {
+    /// Posts a request with this id and these raw parameters, and returns its response stream.
+    pub fn send_request(&self, id: &str, method: &str, params: &str) -> HttpResponse {
         self.post(&format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#))
     }
 
-    /// A request, and its answer.
-    pub fn ask(&self, method: &str, params: &Value) -> Value {
-        parsed(&self.request("1", method, &params.to_string()).last())
+    /// Sends a request and returns its JSON-RPC response.
+    pub fn request(&self, method: &str, params: &Value) -> Value {
+        parse(&self.send_request("1", method, &params.to_string()).last_message())
     }
 
-    /// A call, and its answer.
+    /// Calls a tool and returns the JSON-RPC response.
     pub fn call(&self, tool: &str, arguments: &Value) -> Value {
-        self.ask("tools/call", &super::call(tool, arguments))
+        self.request("tools/call", &super::call(tool, arguments))
     }
 
-    /// A call that is so many bytes long, most of which are never in memory.
-    pub fn call_of_length(&self, bytes: usize) -> Exchange {
+    /// Sends a call of this length without holding it in memory.
+    pub fn call_of_length(&self, bytes: usize) -> HttpResponse {
         let head = format!(
             "POST {} HTTP/1.1\r\nhost: localhost\r\naccept: */*\r\ncontent-type: application/json\r\n{}\r\n\
              content-length: {bytes}\r\n\r\n{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"tools/call\",\"params\":\"",
@@ -82,42 +83,40 @@ impl Client {
         let mut stream = connect(self.address);
         stream.write_all(head.as_bytes()).unwrap();
         let (block, mut left) = ([b'y'; 64 << 10], bytes);
-        // Who is refused need not be heard out.
+        // The bridge may refuse the request and close the connection before the end.
         while left > 0 && stream.write_all(&block[..left.min(block.len())]).is_ok() {
             left -= left.min(block.len());
         }
-        response(stream).expect("there is a response")
+        read_response(stream).expect("the connection closed without a response")
     }
 
-    /// Sends a notification or an answer, which must be taken.
-    pub fn tell(&self, body: &str) {
-        let exchange = self.post(body);
-        assert_eq!(exchange.status, 202, "{body}");
+    /// Posts a notification or a response and checks that it is accepted.
+    pub fn post_accepted(&self, body: &str) {
+        assert_eq!(self.post(body).status, 202, "{body}");
     }
 
     pub fn notify(&self, method: &str, params: &Value) {
-        self.tell(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string());
+        self.post_accepted(&json!({ "jsonrpc": "2.0", "method": method, "params": params }).to_string());
     }
 
-    /// Answers what a server has asked.
-    pub fn reply(&self, question: &Value, result: &str) {
-        self.tell(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, question["id"]));
+    /// Answers a request of a server with this raw result.
+    pub fn respond(&self, request: &Value, result: &str) {
+        self.post_accepted(&format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, request["id"]));
     }
 
-    /// The stream of what is said unasked.
-    pub fn listen(&self) -> Exchange {
-        let exchange = self.bare("GET");
-        assert_eq!(exchange.status, 200);
-        exchange
+    /// Opens the GET stream of server messages that belong to no request.
+    pub fn open_stream(&self) -> HttpResponse {
+        let response = self.send_without_body("GET");
+        assert_eq!(response.status, 200);
+        response
     }
 
-    /// Takes its leave.
-    pub fn leave(&self) {
-        assert_eq!(self.bare("DELETE").status, 204);
+    pub fn end_session(&self) {
+        assert_eq!(self.send_without_body("DELETE").status, 204);
     }
 
-    /// A request without a body.
-    pub fn bare(&self, method: &str) -> Exchange {
+    /// Sends an HTTP request without a body.
+    pub fn send_without_body(&self, method: &str) -> HttpResponse {
         let (path, session) = (&self.path, self.session_header());
         let head = format!(
             "{method} {path} HTTP/1.1\r\nhost: localhost\r\naccept: text/event-stream\r\n{session}\r\n\r\n"
@@ -130,12 +129,12 @@ impl Client {
     }
 }
 
-impl Exchange {
+impl HttpResponse {
     pub fn header(&self, name: &str) -> Option<String> {
         self.headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.clone())
     }
 
-    /// The next message, as it is spelled; none when the response is over.
+    /// The next message, unparsed; none at the end of the response.
     pub fn next(&mut self) -> Option<String> {
         if self.is_over {
             return None;
@@ -147,39 +146,39 @@ impl Exchange {
         loop {
             match self.body.line()?.strip_prefix("data: ") {
                 Some(message) => return Some(message.to_owned()),
-                // The event's name, a sign of life, or the end of an event.
+                // The event's name, a comment, or the blank line after an event.
                 None => continue,
             }
         }
     }
 
-    /// The next message, which must come.
-    pub fn some(&mut self) -> String {
-        self.next().expect("more is said")
+    /// The next message; panics at the end of the response.
+    pub fn next_message(&mut self) -> String {
+        self.next().expect("the response ended before the next message")
     }
 
-    /// The next message of a method.
-    pub fn until(&mut self, method: &str) -> Value {
+    /// Skips messages until one has this method.
+    pub fn wait_for_method(&mut self, method: &str) -> Value {
         loop {
-            let message = parsed(&self.some());
+            let message = parse(&self.next_message());
             if message["method"] == method {
                 return message;
             }
         }
     }
 
-    /// The last message: the answer, where there is one.
-    pub fn last(&mut self) -> String {
+    /// Reads to the end and returns the last message, which is the answer.
+    pub fn last_message(&mut self) -> String {
         let mut last = None;
         while let Some(message) = self.next() {
             last = Some(message);
         }
-        last.unwrap_or_else(|| panic!("status {}: nothing was answered", self.status))
+        last.unwrap_or_else(|| panic!("status {}: the response holds no message", self.status))
     }
 
-    /// The result of the answer.
+    /// Reads to the end and returns the result, which must be there.
     pub fn result(&mut self) -> Value {
-        let answer = parsed(&self.last());
+        let answer = parse(&self.last_message());
         assert!(answer.get("result").is_some(), "{answer}");
         answer["result"].clone()
     }
@@ -192,7 +191,7 @@ impl Exchange {
 }
 
 impl Body {
-    /// A line without its end; none when the body is over.
+    /// The next line without its line break; none at the end of the body.
     fn line(&mut self) -> Option<String> {
         let mut line = Vec::new();
         loop {
@@ -212,7 +211,7 @@ impl Body {
         }
     }
 
-    /// How much of the body is buffered; nothing when it is over.
+    /// Number of buffered bytes of the body; zero at its end.
     fn fill(&mut self) -> std::io::Result<usize> {
         if self.left == 0 && self.is_chunked {
             let mut size = String::new();
@@ -246,20 +245,20 @@ impl Read for Body {
     }
 }
 
-/// The message with which a client begins.
-pub fn hello(capabilities: &Value) -> String {
+/// An `initialize` request.
+pub fn initialize_request(capabilities: &Value) -> String {
     let info = json!({ "name": "t", "version": "1" });
     let params = json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities, "clientInfo": info });
     json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params }).to_string()
 }
 
-/// Posts a message as a client should, with these headers besides.
-pub fn post(address: SocketAddr, path: &str, headers: &[&str], body: &str) -> Exchange {
-    send(address, posted(path, headers, body).as_bytes())
+/// Posts a message with the required headers and these.
+pub fn post(address: SocketAddr, path: &str, headers: &[&str], body: &str) -> HttpResponse {
+    send(address, post_request(path, headers, body).as_bytes())
 }
 
-/// The bytes of such a request.
-pub fn posted(path: &str, headers: &[&str], body: &str) -> String {
+/// The bytes of a POST request.
+pub fn post_request(path: &str, headers: &[&str], body: &str) -> String {
     let host =
         if headers.iter().any(|header| header.starts_with("host:")) { "" } else { "host: localhost\r\n" };
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
@@ -270,22 +269,22 @@ pub fn posted(path: &str, headers: &[&str], body: &str) -> String {
     )
 }
 
-/// Sends these bytes over a connection of their own, and reads the head of the response.
-pub fn send(address: SocketAddr, bytes: &[u8]) -> Exchange {
+/// Sends bytes over a new connection and reads the head of the response.
+pub fn send(address: SocketAddr, bytes: &[u8]) -> HttpResponse {
     let mut stream = connect(address);
     stream.write_all(bytes).unwrap();
-    response(stream).expect("there is a response")
+    read_response(stream).expect("the connection closed without a response")
 }
 
 pub fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
-    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    stream.set_write_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
-/// The response on a connection; none if it is hung up instead.
-pub fn response(stream: TcpStream) -> Option<Exchange> {
+/// Reads the head of a response; none if the connection is closed instead.
+pub fn read_response(stream: TcpStream) -> Option<HttpResponse> {
     let mut stream = BufReader::with_capacity(64 << 10, stream);
     let mut lines = Vec::new();
     loop {
@@ -307,5 +306,5 @@ pub fn response(stream: TcpStream) -> Option<Exchange> {
     let header = |name: &str| headers.iter().find(|(own, _)| own == name).map(|(_, value)| value.as_str());
     let left = header("content-length").map_or(0, |length| length.parse().unwrap());
     let is_chunked = header("transfer-encoding") == Some("chunked");
-    Some(Exchange { status, body: Body { stream, left, is_chunked }, headers, is_over: false })
+    Some(HttpResponse { status, body: Body { stream, left, is_chunked }, headers, is_over: false })
 }

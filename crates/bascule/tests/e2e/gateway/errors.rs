@@ -1,11 +1,11 @@
-//! How what goes wrong looks to an MCP client.
+//! Failures as MCP clients see them.
 
 use bascule_testkit::{Behaviour, Script};
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::{Bridge, TOGETHER, alone};
-use crate::fleet::serving::Serving;
+use super::{AGGREGATE_PATH, ScriptedBridge, passthrough_path};
+use crate::fleet::serve_process::ServeProcess;
 use crate::support::{eventually, is_running};
 
 fn script() -> Script {
@@ -34,7 +34,8 @@ fn check(client: &Client, prefix: &str) {
     assert_eq!(unknown["error"]["code"], -32602, "{unknown}");
     assert!(unknown["error"]["message"].as_str().unwrap().contains("nothing"));
 
-    let refused = client.request("1", "tools/call", &format!(r#"{{"name":"{prefix}refuse"}}"#)).last();
+    let refused =
+        client.send_request("1", "tools/call", &format!(r#"{{"name":"{prefix}refuse"}}"#)).last_message();
     assert_eq!(
         refused,
         r#"{"jsonrpc":"2.0","id":1,"error":{"code":-31999,"message":"no","data":{"n":1.0},"x":[]}}"#
@@ -55,35 +56,39 @@ fn check(client: &Client, prefix: &str) {
     assert_eq!((&error["server"], &error["delivery"]), (&json!("s"), &json!("unknown")), "{error}");
 
     for params in ["{}", r#"{"name":5}"#, "[]", r#"{"name":""}"#] {
-        let answer = super::parsed(&client.request("1", "tools/call", params).last());
+        let answer = super::parse(&client.send_request("1", "tools/call", params).last_message());
         assert_eq!(answer["error"]["code"], -32602, "{params}: {answer}");
     }
 }
 
 // req: BR-05, GW-01
 #[test]
-fn errors_are_spelled_for_clients() {
-    let bridge = Bridge::with(
+fn maps_failures_to_json_rpc_errors_and_tool_results() {
+    let bridge = ScriptedBridge::start_with(
         script(),
         json!({ "tools": { "hold": { "timeoutMs": 500 } }, "reconnectBackoffMs": 10 }),
     );
-    for (client, prefix) in [(bridge.alone(), ""), (bridge.together(), "s__")] {
+    for (client, prefix) in [(bridge.passthrough_client(), ""), (bridge.aggregate_client(), "s__")] {
         check(&client, prefix);
-        eventually("it is back", || bridge.server.started().last().is_some_and(|pid| is_running(*pid)));
-        eventually("it is healthy", || bridge.serving.server("s")["health"] == "healthy");
+        eventually("the server has restarted", || {
+            bridge.server.started().last().is_some_and(|pid| is_running(*pid))
+        });
+        eventually("the server is healthy", || bridge.process.server_status("s")["health"] == "healthy");
     }
-    let refused = bridge.alone().request("1", "x/refuse", "{}").last();
+    let refused = bridge.passthrough_client().send_request("1", "x/refuse", "{}").last_message();
     assert_eq!(refused, r#"{"jsonrpc":"2.0","id":1,"error":{"code":5,"message":"","data":null}}"#);
-    let unknown = bridge.together().ask("x/refuse", &json!({}));
+    let unknown = bridge.aggregate_client().request("x/refuse", &json!({}));
     assert_eq!(unknown["error"]["code"], -32601);
 }
 
 // req: BR-05, GW-02
 #[test]
-fn a_tool_that_is_kept_back_or_misspelled_is_said_to_be() {
-    let bridge =
-        Bridge::with(Script::new().tools(["search", "secret"]), json!({ "deniedTools": ["secret"] }));
-    let client = bridge.together();
+fn reports_denied_and_misspelled_tools() {
+    let bridge = ScriptedBridge::start_with(
+        Script::new().tools(["search", "secret"]),
+        json!({ "deniedTools": ["secret"] }),
+    );
+    let client = bridge.aggregate_client();
     let denied = client.call("s__secret", &json!({}))["result"].clone();
     assert_eq!(denied["_meta"]["bascule/error"]["code"], "POLICY_DENIED", "{denied}");
     let misspelled = client.call("s__serch", &json!({}))["error"].clone();
@@ -94,16 +99,18 @@ fn a_tool_that_is_kept_back_or_misspelled_is_said_to_be() {
 
 // req: BR-05, GW-02
 #[test]
-fn a_server_that_is_down_is_said_to_be() {
+fn reports_server_that_did_not_start() {
     let servers = json!({ "gone": { "command": "false", "maxRetries": 0 }, "s": { "command": crate::support::program(), "args": ["__demo", "clock"] } });
-    let serving = Serving::start(servers);
-    let client = Client::begin(serving.address(), TOGETHER);
-    eventually("it is given up", || serving.server("gone")["health"] == "unavailable");
-    let listed = client.ask("tools/list", &json!({}))["result"].clone();
+    let bridge = ServeProcess::start(servers);
+    let client = Client::connect(bridge.address(), AGGREGATE_PATH);
+    eventually("the bridge has given up the server", || {
+        bridge.server_status("gone")["health"] == "unavailable"
+    });
+    let listed = client.request("tools/list", &json!({}))["result"].clone();
     let missing = &listed["_meta"]["bascule/missing"][0];
     assert_eq!(missing["server"], "gone", "{listed}");
     assert!(!missing["why"].as_str().unwrap().is_empty());
-    assert!(!listed["tools"].as_array().unwrap().is_empty(), "the others are there");
+    assert!(!listed["tools"].as_array().unwrap().is_empty(), "the tools of the other server are listed");
     let called = client.call("gone__x", &json!({}))["result"].clone();
     let error = &called["_meta"]["bascule/error"];
     assert_eq!(
@@ -111,33 +118,39 @@ fn a_server_that_is_down_is_said_to_be() {
         (&json!(true), &json!("PROVIDER_INIT_FAILED")),
         "{called}"
     );
-    let body = super::client::hello(&json!({}));
-    let refused = super::parsed(&super::client::post(serving.address(), &alone("gone"), &[], &body).last());
+    let body = super::client::initialize_request(&json!({}));
+    let refused = super::parse(
+        &super::client::post(bridge.address(), &passthrough_path("gone"), &[], &body).last_message(),
+    );
     assert_eq!(refused["error"]["data"]["bascule/error"]["server"], "gone", "{refused}");
 }
 
 // req: GW-04
 #[test]
-fn what_a_shared_server_wrote_to_stderr_is_not_told_to_clients() {
+fn hides_stderr_of_shared_server_from_clients() {
     let script = Script::new().stderr("about another\n").tools(["t"]).calls("t", [Behaviour::exit(3)]);
-    for (session, is_told) in [("shared", false), ("per-client", true)] {
-        let bridge = Bridge::with(script.clone(), json!({ "session": session, "maxRetries": 0 }));
-        let failed = bridge.alone().call("t", &json!({}));
+    for (session, is_shown) in [("shared", false), ("per-client", true)] {
+        let bridge =
+            ScriptedBridge::start_with(script.clone(), json!({ "session": session, "maxRetries": 0 }));
+        let failed = bridge.passthrough_client().call("t", &json!({}));
         assert_eq!(failed["result"]["isError"], true, "{failed}");
-        assert_eq!(failed.to_string().contains("about another"), is_told, "{session}: {failed}");
+        assert_eq!(failed.to_string().contains("about another"), is_shown, "{session}: {failed}");
     }
 }
 
 // req: GW-04
 #[test]
-fn a_call_is_checked_however_it_is_disguised() {
-    let bridge = Bridge::with(Script::new().tools(["denied", "t"]), json!({ "deniedTools": ["denied"] }));
-    let client = bridge.alone();
+fn checks_calls_with_disguised_method_names() {
+    let bridge = ScriptedBridge::start_with(
+        Script::new().tools(["denied", "t"]),
+        json!({ "deniedTools": ["denied"] }),
+    );
+    let client = bridge.passthrough_client();
     let params = json!({ "name": "denied", "arguments": {} });
     client.notify("tools/call", &params);
     client.notify("Tools/Call ", &params);
-    assert_eq!(client.ask("TOOLS/call", &params)["error"]["code"], -32601);
-    assert_eq!(client.ask(" tools/call", &params)["error"]["code"], -32601);
+    assert_eq!(client.request("TOOLS/call", &params)["error"]["code"], -32601);
+    assert_eq!(client.request(" tools/call", &params)["error"]["code"], -32601);
     let without_id =
         client.post(r#"{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"t"}}"#);
     assert_eq!(without_id.status, 400);

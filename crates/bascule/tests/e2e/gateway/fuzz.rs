@@ -1,6 +1,6 @@
-//! Whatever bytes come to the sockets of a running bridge, it goes on: heads of requests, messages, questions.
+//! Random bytes at the HTTP port and the control socket of a running bridge.
 //!
-//! A second each, or as long as `make fuzz` says.
+//! Each test runs for one second, or for `FUZZ_SECONDS`.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -10,37 +10,42 @@ use std::time::Duration;
 use bascule_testkit::{Script, fuzz};
 use serde_json::json;
 
-use super::client::{connect, hello, posted};
-use super::{Bridge, TOGETHER, peak};
+use super::client::{connect, initialize_request, post_request};
+use super::{AGGREGATE_PATH, ScriptedBridge, peak_mb};
 
-/// It answers others, nothing in it has panicked, and it has not grown.
-fn check_sound(bridge: &Bridge) {
+/// Checks that the bridge serves clients, has not panicked and has not leaked memory.
+fn check_healthy(bridge: &ScriptedBridge) {
     assert_eq!(
-        bridge.alone().call("t", &json!({ "a": 1 }))["result"]["structuredContent"],
+        bridge.passthrough_client().call("t", &json!({ "a": 1 }))["result"]["structuredContent"],
         json!({ "a": 1 })
     );
-    assert!(!bridge.serving.said().contains("panicked"), "{}", bridge.serving.said());
-    let most = peak(bridge.serving.pid());
-    assert!(most < 200, "{most} MB");
+    assert!(!bridge.process.stderr().contains("panicked"), "{}", bridge.process.stderr());
+    let peak = peak_mb(bridge.process.pid());
+    assert!(peak < 200, "{peak} MB");
 }
 
-fn bridge() -> Bridge {
-    Bridge::of(Script::new().tools(["t"]))
+fn bridge() -> ScriptedBridge {
+    ScriptedBridge::start(Script::new().tools(["t"]))
 }
 
 // req: GW-07
 #[test]
-fn heads_and_messages_over_http() {
+fn survives_random_http_requests() {
     let bridge = bridge();
-    let client = bridge.alone();
+    let client = bridge.passthrough_client();
     let session = client.session_header();
     let call = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"t","arguments":{}}}"#;
-    let told = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
-    let chunked = posted(TOGETHER, &["transfer-encoding: chunked"], "5\r\n{\"a\":\r\n2\r\n1}\r\n0\r\n\r\n");
+    let cancellation = r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":1}}"#;
+    let chunked =
+        post_request(AGGREGATE_PATH, &["transfer-encoding: chunked"], "5\r\n{\"a\":\r\n2\r\n1}\r\n0\r\n\r\n");
     let seeds = [
-        posted(&client.path, &[&session], call),
-        posted(&client.path, &[&session], told),
-        posted(TOGETHER, &["origin: http://localhost:1"], &hello(&json!({ "roots": {} }))),
+        post_request(&client.path, &[&session], call),
+        post_request(&client.path, &[&session], cancellation),
+        post_request(
+            AGGREGATE_PATH,
+            &["origin: http://localhost:1"],
+            &initialize_request(&json!({ "roots": {} })),
+        ),
         chunked,
         format!(
             "GET {} HTTP/1.1\r\nhost: [::1]:80\r\naccept: text/event-stream\r\n{session}x\r\n\r\n",
@@ -51,22 +56,24 @@ fn heads_and_messages_over_http() {
     let seeds: Vec<&[u8]> = seeds.iter().map(String::as_bytes).collect();
     let tried = fuzz(&seeds, |bytes| {
         let mut stream = connect(bridge.address);
-        // It may hang up at any moment, and need not answer what is never finished.
+        // The bridge may close the connection at any time and need not answer an incomplete request.
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
         stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let _ = stream.read(&mut [0; 256]);
     });
-    println!("{tried} requests");
-    check_sound(&bridge);
+    println!("{tried} HTTP requests");
+    check_healthy(&bridge);
 }
 
 // req: BR-12
 #[test]
-fn questions_at_the_control_socket() {
+fn survives_random_control_requests() {
     let bridge = bridge();
-    let (socket, token) =
-        (bridge.serving.place("sock"), std::fs::read_to_string(bridge.serving.place("token")).unwrap());
+    let (socket, token) = (
+        bridge.process.socket_file("sock"),
+        std::fs::read_to_string(bridge.process.socket_file("token")).unwrap(),
+    );
     let seeds = [
         json!({ "what": "identity" }),
         json!({ "what": "status", "params": null }),
@@ -82,7 +89,7 @@ fn questions_at_the_control_socket() {
         stream.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         let _ = stream.read(&mut [0; 256]);
     });
-    println!("{tried} questions");
-    assert_eq!(bridge.serving.server("s")["health"], "healthy");
-    check_sound(&bridge);
+    println!("{tried} control requests");
+    assert_eq!(bridge.process.server_status("s")["health"], "healthy");
+    check_healthy(&bridge);
 }

@@ -8,14 +8,14 @@ use bascule_model::ProviderAdapter;
 use serde_json::{Value, json};
 
 use super::{isolated, isolated_python, jails, marked, servers};
-use crate::embedded::{call, call_within, patiently, terminate};
-use crate::support::{PATIENCE, is_running, text};
+use crate::embedded::{call, call_with_timeout, terminate, within_timeout};
+use crate::support::{TIMEOUT, is_running, text};
 
 /// Waits without keeping the bridge, which shares our thread, from its work.
 async fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !holds() {
-        assert!(begin.elapsed() < PATIENCE, "never came true: {what}");
+        assert!(begin.elapsed() < TIMEOUT, "never came true: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
@@ -133,7 +133,7 @@ async fn a_process_that_will_not_be_asked_is_killed_at_the_callers_deadline() {
     let (bridge, mark) = isolated_python(json!({})).await;
     let pid = ready(&bridge).await;
     let deaf = json!({ "code": "import signal, time\nfor n in (1, 2, 15): signal.signal(n, signal.SIG_IGN)\nif os.fork() == 0: os.setsid()\ntime.sleep(600)" });
-    let error = call_within(&bridge, "s:try", &deaf.to_string(), Some(Duration::from_secs(3))).await;
+    let error = call_with_timeout(&bridge, "s:try", &deaf.to_string(), Some(Duration::from_secs(3))).await;
     assert_eq!(error.unwrap_err()["code"], "PROVIDER_TIMEOUT");
     gone(&[pid]).await;
     eventually("only what waits is left", || jails(&mark).len() == 1).await;
@@ -207,7 +207,7 @@ async fn calls_under_way_end_with_the_bridge_and_so_do_their_processes() {
         terminate(&bridge).await;
         marked(&mark)
     };
-    let (ended, left) = patiently(async { tokio::join!(calls, end) }).await;
+    let (ended, left) = within_timeout(async { tokio::join!(calls, end) }).await;
     assert_eq!(left, [] as [u32; 0], "when `terminate` returns");
     let said = |error: &Value| format!("{} {}", error["code"], error["delivery"]).replace('"', "");
     let said: Vec<String> = ended.iter().map(|ended| said(ended.as_ref().unwrap_err())).collect();
@@ -232,7 +232,7 @@ async fn a_bridge_that_ends_while_processes_start_leaves_none() {
             terminate(&bridge).await;
             marked(&mark)
         };
-        let (_, left) = patiently(async { tokio::join!(calls, end) }).await;
+        let (_, left) = within_timeout(async { tokio::join!(calls, end) }).await;
         assert_eq!(left, [] as [u32; 0]);
     }
 }

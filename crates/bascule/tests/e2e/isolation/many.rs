@@ -7,7 +7,8 @@ use serde_json::json;
 use super::isolated;
 use crate::embedded::{call, terminate};
 use crate::support::{
-    PATIENCE, children, descriptors, eventually, groups_of, holds_no_more_than, is_alone, resident,
+    TIMEOUT, cgroups_of, children, eventually, has_no_new_descriptors, is_alone, open_descriptors,
+    resident_kb,
 };
 
 /// How many calls there are.
@@ -30,17 +31,17 @@ async fn call_again_and_again() {
     forget().await;
     // The watchdog may be looking at the last of them.
     let own = std::process::id();
-    eventually("no control group is left", || groups_of(own).is_empty());
-    let (before, memory) = (descriptors(), resident());
+    eventually("no control group is left", || cgroups_of(own).is_empty());
+    let (before, memory) = (open_descriptors(), resident_kb());
     let begin = Instant::now();
     call_so_often(CALLS).await;
     let took = begin.elapsed();
     forget().await;
     assert_eq!(children(own), [] as [u32; 0], "not even as a zombie");
-    eventually("no control group is left", || groups_of(own).is_empty());
+    eventually("no control group is left", || cgroups_of(own).is_empty());
     // What the system has still to close, it closes.
-    eventually("no descriptor is left", || holds_no_more_than(&before));
-    let (after, more) = (descriptors(), resident().saturating_sub(memory));
+    eventually("no descriptor is left", || has_no_new_descriptors(&before));
+    let (after, more) = (open_descriptors(), resident_kb().saturating_sub(memory));
     println!(
         "{CALLS} calls in {took:?}; descriptors: {} before, {} after; {more} kB more",
         before.len(),
@@ -70,7 +71,7 @@ async fn forget() {
     drop(bridge);
     let begin = Instant::now();
     while !children(std::process::id()).is_empty() || !super::marked(&mark).is_empty() {
-        assert!(begin.elapsed() < PATIENCE, "something of it is left");
+        assert!(begin.elapsed() < TIMEOUT, "something of it is left");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

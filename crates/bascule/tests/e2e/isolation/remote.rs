@@ -9,7 +9,7 @@ use bascule_model::ProviderAdapter;
 use bascule_testkit::{Behaviour, Script, ScriptedHttp, Trouble};
 use serde_json::{Value, json};
 
-use crate::embedded::{call, call_within, confined, patiently, settings, terminate};
+use crate::embedded::{call, call_with_timeout, confined, settings, terminate, within_timeout};
 use crate::support::{is_running, program, text};
 
 /// A server with a tool `x` that does this, and a bridge whose one server `s` it is.
@@ -77,7 +77,7 @@ async fn progress_comes_through_and_keeps_a_call_alive() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_is_given_up_is_cancelled_at_the_remote_server() {
     let (bridge, server) = relayed(doing([Behaviour::silence().as_sse()]), json!({})).await;
-    let error = call_within(&bridge, "s:x", "{}", Some(Duration::from_secs(3))).await.unwrap_err();
+    let error = call_with_timeout(&bridge, "s:x", "{}", Some(Duration::from_secs(3))).await.unwrap_err();
     assert_eq!((&error["code"], &error["delivery"]), (&json!("PROVIDER_TIMEOUT"), &json!("unknown")));
     let server = tokio::task::spawn_blocking(move || {
         let sent = server.wait_for("tools/call");
@@ -153,7 +153,7 @@ async fn a_relay_can_read_no_secrets_and_write_nothing() {
     let servers = json!({ "s": { "url": "http://127.0.0.1:9/mcp", "isolation": "per-call" } });
     let settings = settings(&json!({ "mcpServers": servers }));
     let config = BridgeConfig { jailer: Some(jailer), ..BridgeConfig::new(settings) };
-    let bridge = patiently(McpBridgeAdapter::init(config)).await.unwrap();
+    let bridge = within_timeout(McpBridgeAdapter::init(config)).await.unwrap();
     let failure = bridge.start_failure("s").unwrap();
     let said = failure.stderr.as_deref().unwrap();
     assert!(said.contains("begin") && failure.exit.as_deref() == Some("exit code 3"), "{failure:?}");

@@ -7,7 +7,7 @@ use bascule_client::{CallToolOptions, Cause, ConnectOptions, McpBridge, call_too
 use bascule_mcp::Failure;
 use serde_json::{Value, json};
 
-use super::workshop::{Served, Workshop, in_memory};
+use super::rmcp_server::{Served, Workshop, in_memory};
 use crate::support::{Bascule, text};
 
 /// Connects the library, over HTTP or through the given transport.
@@ -105,7 +105,7 @@ fn over_http(server: &Served, settings: Value) -> Bascule {
 
 fn check_commands(server: &Served) {
     let bascule = over_http(server, json!({}));
-    let (code, report) = bascule.json(&["check"]);
+    let (code, report) = bascule.run_json(&["check"]);
     let shown = &report["servers"][0];
     assert_eq!((code, &shown["health"], &shown["tools"]), (0, &json!("healthy"), &json!(7)), "{report}");
     assert_eq!(shown["serverInfo"], json!({ "name": "workshop", "version": "3.8" }));
@@ -113,7 +113,7 @@ fn check_commands(server: &Served) {
         bascule.call("workshop:add", r#"{"a":40,"b":2}"#)["structuredContent"],
         json!({ "sum": 42.0 })
     );
-    let (code, failed) = bascule.json(&["call", "workshop:fail"]);
+    let (code, failed) = bascule.run_json(&["call", "workshop:fail"]);
     assert_eq!((code, text(&failed["result"]).as_str()), (1, "the anvil broke"));
     let refused = bascule.call_error("workshop:refuse", "{}");
     assert_eq!((&refused["code"], &refused["delivery"]), (&json!("PROVIDER_ERROR"), &json!("answered")));

@@ -19,7 +19,7 @@ fn confined(mut entry: Value, sandbox: Value) -> Value {
 
 /// `check` says that the server is well, and that it has no more than what is listed.
 fn check_confined(bascule: &Bascule) {
-    let (code, report) = bascule.json(&["check"]);
+    let (code, report) = bascule.run_json(&["check"]);
     let server = &report["servers"][0];
     assert_eq!((code, &server["health"]), (0, &json!("healthy")), "{report:#}");
     assert!(server["confinement"]["inForce"].to_string().contains("only listed files"), "{report:#}");
@@ -51,7 +51,7 @@ fn the_file_server_works_under_strict_with_its_folder_listed() {
         ("files:write_file", write(&outside.join("new.txt"))),
         ("files:read_text_file", json!({ "path": outside.join("poem.txt") }).to_string()),
     ] {
-        let (code, document) = bascule.json(&["call", tool, &arguments]);
+        let (code, document) = bascule.run_json(&["call", tool, &arguments]);
         assert_eq!(code, 1, "{document:#}");
         assert!(text(&document["result"]).contains("EACCES"), "{document:#}");
     }
@@ -72,7 +72,7 @@ fn the_file_server_only_reads_what_its_arguments_name_under_strict() {
     let read = bascule.call("files:read_text_file", &json!({ "path": root.join("poem.txt") }).to_string());
     assert_eq!(text(&read), "one\ntwo\n");
     let write = json!({ "path": root.join("poem.txt"), "content": "x" }).to_string();
-    let (code, document) = bascule.json(&["call", "files:write_file", &write]);
+    let (code, document) = bascule.run_json(&["call", "files:write_file", &write]);
     assert_eq!(code, 1, "{document:#}");
     assert!(text(&document["result"]).contains("EACCES"), "{document:#}");
 }
@@ -151,7 +151,7 @@ fn uvx_installs_a_server_from_nothing_and_runs_it() {
         "env": registry(),
         "startTimeoutMs": COLD_START,
     });
-    let bascule = Bascule::with_server("time", entry).variable("HOME", home.path().to_str().unwrap());
+    let bascule = Bascule::with_server("time", entry).env("HOME", home.path().to_str().unwrap());
     for _ in ["a cold cache", "a warm one"] {
         let now = bascule.call("time:get_current_time", r#"{"timezone":"Asia/Tokyo"}"#);
         assert!(text(&now).contains("Asia/Tokyo"), "{now:#}");

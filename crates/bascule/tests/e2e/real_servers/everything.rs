@@ -122,7 +122,7 @@ fn every_kind_of_content_comes_through() {
 #[test]
 fn its_environment_is_what_is_configured_and_little_more() {
     let bascule = over_stdio(json!({ "env": { "GIVEN": "${OUTSIDE}, ${ABSENT:-else}" } }))
-        .variable("OUTSIDE", "from outside");
+        .env("OUTSIDE", "from outside");
     let environment: Value = serde_json::from_str(&text(&bascule.call("everything:get-env", "{}"))).unwrap();
     assert_eq!(environment["GIVEN"], "from outside, else");
     assert!(environment["PATH"].is_string() && environment["OUTSIDE"].is_null(), "{environment}");

@@ -71,8 +71,11 @@ fn what_the_server_refuses_is_its_result_and_exit_code_one() {
     let files = Files::new();
     let bascule = files.bascule();
     let target = files.outside.join("new.txt");
-    let (code, document) =
-        bascule.json(&["call", "files:write_file", &json!({ "path": target, "content": "x" }).to_string()]);
+    let (code, document) = bascule.run_json(&[
+        "call",
+        "files:write_file",
+        &json!({ "path": target, "content": "x" }).to_string(),
+    ]);
     assert_eq!((code, &document["result"]["isError"]), (1, &json!(true)), "{document}");
     assert!(text(&document["result"]).contains("outside allowed directories"), "{document}");
     assert!(!target.exists());
@@ -92,7 +95,7 @@ fn what_the_configuration_denies_never_reaches_the_server() {
     entry["allowedTools"] = json!(["read_*", "write_*", "list_directory"]);
     entry["deniedTools"] = json!(["*write*", "read_file"]);
     let bascule = Bascule::with_server("files", entry);
-    let (_, tools) = bascule.json(&["tools"]);
+    let (_, tools) = bascule.run_json(&["tools"]);
     let names: Vec<&str> =
         tools.as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["read_text_file", "read_media_file", "read_multiple_files", "list_directory"]);

@@ -44,7 +44,7 @@ fn times_are_told_and_converted() {
     let written: Value = serde_json::from_str(&text(&answer)).unwrap();
     assert_eq!(&written, times, "text and structure say the same");
     let (code, document) =
-        bascule.json(&["call", "time:get_current_time", r#"{"timezone":"Europe/Atlantis"}"#]);
+        bascule.run_json(&["call", "time:get_current_time", r#"{"timezone":"Europe/Atlantis"}"#]);
     assert_eq!((code, &document["result"]["isError"]), (1, &json!(true)), "{document}");
     assert!(text(&document["result"]).contains("Europe/Atlantis"), "{document}");
     check_refused(
@@ -126,6 +126,6 @@ async fn a_commit_made_through_the_bridge_is_a_commit() {
 
 fn check_no_repository(bascule: &Bascule, path: &Path) {
     let (code, document) =
-        bascule.json(&["call", "git:git_status", &json!({ "repo_path": path }).to_string()]);
+        bascule.run_json(&["call", "git:git_status", &json!({ "repo_path": path }).to_string()]);
     assert_eq!((code, &document["result"]["isError"]), (1, &json!(true)), "{document}");
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{bridge, demo_bridge, demo_servers, error, run, run_with, value};
 use crate::embedded::terminate;
-use crate::support::{descriptors, eventually, holds_no_more_than, is_alone};
+use crate::support::{eventually, has_no_new_descriptors, is_alone, open_descriptors};
 
 /// What it takes: a value, or an error of one of these names. What may meet one limit or the other first has two.
 const ATTACKS: [(&str, &[&str]); 24] = [
@@ -133,9 +133,9 @@ fn a_hundred_scripts_leave_no_descriptor_behind() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     // What is made once and kept is there after the first.
     runtime.block_on(run_so_many(5));
-    let before = descriptors();
+    let before = open_descriptors();
     runtime.block_on(run_so_many(100));
-    eventually("what ended workers held is closed", || holds_no_more_than(&before));
+    eventually("what ended workers held is closed", || has_no_new_descriptors(&before));
 }
 
 async fn run_so_many(scripts: usize) {

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::faces::workers;
 use super::{bridge, demo_servers, run, run_with, short, value};
 use crate::embedded::terminate;
-use crate::fleet::serving::{Serving, configuration};
+use crate::fleet::serve_process::{ServeProcess, config_text};
 use crate::gateway::client::Client;
 use crate::support::eventually;
 
@@ -51,14 +51,14 @@ async fn among_a_hundred_scripts_the_good_ones_all_finish_right() {
 // req: CM-01, GW-08
 #[test]
 fn a_hundred_scripts_of_ten_clients_with_hostile_ones_among_them() {
-    let mut configured: serde_json::Value = serde_json::from_str(&configuration(&demo_servers())).unwrap();
+    let mut configured: serde_json::Value = serde_json::from_str(&config_text(&demo_servers())).unwrap();
     configured["bascule"] = json!({ "scripts": { "memoryMb": 64, "poolSize": 2 } });
-    let serving = Serving::start_configured(&configured.to_string(), &[]);
+    let serving = ServeProcess::start_with_config(&configured.to_string(), &[]);
     let address = serving.address();
     std::thread::scope(|all| {
         for client in 0..10 {
             all.spawn(move || {
-                let me = Client::begin(address, "/mcp");
+                let me = Client::connect(address, "/mcp");
                 for n in 0..10 {
                     let hostile = (client + n) % 5 == 0;
                     let good = format!("const t = await clock.now({{}}); return [{client}, {n}, typeof t]");

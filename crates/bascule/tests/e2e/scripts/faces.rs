@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::demo_servers;
-use crate::fleet::serving::Serving;
+use crate::fleet::serve_process::ServeProcess;
 use crate::gateway::client::Client;
 use crate::support::{Bascule, eventually, text};
 
@@ -75,7 +75,7 @@ fn a_server_that_cannot_be_started_is_an_error_in_the_script() {
 // req: CM-04
 #[test]
 fn scripts_run_in_a_bridge_that_runs_already() {
-    let serving = Serving::start(demo_servers());
+    let serving = ServeProcess::start(demo_servers());
     let events = serving.events();
     let (code, said) = document(&serving.bascule, "return await counter.increment({})", &[]);
     assert_eq!(code, 0, "{said:#}");
@@ -83,15 +83,16 @@ fn scripts_run_in_a_bridge_that_runs_already() {
     assert_ne!(said["result"], again["result"], "it is the same counter");
     // The same road as any other call: an event, with the call's own id.
     let id = said["traces"][0]["trace_id"].as_str().unwrap();
-    events.until(|event| event["type"] == "provider.mcp.tool.completed" && event.to_string().contains(id));
+    events
+        .find_json(|event| event["type"] == "provider.mcp.tool.completed" && event.to_string().contains(id));
 }
 
 // req: GW-08
 #[test]
 fn an_mcp_client_runs_scripts_beside_all_tools() {
-    let serving = Serving::start(demo_servers());
-    let client = Client::begin(serving.address(), "/mcp");
-    let listed = client.ask("tools/list", &json!({}));
+    let serving = ServeProcess::start(demo_servers());
+    let client = Client::connect(serving.address(), "/mcp");
+    let listed = client.request("tools/list", &json!({}));
     let names: Vec<&str> = listed["result"]["tools"]
         .as_array()
         .unwrap()
@@ -116,9 +117,9 @@ fn an_mcp_client_runs_scripts_beside_all_tools() {
 // req: GW-08
 #[test]
 fn the_view_code_shows_few_tools() {
-    let serving = Serving::start_with(demo_servers(), &["--show", "code"]);
-    let client = Client::begin(serving.address(), "/mcp");
-    let listed = client.ask("tools/list", &json!({}));
+    let serving = ServeProcess::start_with(demo_servers(), &["--show", "code"]);
+    let client = Client::connect(serving.address(), "/mcp");
+    let listed = client.request("tools/list", &json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap();
     let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
     assert_eq!(names, ["describe_tools", "execute_code"]);
@@ -137,8 +138,8 @@ fn the_view_code_shows_few_tools() {
 // req: GW-04, GW-08
 #[test]
 fn a_client_that_cancels_kills_its_script() {
-    let serving = Serving::start(demo_servers());
-    let client = Client::begin(serving.address(), "/mcp");
+    let serving = ServeProcess::start(demo_servers());
+    let client = Client::connect(serving.address(), "/mcp");
     let code = json!({ "name": "execute_code", "arguments": { "code": "for (;;) await bascule.sleep(5)" } });
     let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": code }).to_string();
     let asking = {

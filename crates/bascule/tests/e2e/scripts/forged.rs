@@ -10,7 +10,7 @@ use bascule_model::ProviderAdapter;
 use serde_json::json;
 
 use super::{demo_servers, error, run_with, value};
-use crate::embedded::{patiently, settings, terminate};
+use crate::embedded::{settings, terminate, within_timeout};
 use crate::support::{program as program_under_test, project_file};
 
 /// A bridge whose workers are the forger; all else is as it should be.
@@ -25,7 +25,7 @@ async fn bridge(folder: &Path) -> McpBridgeAdapter {
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
     let settings = settings(&json!({ "mcpServers": demo_servers() }));
     let config = BridgeConfig { jailer: Some(program), ..BridgeConfig::new(settings) };
-    patiently(McpBridgeAdapter::init(config)).await.unwrap()
+    within_timeout(McpBridgeAdapter::init(config)).await.unwrap()
 }
 
 async fn forge(bridge: &McpBridgeAdapter, what: &str) -> ScriptOutcome {

@@ -156,8 +156,7 @@ fn a_server_gets_the_safe_variables_and_those_configured_and_no_other() {
     let args = json!(["-c", script, file, command["command"], command["args"][0]]);
     let entry =
         json!({ "command": "sh", "args": args, "env": { "TOKEN": "${SOURCE}", "HOME": "/elsewhere" } });
-    let bascule =
-        Bascule::with_server("s", entry).variable("SOURCE", "hunter2").variable("SECRET", "swordfish");
+    let bascule = Bascule::with_server("s", entry).env("SOURCE", "hunter2").env("SECRET", "swordfish");
     bascule.call("s:x", "{}");
     let got = std::fs::read_to_string(file).unwrap();
     let names: Vec<&str> = got.lines().filter_map(|line| line.split('=').next()).collect();

@@ -6,7 +6,7 @@ use bascule_testkit::{Behaviour, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::{check, entry_with, scripted_with, tool_x};
-use crate::embedded::{bridge, call_within, terminate};
+use crate::embedded::{bridge, call_with_timeout, terminate};
 use crate::support::text;
 
 /// A call of a silent tool `x`: which bound it meets when the server's entry says this.
@@ -49,7 +49,7 @@ fn a_tools_own_bounds_replace_its_servers() {
 #[test]
 fn the_callers_time_out_holds_where_it_is_the_smallest() {
     let (bascule, server) = scripted_with(tool_x([Behaviour::silence()]), json!({ "timeoutMs": 60_000 }));
-    let (code, document) = bascule.json(&["call", "s:x", "--timeout-ms", "6000"]);
+    let (code, document) = bascule.run_json(&["call", "s:x", "--timeout-ms", "6000"]);
     assert_eq!(code, 3);
     check(&document["error"], "PROVIDER_TIMEOUT unknown true", &["the caller's time-out"]);
     server.wait_for("notifications/cancelled");
@@ -59,7 +59,7 @@ fn the_callers_time_out_holds_where_it_is_the_smallest() {
 #[test]
 fn a_callers_longer_time_out_lengthens_nothing() {
     let (bascule, _server) = scripted_with(tool_x([Behaviour::silence()]), json!({ "timeoutMs": 200 }));
-    let (_, document) = bascule.json(&["call", "s:x", "--timeout-ms", "60000"]);
+    let (_, document) = bascule.run_json(&["call", "s:x", "--timeout-ms", "60000"]);
     check(&document["error"], "PROVIDER_TIMEOUT unknown true", &["within 200 ms (`timeoutMs`)"]);
 }
 
@@ -68,7 +68,7 @@ fn a_callers_longer_time_out_lengthens_nothing() {
 fn the_callers_time_out_covers_the_start_of_the_server() {
     let script = tool_x([]).on("initialize", [Behaviour::silence()]);
     let (bascule, server) = scripted_with(script, json!({}));
-    let (code, document) = bascule.json(&["call", "s:x", "--timeout-ms", "5000"]);
+    let (code, document) = bascule.run_json(&["call", "s:x", "--timeout-ms", "5000"]);
     assert_eq!(code, 3);
     let late = ["did not answer `initialize` within 5000 ms (the caller's time-out)"];
     check(&document["error"], "PROVIDER_TIMEOUT not_sent true", &late);
@@ -98,7 +98,7 @@ async fn progress_does_not_restart_the_callers_time_out() {
     let server = ScriptedStdio::new(tool_x([busy(100)]));
     let bridge = bridge(entry_with(&server, json!({ "timeoutMs": SILENT }))).await;
     let most = Some(Duration::from_millis(2500));
-    let error = call_within(&bridge, "s:x", "{}", most).await.unwrap_err();
+    let error = call_with_timeout(&bridge, "s:x", "{}", most).await.unwrap_err();
     check(&error, "PROVIDER_TIMEOUT unknown true", &["within 2500 ms (the caller's time-out)"]);
     terminate(&bridge).await;
 }
@@ -109,8 +109,8 @@ async fn a_call_that_ran_out_of_time_leaves_the_server_to_others() {
     let server = ScriptedStdio::new(tool_x([Behaviour::silence(), Behaviour::text("next")]));
     let bridge = bridge(server.entry()).await;
     let soon = Some(Duration::from_millis(300));
-    assert!(call_within(&bridge, "s:x", "{}", soon).await.is_err());
-    assert_eq!(text(&call_within(&bridge, "s:x", "{}", None).await.unwrap()), "next");
+    assert!(call_with_timeout(&bridge, "s:x", "{}", soon).await.is_err());
+    assert_eq!(text(&call_with_timeout(&bridge, "s:x", "{}", None).await.unwrap()), "next");
     assert_eq!(server.started().len(), 1);
     terminate(&bridge).await;
 }

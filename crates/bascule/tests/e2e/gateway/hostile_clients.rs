@@ -1,4 +1,4 @@
-//! Clients that vanish, dawdle, talk nonsense or never end: the rest is served, in bounded memory.
+//! Clients that disconnect, send slowly, send invalid or endless data: the bridge serves the others in bounded memory.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -7,11 +7,11 @@ use std::time::Duration;
 use bascule_testkit::{Behaviour, Script};
 use serde_json::json;
 
-use super::client::{Client, connect, posted, response, send};
-use super::{Bridge, call, peak};
+use super::client::{Client, connect, post_request, read_response, send};
+use super::{ScriptedBridge, call, peak_mb};
 
-fn bridge() -> Bridge {
-    Bridge::of(Script::new().tools(["t", "hold"]).calls("hold", [Behaviour::silence()]))
+fn bridge() -> ScriptedBridge {
+    ScriptedBridge::start(Script::new().tools(["t", "hold"]).calls("hold", [Behaviour::silence()]))
 }
 
 fn check_served(client: &Client) {
@@ -20,38 +20,40 @@ fn check_served(client: &Client) {
 
 // req: GW-07
 #[test]
-fn clients_that_vanish_in_the_middle_of_a_call_cost_nothing() {
+fn cancels_calls_of_disconnected_clients_when_session_ends() {
     let bridge = bridge();
-    let client = bridge.alone();
+    let client = bridge.passthrough_client();
     let hold = |n: u32| {
         let params = call("hold", &json!({ "mark": format!("held {n}.") }));
         json!({ "jsonrpc": "2.0", "id": 100 + n, "method": "tools/call", "params": params }).to_string()
     };
     for n in 0..20 {
         let mut stream = connect(bridge.address);
-        stream.write_all(posted(&client.path, &[&client.session_header()], &hold(n)).as_bytes()).unwrap();
+        stream
+            .write_all(post_request(&client.path, &[&client.session_header()], &hold(n)).as_bytes())
+            .unwrap();
         bridge.server.wait_for(&format!("held {n}."));
         match n % 3 {
             0 => drop(stream),
             1 => stream.shutdown(Shutdown::Write).unwrap(),
-            // Half open: it stays connected and does nothing more.
+            // Half open: the connection stays and sends nothing more.
             _ => std::mem::forget(stream),
         }
     }
     check_served(&client);
-    // Their session ends their calls.
-    client.leave();
+    // The end of the session cancels its calls.
+    client.end_session();
     bridge.server.wait_until(|_| {
         bridge.server.methods().iter().filter(|method| *method == "notifications/cancelled").count() == 20
     });
-    check_served(&bridge.alone());
+    check_served(&bridge.passthrough_client());
 }
 
 // req: GW-07
 #[test]
-fn garbage_is_refused_and_the_rest_served() {
+fn rejects_invalid_requests_and_serves_others() {
     let bridge = bridge();
-    let client = bridge.alone();
+    let client = bridge.passthrough_client();
     let session = client.session_header();
     for body in [
         "",
@@ -64,14 +66,14 @@ fn garbage_is_refused_and_the_rest_served() {
         r#"{"jsonrpc":"2.0"}"#,
         r#"{"jsonrpc":"2.0","id":[],"method":"x"}"#,
     ] {
-        let exchange = client.post(body);
-        assert_eq!(exchange.status, 400, "{body}");
+        let response = client.post(body);
+        assert_eq!(response.status, 400, "{body}");
     }
     let raw = |bytes: &[u8]| {
         let mut stream = connect(bridge.address);
         let _ = stream.write_all(bytes);
         let _ = stream.shutdown(Shutdown::Write);
-        response(stream).map(|exchange| exchange.status)
+        read_response(stream).map(|response| response.status)
     };
     for bytes in [
         &b"\xff\xfe\x00"[..],
@@ -109,43 +111,43 @@ fn garbage_is_refused_and_the_rest_served() {
 
 // req: GW-07
 #[test]
-fn a_body_of_a_gigabyte_is_refused_and_not_kept() {
+fn rejects_body_of_one_gigabyte_without_buffering() {
     let bridge = bridge();
-    let client = bridge.alone();
-    let exchange = client.call_of_length(1 << 30);
-    assert_eq!(exchange.status, 413);
-    // The same without saying so beforehand.
-    let head = posted(&client.path, &[&client.session_header()], "")
+    let client = bridge.passthrough_client();
+    let response = client.call_of_length(1 << 30);
+    assert_eq!(response.status, 413);
+    // A chunked body announces no length.
+    let head = post_request(&client.path, &[&client.session_header()], "")
         .replace("content-length: 0", "transfer-encoding: chunked");
     let mut stream = connect(bridge.address);
     stream.write_all(head.as_bytes()).unwrap();
     let block = [&b"10000\r\n"[..], &[b' '; 0x10000], b"\r\n"].concat();
     let sent = (0..(1 << 30) / 0x10000).take_while(|_| stream.write_all(&block).is_ok()).count();
-    assert!(sent < (1 << 30) / 0x10000, "it was not all taken");
+    assert!(sent < (1 << 30) / 0x10000, "the whole body was accepted");
     check_served(&client);
-    let most = peak(bridge.serving.pid());
-    println!("peak: {most} MB");
-    assert!(most < 256, "{most} MB");
+    let peak = peak_mb(bridge.process.pid());
+    println!("peak: {peak} MB");
+    assert!(peak < 256, "{peak} MB");
 }
 
 // req: GW-07
 #[test]
-fn who_sends_a_byte_a_second_is_cut_off_and_the_rest_served() {
+fn disconnects_clients_that_send_one_byte_a_second() {
     let bridge = bridge();
-    let client = bridge.alone();
-    let dawdling: Vec<_> = (0..20).map(|_| dawdle(bridge.address)).collect();
+    let client = bridge.passthrough_client();
+    let slow: Vec<_> = (0..20).map(|_| send_slowly(bridge.address)).collect();
     for _ in 0..20 {
         check_served(&client);
     }
-    for thread in dawdling {
+    for thread in slow {
         let sent = thread.join().unwrap();
-        assert!(sent < 60, "cut off after {sent} bytes");
+        assert!(sent < 60, "disconnected only after {sent} bytes");
     }
     check_served(&client);
 }
 
-/// Sends the head of a request a byte a second. Tells how many were taken before it was hung up on.
-fn dawdle(address: SocketAddr) -> std::thread::JoinHandle<usize> {
+/// Sends a request head one byte a second. Returns the number of bytes sent before the bridge closed the connection.
+fn send_slowly(address: SocketAddr) -> std::thread::JoinHandle<usize> {
     let mut stream: TcpStream = connect(address);
     std::thread::spawn(move || {
         stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
@@ -153,7 +155,7 @@ fn dawdle(address: SocketAddr) -> std::thread::JoinHandle<usize> {
             if stream.write_all(&[*byte]).is_err() {
                 return sent;
             }
-            // The wait between two bytes is for the hanging up.
+            // The pause between two bytes watches for the end of the connection.
             match stream.read(&mut [0; 64]) {
                 Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
                 _ => return sent,
@@ -162,15 +164,15 @@ fn dawdle(address: SocketAddr) -> std::thread::JoinHandle<usize> {
                 return sent;
             }
         }
-        unreachable!("it goes on for ever")
+        unreachable!("the iterator is endless")
     })
 }
 
 // req: GW-07
 #[test]
-fn many_who_only_connect_do_not_keep_others_out() {
+fn serves_clients_beside_many_idle_connections() {
     let bridge = bridge();
-    let client = bridge.alone();
+    let client = bridge.passthrough_client();
     let idle: Vec<_> = (0..300).map(|_| connect(bridge.address)).collect();
     check_served(&client);
     drop(idle);

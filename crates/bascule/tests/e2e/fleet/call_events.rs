@@ -1,4 +1,4 @@
-//! Every call has exactly one event that tells how it ended, whatever happens to its caller.
+//! Every call has exactly one final event, also if its caller leaves.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::task::block_in_place;
 
-use super::listening::Fleet;
-use super::{eager, with};
+use super::observed_bridge::ObservedBridge;
+use super::{with_fast_reconnect, with_settings};
 
 fn request(tool: &str, arguments: &str, timeout: Option<Duration>) -> CallRequest {
     let arguments = RawValue::from_string(arguments.to_owned()).unwrap();
@@ -31,10 +31,10 @@ fn script() -> Script {
         .calls("errs", [Behaviour::error(fault)])
 }
 
-/// The one event of this call: its kind, and its code where it failed.
+/// Error code of the only final event of a call, or `completed`.
 #[track_caller]
-fn ending(fleet: &Fleet, id: &str) -> String {
-    let all = [fleet.told("tool.completed"), fleet.told("tool.failed")].concat();
+fn outcome(bridge: &ObservedBridge, id: &str) -> String {
+    let all = [bridge.events("tool.completed"), bridge.events("tool.failed")].concat();
     let own: Vec<_> = all.iter().filter(|event| event["correlationId"] == id).collect();
     assert_eq!(own.len(), 1, "{id}: {own:?}");
     own[0]["code"].as_str().unwrap_or("completed").to_owned()
@@ -42,9 +42,9 @@ fn ending(fleet: &Fleet, id: &str) -> String {
 
 // req: BR-07, BR-06
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn however_a_call_ends_it_is_told_once() {
+async fn publishes_one_event_for_every_outcome() {
     let server = ScriptedStdio::new(script());
-    let mut fleet = Fleet::start(json!({ "s": eager(server.entry()) })).await;
+    let mut bridge = ObservedBridge::start(json!({ "s": with_fast_reconnect(server.entry()) })).await;
     let soon = Some(Duration::from_millis(100));
     let calls = [
         ("good", "{}", None, "completed"),
@@ -55,25 +55,26 @@ async fn however_a_call_ends_it_is_told_once() {
         ("dies", "{}", None, "PROVIDER_CRASHED"),
     ];
     for (tool, arguments, timeout, expected) in calls {
-        let _ = fleet.bridge.execute(request(&format!("s:{tool}"), arguments, timeout), Some(id(tool))).await;
-        assert_eq!(ending(&fleet, tool), expected);
+        let _ =
+            bridge.adapter.execute(request(&format!("s:{tool}"), arguments, timeout), Some(id(tool))).await;
+        assert_eq!(outcome(&bridge, tool), expected);
     }
-    fleet.until("reconnected").await;
-    assert_eq!(fleet.told("tool.completed").len() + fleet.told("tool.failed").len(), calls.len());
-    fleet.end().await;
+    bridge.wait_for_event("reconnected").await;
+    assert_eq!(bridge.events("tool.completed").len() + bridge.events("tool.failed").len(), calls.len());
+    bridge.terminate().await;
 }
 
 // req: BR-07, CL-07
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_who_leaves_is_told_of_as_cancelled_wherever_the_call_was() {
+async fn publishes_cancelled_when_caller_leaves_at_any_stage() {
     let server = ScriptedStdio::new(script());
     let slow = ScriptedStdio::new(script().on("initialize", [Behaviour::silence()]));
-    let tight = with(server.entry(), json!({ "limits": { "maxConcurrent": 1 } }));
-    let mut fleet = Fleet::open(json!({ "s": tight, "slow": slow.entry() })).await;
-    fleet.until_health("s", "healthy").await;
+    let tight = with_settings(server.entry(), json!({ "limits": { "maxConcurrent": 1 } }));
+    let mut bridge = ObservedBridge::start_without_waiting(json!({ "s": tight, "slow": slow.entry() })).await;
+    bridge.wait_for_health("s", "healthy").await;
     let call = |tool: &'static str, name: &'static str| {
-        let bridge = fleet.bridge.clone();
-        async move { bridge.execute(request(tool, "{}", None), Some(id(name))).await }
+        let adapter = bridge.adapter.clone();
+        async move { adapter.execute(request(tool, "{}", None), Some(id(name))).await }
     };
     let sent = tokio::spawn(call("s:silent", "sent"));
     block_in_place(|| server.wait_for("tools/call"));
@@ -81,27 +82,27 @@ async fn a_caller_who_leaves_is_told_of_as_cancelled_wherever_the_call_was() {
         let mut call = Box::pin(call(tool, name));
         assert!(futures_util::poll!(&mut call).is_pending());
         drop(call);
-        assert_eq!(ending(&fleet, name), "CANCELLED");
+        assert_eq!(outcome(&bridge, name), "CANCELLED");
     }
     sent.abort();
     assert!(sent.await.unwrap_err().is_cancelled());
-    assert_eq!(ending(&fleet, "sent"), "CANCELLED");
+    assert_eq!(outcome(&bridge, "sent"), "CANCELLED");
     block_in_place(|| server.wait_for("notifications/cancelled"));
-    fleet.bridge.execute(request("s:good", "{}", None), Some(id("next"))).await.unwrap();
-    assert_eq!(ending(&fleet, "next"), "completed");
-    fleet.end().await;
+    bridge.adapter.execute(request("s:good", "{}", None), Some(id("next"))).await.unwrap();
+    assert_eq!(outcome(&bridge, "next"), "completed");
+    bridge.terminate().await;
 }
 
 // req: BR-07, BR-11
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_under_way_when_the_bridge_ends_are_told_of_too() {
+async fn publishes_event_for_call_under_way_at_shutdown() {
     let server = ScriptedStdio::new(script());
-    let fleet = Fleet::start(json!({ "s": server.entry() })).await;
-    let bridge = fleet.bridge.clone();
+    let bridge = ObservedBridge::start(json!({ "s": server.entry() })).await;
+    let adapter = bridge.adapter.clone();
     let call =
-        tokio::spawn(async move { bridge.execute(request("s:silent", "{}", None), Some(id("last"))).await });
+        tokio::spawn(async move { adapter.execute(request("s:silent", "{}", None), Some(id("last"))).await });
     block_in_place(|| server.wait_for("tools/call"));
-    crate::embedded::terminate(&fleet.bridge).await;
+    crate::embedded::terminate(&bridge.adapter).await;
     assert!(call.await.unwrap().is_err());
-    assert_ne!(ending(&fleet, "last"), "completed");
+    assert_ne!(outcome(&bridge, "last"), "completed");
 }

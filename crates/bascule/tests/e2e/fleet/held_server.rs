@@ -1,4 +1,4 @@
-//! A server whose one call is answered when the test says so.
+//! A server that answers its one call when the test releases it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,12 +9,12 @@ use tempfile::TempDir;
 use crate::bad_stdio::in_shell;
 use crate::support::eventually;
 
-/// Its tool is `x`, and what it answers is `finished`.
-pub struct Held {
+/// Has one tool, `x`, which answers `finished`.
+pub struct HeldServer {
     folder: TempDir,
 }
 
-impl Held {
+impl HeldServer {
     pub fn new() -> Self {
         Self { folder: tempfile::tempdir().unwrap() }
     }
@@ -31,14 +31,14 @@ impl Held {
         in_shell(then, self.file("go").to_str().unwrap())
     }
 
-    /// Waits until it has been called; gives its process.
-    pub fn wait_called(&self) -> u32 {
+    /// Waits until the tool is called and returns the process id.
+    pub fn wait_for_call(&self) -> u32 {
         let file = self.file("go.called");
-        eventually("it is called", || file.exists());
+        eventually("the tool is called", || file.exists());
         fs::read_to_string(file).unwrap().trim().parse().unwrap()
     }
 
-    /// Lets it answer.
+    /// Lets the call finish.
     pub fn release(&self) {
         fs::write(self.file("go"), "").unwrap();
     }

@@ -106,7 +106,7 @@ fn a_server_of_an_unknown_version_is_refused_naming_both() {
 fn every_older_version_is_spoken() {
     for version in ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] {
         let (bascule, _server) = scripted(Script::new().tools(["x"]).version(version));
-        let (code, document) = bascule.json(&["check"]);
+        let (code, document) = bascule.run_json(&["check"]);
         assert_eq!((code, &document["servers"][0]["protocolVersion"]), (0, &json!(version)));
     }
 }
@@ -143,7 +143,7 @@ fn a_server_that_cannot_be_started_keeps_no_other_from_its_work() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert!(ran.document().as_array().unwrap().iter().all(|tool| tool["server"] == "clock"));
     assert!(ran.stderr.contains("missing") && ran.stderr.contains("no-such-program"), "{ran:?}");
-    let (code, document) = bascule.json(&["check"]);
+    let (code, document) = bascule.run_json(&["check"]);
     let health = |at: usize| document["servers"][at]["health"].as_str().unwrap();
     assert_eq!((code, health(0), health(1)), (3, "unavailable", "healthy"));
 }

@@ -1,15 +1,15 @@
-//! Many servers behind one name (GW-02): what is shown leads back to whose it is.
+//! Names and URIs of many servers at one endpoint (GW-02): each leads back to its server.
 
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::client::Client;
-use super::{TOGETHER, parsed};
-use crate::fleet::serving::Serving;
+use super::{AGGREGATE_PATH, parse};
+use crate::fleet::serve_process::ServeProcess;
 use crate::support::test_env;
 
-/// A server that has one of everything, and says whose it is.
-fn stocked(own: &str) -> ScriptedStdio {
+/// A server with tools, prompts, resources and completions whose answers contain its name.
+fn server_with_everything(own: &str) -> ScriptedStdio {
     let page = |n: u32, last: bool| {
         let listed = json!([{ "uri": format!("x://{own}/{n}"), "name": "r", "x": 1 }, { "uri": "x://both", "name": "b" }]);
         let mut page = json!({ "resources": listed });
@@ -35,24 +35,24 @@ fn stocked(own: &str) -> ScriptedStdio {
     )
 }
 
-fn shown(client: &Client, method: &str, field: &str, key: &str) -> Vec<String> {
-    let listed = client.ask(method, &json!({}));
+fn list(client: &Client, method: &str, field: &str, key: &str) -> Vec<String> {
+    let listed = client.request(method, &json!({}));
     let items = listed["result"][field].as_array().unwrap_or_else(|| panic!("{listed}"));
     items.iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
 }
 
 // req: GW-02
 #[test]
-fn what_is_shown_leads_back_to_its_server() {
-    let (a, b) = (stocked("a"), stocked("b"));
-    // `a` and `a__b` may both have what is shown as `a__b__c`.
+fn routes_listed_names_to_their_server() {
+    let (a, b) = (server_with_everything("a"), server_with_everything("b"));
+    // `q__b` and `q` both have a tool whose aggregate name would be `q__b__c`.
     let c = ScriptedStdio::new(Script::new().tools(["c"]).calls("c", [Behaviour::text("a__b")]));
     let d = ScriptedStdio::new(Script::new().tools(["b__c"]).calls("b__c", [Behaviour::text("d")]));
     let servers = json!({ "a": a.entry(), "b": b.entry(), "q__b": c.entry(), "q": d.entry() });
-    let serving = Serving::start(servers);
-    let client = Client::begin(serving.address(), TOGETHER);
-    let mut tools = shown(&client, "tools/list", "tools", "name");
-    assert_eq!(tools.pop().as_deref(), Some("execute_code"), "the bridge's own comes last");
+    let bridge = ServeProcess::start(servers);
+    let client = Client::connect(bridge.address(), AGGREGATE_PATH);
+    let mut tools = list(&client, "tools/list", "tools", "name");
+    assert_eq!(tools.pop().as_deref(), Some("execute_code"), "the tool of the bridge comes last");
     assert_eq!(tools[..2], ["a__same", "a__a"]);
     assert!(tools.iter().all(
         |name| name.len() <= 64 && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b))
@@ -68,26 +68,29 @@ fn what_is_shown_leads_back_to_its_server() {
     clashing.sort_unstable();
     assert_eq!(clashing, ["a__b", "d"]);
 
-    assert_eq!(shown(&client, "prompts/list", "prompts", "name"), ["a__greet", "b__greet"]);
+    assert_eq!(list(&client, "prompts/list", "prompts", "name"), ["a__greet", "b__greet"]);
     for own in ["a", "b"] {
         let name = format!("{own}__greet");
         assert_eq!(
-            client.ask("prompts/get", &json!({ "name": name, "arguments": {} }))["result"]["own"],
+            client.request("prompts/get", &json!({ "name": name, "arguments": {} }))["result"]["own"],
             own
         );
         let reference = json!({ "ref": { "type": "ref/prompt", "name": name }, "argument": { "name": "who", "value": "" } });
-        assert_eq!(client.ask("completion/complete", &reference)["result"]["completion"]["values"][0], own);
+        assert_eq!(
+            client.request("completion/complete", &reference)["result"]["completion"]["values"][0],
+            own
+        );
     }
     assert!(a.wait_for("prompts/get").contains(r#""name":"greet""#));
-    assert!(client.ask("prompts/get", &json!({ "name": "a__nothing" }))["error"].is_object());
+    assert!(client.request("prompts/get", &json!({ "name": "a__nothing" }))["error"].is_object());
 
-    for template in shown(&client, "resources/templates/list", "resourceTemplates", "uriTemplate") {
+    for template in list(&client, "resources/templates/list", "resourceTemplates", "uriTemplate") {
         let own = template.strip_prefix("bascule://").unwrap().split('/').next().unwrap().to_owned();
         let uri = template.replace("{id}", "7");
-        assert_eq!(client.ask("resources/read", &json!({ "uri": uri }))["result"]["own"], own.as_str());
+        assert_eq!(client.request("resources/read", &json!({ "uri": uri }))["result"]["own"], own.as_str());
         let reference = json!({ "ref": { "type": "ref/resource", "uri": template }, "argument": { "name": "id", "value": "" } });
         assert_eq!(
-            client.ask("completion/complete", &reference)["result"]["completion"]["values"][0],
+            client.request("completion/complete", &reference)["result"]["completion"]["values"][0],
             own.as_str()
         );
     }
@@ -96,29 +99,32 @@ fn what_is_shown_leads_back_to_its_server() {
 
 // req: GW-02
 #[test]
-fn resources_of_all_pages_lead_back_and_their_order_is_stable() {
-    let (a, b) = (stocked("a"), stocked("b"));
+fn lists_resources_of_all_pages_in_stable_order() {
+    let (a, b) = (server_with_everything("a"), server_with_everything("b"));
     let text = format!(r#"{{"mcpServers":{{"b":{},"a":{}}}}}"#, b.entry(), a.entry());
-    let serving = Serving::start_configured(&text, &[]);
-    let client = Client::begin(serving.address(), TOGETHER);
-    let uris = shown(&client, "resources/list", "resources", "uri");
+    let bridge = ServeProcess::start_with_config(&text, &[]);
+    let client = Client::connect(bridge.address(), AGGREGATE_PATH);
+    let uris = list(&client, "resources/list", "resources", "uri");
     let expected = ["x://b/1", "bascule://b/x://both", "x://b/2", "bascule://b/x://both"];
-    assert_eq!(uris[..4], expected, "the order is that of the configuration");
-    assert!(a.received().iter().any(|line| line.contains(r#""cursor":"a 1""#)), "under its own cursor");
+    assert_eq!(uris[..4], expected, "servers are listed in the order of the configuration");
+    assert!(
+        a.received().iter().any(|line| line.contains(r#""cursor":"a 1""#)),
+        "the server receives its own cursor"
+    );
     for (uri, own) in
         [("x://b/1", "b"), ("x://a/2", "a"), ("bascule://a/x://both", "a"), ("bascule://b/x://both", "b")]
     {
-        // The pages begin anew.
-        a.change(script_again("a"));
-        b.change(script_again("b"));
-        assert_eq!(client.ask("resources/read", &json!({ "uri": uri }))["result"]["own"], own, "{uri}");
+        // Restarts the pages.
+        a.change(single_page_script("a"));
+        b.change(single_page_script("b"));
+        assert_eq!(client.request("resources/read", &json!({ "uri": uri }))["result"]["own"], own, "{uri}");
     }
-    // What nobody listed is asked of all.
-    assert_eq!(client.ask("resources/read", &json!({ "uri": "x://hidden" }))["result"]["own"], "b");
+    // An unlisted URI is requested from every server.
+    assert_eq!(client.request("resources/read", &json!({ "uri": "x://hidden" }))["result"]["own"], "b");
 }
 
-/// As [`stocked`], on one page.
-fn script_again(own: &str) -> Script {
+/// Like [`server_with_everything`], with one page of resources.
+fn single_page_script(own: &str) -> Script {
     let listed = json!([{ "uri": format!("x://{own}/1"), "name": "r" }, { "uri": format!("x://{own}/2"), "name": "r" }]);
     Script::new()
         .capabilities(json!({ "tools": {}, "resources": {}, "prompts": {}, "completions": {} }))
@@ -128,7 +134,7 @@ fn script_again(own: &str) -> Script {
 
 // req: GW-02, GW-04
 #[test]
-fn an_update_names_the_resource_as_it_is_shown() {
+fn rewrites_uri_in_resource_updates() {
     let server = || {
         let updated = json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": "x://both", "x": 1 } });
         ScriptedStdio::new(
@@ -144,14 +150,14 @@ fn an_update_names_the_resource_as_it_is_shown() {
         )
     };
     let (a, b) = (server(), server());
-    let serving = Serving::start(json!({ "a": a.entry(), "b": b.entry() }));
-    let client = Client::begin(serving.address(), TOGETHER);
-    let mut hears = client.listen();
-    let subscribed = client.ask("resources/subscribe", &json!({ "uri": "bascule://b/x://both" }));
+    let bridge = ServeProcess::start(json!({ "a": a.entry(), "b": b.entry() }));
+    let client = Client::connect(bridge.address(), AGGREGATE_PATH);
+    let mut stream = client.open_stream();
+    let subscribed = client.request("resources/subscribe", &json!({ "uri": "bascule://b/x://both" }));
     assert_eq!(subscribed["result"], json!({}));
     client.call("a__touch", &json!({}));
     client.call("b__touch", &json!({}));
-    let updated = parsed(&hears.some());
+    let updated = parse(&stream.next_message());
     assert_eq!(updated["params"], json!({ "uri": "bascule://b/x://both", "x": 1 }));
 }
 
@@ -162,33 +168,33 @@ fn everything() -> Value {
 
 // req: GW-01, GW-02
 #[test]
-fn a_real_server_twice_is_told_apart() {
-    let serving = Serving::start(json!({ "one": everything(), "two": everything() }));
-    serving.bascule.run(&["refresh"]);
-    let client = Client::begin(serving.address(), TOGETHER);
-    let tools = shown(&client, "tools/list", "tools", "name");
+fn distinguishes_two_instances_of_a_real_server() {
+    let bridge = ServeProcess::start(json!({ "one": everything(), "two": everything() }));
+    bridge.bascule.run(&["refresh"]);
+    let client = Client::connect(bridge.address(), AGGREGATE_PATH);
+    let tools = list(&client, "tools/list", "tools", "name");
     let of = |own: &str| tools.iter().filter(|tool| tool.starts_with(own)).count();
     assert!(of("one__") > 5 && of("one__") == of("two__"), "{tools:?}");
-    assert_eq!(tools, shown(&client, "tools/list", "tools", "name"), "the order is stable");
-    let said = client.call("two__echo", &json!({ "message": "hi" }));
-    assert_eq!(said["result"]["content"][0]["text"], "Echo: hi");
-    for prompt in shown(&client, "prompts/list", "prompts", "name")
+    assert_eq!(tools, list(&client, "tools/list", "tools", "name"), "the order is stable");
+    let echoed = client.call("two__echo", &json!({ "message": "hi" }));
+    assert_eq!(echoed["result"]["content"][0]["text"], "Echo: hi");
+    for prompt in list(&client, "prompts/list", "prompts", "name")
         .iter()
         .filter(|name| name.ends_with("__simple-prompt"))
     {
-        assert!(client.ask("prompts/get", &json!({ "name": prompt }))["result"]["messages"].is_array());
+        assert!(client.request("prompts/get", &json!({ "name": prompt }))["result"]["messages"].is_array());
     }
-    let uris = shown(&client, "resources/list", "resources", "uri");
+    let uris = list(&client, "resources/list", "resources", "uri");
     assert!(uris.iter().all(|uri| uri.starts_with("bascule://")), "{uris:?}");
-    let read = client.ask("resources/read", &json!({ "uri": uris[0] }));
+    let read = client.request("resources/read", &json!({ "uri": uris[0] }));
     assert!(read["result"]["contents"].is_array(), "{read}");
-    let templates = shown(&client, "resources/templates/list", "resourceTemplates", "uriTemplate");
+    let templates = list(&client, "resources/templates/list", "resourceTemplates", "uriTemplate");
     assert!(!templates.is_empty() && templates.iter().all(|uri| uri.starts_with("bascule://")));
 }
 
 // req: GW-02
 #[test]
-fn who_follows_a_link_reaches_the_server_that_gave_it() {
+fn resource_links_lead_to_their_server() {
     let server = |own: &str| {
         let links = json!([
             { "type": "resource_link", "uri": "x://both", "name": "n" },
@@ -215,8 +221,8 @@ fn who_follows_a_link_reaches_the_server_that_gave_it() {
         )
     };
     let (a, b) = (server("a"), server("b"));
-    let serving = Serving::start(json!({ "a": a.entry(), "b": b.entry() }));
-    let client = Client::begin(serving.address(), TOGETHER);
+    let bridge = ServeProcess::start(json!({ "a": a.entry(), "b": b.entry() }));
+    let client = Client::connect(bridge.address(), AGGREGATE_PATH);
     let links = |tool: &str| {
         let called = client.call(tool, &json!({}));
         let content = called["result"]["content"].as_array().unwrap().clone();
@@ -224,23 +230,26 @@ fn who_follows_a_link_reaches_the_server_that_gave_it() {
             |item: &Value| item.get("uri").unwrap_or(&item["resource"]["uri"]).as_str().unwrap().to_owned();
         content.iter().map(uri).collect::<Vec<_>>()
     };
-    // Before anything was listed, and after.
+    // Before the resources are listed, and after.
     let unlisted = ["bascule://b/x://both", "bascule://b/x://b", "bascule://b/x://unlisted"];
     let same = ["https://example.org/", "bascule://b/bascule://a/x://both", "x://both"];
     assert_eq!(links("b__links"), [unlisted, same].concat());
-    shown(&client, "resources/list", "resources", "uri");
+    list(&client, "resources/list", "resources", "uri");
     let listed = ["bascule://b/x://both", "x://b", "bascule://b/x://unlisted"];
     assert_eq!(links("b__links"), [listed, same].concat());
     for uri in listed {
-        let read = client.ask("resources/read", &json!({ "uri": uri }));
+        let read = client.request("resources/read", &json!({ "uri": uri }));
         assert_eq!(read["result"]["contents"][0]["text"], "b", "{uri}: {read}");
         assert_eq!(read["result"]["contents"][1]["uri"], "bascule://b/x://part");
     }
-    let read = client.ask("resources/read", &json!({ "uri": "bascule://b/x://both" }));
-    assert_eq!(read["result"]["contents"][0]["uri"], "bascule://b/x://both", "as it was asked for");
-    let prompt = client.ask("prompts/get", &json!({ "name": "b__p" }));
+    let read = client.request("resources/read", &json!({ "uri": "bascule://b/x://both" }));
+    assert_eq!(read["result"]["contents"][0]["uri"], "bascule://b/x://both", "the URI is the requested one");
+    let prompt = client.request("prompts/get", &json!({ "name": "b__p" }));
     assert_eq!(prompt["result"]["messages"][0]["content"]["uri"], "bascule://b/x://both");
-    let bare = client.ask("resources/read", &json!({ "uri": "x://both" }));
-    let said = bare["error"]["message"].as_str().unwrap_or_else(|| panic!("{bare}"));
-    assert!(said.contains("bascule://a/x://both") && said.contains("bascule://b/x://both"), "{said}");
+    let bare = client.request("resources/read", &json!({ "uri": "x://both" }));
+    let message = bare["error"]["message"].as_str().unwrap_or_else(|| panic!("{bare}"));
+    assert!(
+        message.contains("bascule://a/x://both") && message.contains("bascule://b/x://both"),
+        "{message}"
+    );
 }

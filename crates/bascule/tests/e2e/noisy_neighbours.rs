@@ -9,7 +9,7 @@ use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 
-use crate::embedded::{call, call_within, confined, terminate};
+use crate::embedded::{call, call_with_timeout, confined, terminate};
 use crate::support::program;
 
 const GOOD: usize = 6;
@@ -53,7 +53,7 @@ fn all_servers(liar: &ScriptedStdio) -> Map<String, Value> {
 /// Calls the bad ones for as long as anybody lets it.
 async fn misbehave(bridge: &McpBridgeAdapter) {
     let again = async |tool: &str, arguments: &str, patience: u64| loop {
-        let _ = call_within(bridge, tool, arguments, Some(Duration::from_millis(patience))).await;
+        let _ = call_with_timeout(bridge, tool, arguments, Some(Duration::from_millis(patience))).await;
         // Where it fails at once it is asked again, but not without end.
         tokio::time::sleep(Duration::from_millis(1)).await;
     };
