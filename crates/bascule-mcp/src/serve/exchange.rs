@@ -96,7 +96,7 @@ impl<H: Host> Reception<H> {
         let mut frame = self.read(headers, body).await?;
         straighten(&mut frame).map_err(unreadable)?;
         match self.take(&endpoint, headers, &frame)? {
-            Next::Begin(id) => self.begin(endpoint, id, frame).await,
+            Next::Initialize(id) => self.initialize(endpoint, id, frame).await,
             Next::Answer(id, reader) => Ok(self.answer_from(id, reader).await),
             Next::Nothing => Ok(bare(StatusCode::ACCEPTED)),
         }
@@ -104,26 +104,30 @@ impl<H: Host> Reception<H> {
 
     /// Hands a message on, unless it is the beginning of a session.
     fn take(&self, endpoint: &Endpoint, headers: &HeaderMap, frame: &[u8]) -> Result<Next, Refusal> {
-        let said = ClientMessage::read(frame).map_err(unreadable)?;
-        let id = match &said.message {
+        let message = ClientMessage::parse(frame).map_err(unreadable)?;
+        let id = match &message.message {
             Message::Request { id, method, .. } => {
                 let id: Box<str> = id.as_json().into();
                 if method == "initialize" && !headers.contains_key(SESSION) {
-                    return Ok(Next::Begin(id));
+                    return Ok(Next::Initialize(id));
                 }
                 Some(id)
             }
             _ => None,
         };
-        let lane = ResponseStream::new(self.face.lane_limit);
-        let reader = lane.reader();
-        match session(headers) {
-            Ok(session) if self.host.deliver(endpoint, session, said, lane) => {
-                Ok(id.map_or(Next::Nothing, |id| Next::Answer(id, reader)))
-            }
-            Ok(_) => Err(no_session().of(id)),
-            Err(refusal) => Err(refusal.of(id)),
-        }
+        let client = match self.client(endpoint, headers) {
+            Ok(client) => client,
+            Err(refusal) => return Err(refusal.of(id)),
+        };
+        let stream = ResponseStream::new(self.face.lane_limit);
+        let reader = stream.reader();
+        self.host.deliver(client, message, stream);
+        Ok(id.map_or(Next::Nothing, |id| Next::Answer(id, reader)))
+    }
+
+    /// Finds the client that sends a request.
+    fn client(&self, endpoint: &Endpoint, headers: &HeaderMap) -> Result<Arc<H::Client>, Refusal> {
+        self.host.find_session(endpoint, session(headers)?).ok_or_else(no_session)
     }
 
     async fn read(&self, headers: &HeaderMap, body: &mut Option<Incoming>) -> Result<Vec<u8>, Refusal> {
@@ -137,7 +141,7 @@ impl<H: Host> Reception<H> {
         read
     }
 
-    async fn begin(
+    async fn initialize(
         &self,
         endpoint: Endpoint,
         id: Box<str>,
@@ -145,7 +149,7 @@ impl<H: Host> Reception<H> {
     ) -> Result<Response<Content>, Refusal> {
         let lane = ResponseStream::new(self.face.lane_limit);
         let reader = lane.reader();
-        let begun = self.host.begin(endpoint.clone(), frame, lane).await;
+        let begun = self.host.initialize(endpoint.clone(), frame, lane).await;
         let session = begun.map(|session| self.header_for(&endpoint, &session)).transpose()?;
         let mut response = self.answer_from(id, reader).await;
         if let Some(session) = session {
@@ -156,7 +160,7 @@ impl<H: Host> Reception<H> {
 
     fn header_for(&self, endpoint: &Endpoint, session: &str) -> Result<HeaderValue, Refusal> {
         HeaderValue::from_str(session).map_err(|_| {
-            self.host.end(endpoint, session);
+            self.host.end_session(endpoint, session);
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the session has an impossible id")
                 .code(RpcError::INTERNAL_ERROR)
         })
@@ -179,14 +183,15 @@ impl<H: Host> Reception<H> {
             return Err(Refusal::new(StatusCode::NOT_ACCEPTABLE, reason));
         }
         let session = session(headers)?;
-        let lane = self.host.listen(&endpoint, session).ok_or_else(no_session)?;
+        let client = self.host.find_session(&endpoint, session).ok_or_else(no_session)?;
+        let lane = self.host.open_stream(&client);
         let reader = lane.reader();
         let listening = self.listeners.enter((endpoint, session.to_owned()), lane.closer());
         Ok(stream(Events::unasked(reader, self.face.keep_alive, listening)))
     }
 
     fn delete(&self, endpoint: &Endpoint, headers: &HeaderMap) -> Result<Response<Content>, Refusal> {
-        match self.host.end(endpoint, session(headers)?) {
+        match self.host.end_session(endpoint, session(headers)?) {
             true => Ok(bare(StatusCode::NO_CONTENT)),
             false => Err(no_session()),
         }
@@ -214,7 +219,7 @@ impl<H: Host> Reception<H> {
 /// What becomes of a message.
 enum Next {
     /// A session is begun with it.
-    Begin(Box<str>),
+    Initialize(Box<str>),
     /// It was handed on, and will be answered under its id.
     Answer(Box<str>, Reader),
     /// It was handed on, and wants no answer.

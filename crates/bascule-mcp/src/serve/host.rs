@@ -1,63 +1,70 @@
-//! Who answers what clients say.
+//! The interface between the serving side and the program that answers its clients.
 
 use std::sync::Arc;
 
 use super::ResponseStream;
 use crate::{Message, MessageError};
 
-/// What a client has come to.
+/// The address that a client talks to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Endpoint {
-    /// All servers as one: `/mcp`.
+    /// All servers merged: `/mcp`.
     All,
     /// One server by its name: `/servers/{name}/mcp`.
     Server(String),
 }
 
-/// A message that has been read, and the line that it stands in.
+/// A parsed message of a client, and its bytes.
 #[derive(Debug)]
 pub struct ClientMessage<'a> {
-    /// The whole of it.
+    /// The whole message.
     pub frame: &'a [u8],
-    /// What it is.
+    /// The parsed envelope.
     pub message: Message<'a>,
-    /// What stands in it that JSON-RPC does not know (see [`Message::parse_with_more`]).
+    /// The members that JSON-RPC does not define (see [`Message::parse_with_more`]).
     pub more: Option<String>,
 }
 
 impl<'a> ClientMessage<'a> {
-    /// Reads it. Line breaks in it must have been taken out.
-    pub fn read(frame: &'a [u8]) -> Result<Self, MessageError> {
+    /// Parses a message that contains no line breaks.
+    pub fn parse(frame: &'a [u8]) -> Result<Self, MessageError> {
         Message::parse_with_more(frame).map(|(message, more)| Self { frame, message, more })
     }
 }
 
-/// Answers. There is one per program; it is called from many tasks at once, and only [`begin`](Host::begin) may wait.
+/// Answers clients. Many tasks call it at once, and only [`initialize`](Host::initialize) may wait.
+///
+/// The serving side resolves the sender of each message into a `Client` and passes it along. A session is one way to find a
+/// client; the messages themselves do not assume one.
 pub trait Host: Send + Sync + 'static {
-    /// A client wants to begin with this `initialize` request, which is one line and has been read once. The answer, or the
-    /// error, is finished on the lane. Returns the id of the session that was begun, in visible ASCII; none if there is
-    /// none.
-    fn begin(
+    /// The context of a client: its identity, its capabilities, and the streams to it.
+    type Client: Send + Sync;
+
+    /// Starts a session with this `initialize` request, which has been parsed once and is one line. The host finishes the
+    /// stream with the response. Returns the id of the new session, in visible ASCII, or `None` if it was refused.
+    fn initialize(
         self: &Arc<Self>,
         endpoint: Endpoint,
-        frame: Vec<u8>,
-        lane: ResponseStream,
+        request: Vec<u8>,
+        stream: ResponseStream,
     ) -> impl Future<Output = Option<String>> + Send;
 
-    /// One message of a session. A request's answer is finished on the lane, after what is to be said before it.
-    /// For notifications and answers the lane means nothing. False if there is no such session at this endpoint.
+    /// Returns the client of a session at this endpoint.
+    fn find_session(&self, endpoint: &Endpoint, session: &str) -> Option<Arc<Self::Client>>;
+
+    /// Takes one message of a client. For a request, the host pushes related messages onto the stream and finishes it with
+    /// the response. For notifications and responses the stream is unused.
     fn deliver(
         self: &Arc<Self>,
-        endpoint: &Endpoint,
-        session: &str,
-        said: ClientMessage<'_>,
-        lane: ResponseStream,
-    ) -> bool;
+        client: Arc<Self::Client>,
+        message: ClientMessage<'_>,
+        stream: ResponseStream,
+    );
 
-    /// A new lane for what is said unasked. It is closed when the client leaves, or asks for another one.
-    /// None if there is no such session.
-    fn listen(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> Option<ResponseStream>;
+    /// Opens a stream for messages that belong to no request of the client. It is closed when the client goes, or opens
+    /// another one.
+    fn open_stream(self: &Arc<Self>, client: &Arc<Self::Client>) -> ResponseStream;
 
-    /// The client is done. False if there is no such session.
-    fn end(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> bool;
+    /// Ends a session at the client's request. Returns false if it does not exist.
+    fn end_session(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> bool;
 }

@@ -86,7 +86,7 @@ impl StdioFace {
             Ok(()) => {}
         }
         if let Some(session) = client.session {
-            client.host.end(&client.endpoint, &session);
+            client.host.end_session(&client.endpoint, &session);
         }
     }
 }
@@ -114,40 +114,43 @@ impl<H: Host> Client<H> {
     }
 
     async fn take(&mut self, line: &[u8]) {
-        let said = match ClientMessage::read(line) {
-            Ok(said) => said,
+        let message = match ClientMessage::parse(line) {
+            Ok(message) => message,
             Err(error @ MessageError::NotJson(_)) => {
                 return self.refuse(Id::NULL, RpcError::PARSE_ERROR, &error.to_string());
             }
             Err(error) => return self.refuse(Id::NULL, RpcError::INVALID_REQUEST, &error.to_string()),
         };
-        match (&said.message, &self.session) {
-            (Message::Request { id, .. }, Some(session)) => {
-                let (id, lane) = (*id, self.lane.branch(id.as_json()));
-                if !self.host.deliver(&self.endpoint, session, said, lane.clone()) {
-                    lane.finish(error_answer(id, RpcError::INVALID_REQUEST, "the session has ended"));
-                }
+        match (&message.message, self.client()) {
+            (Message::Request { id, .. }, Some(client)) => {
+                let stream = self.lane.branch(id.as_json());
+                self.host.deliver(client, message, stream);
             }
-            (_, Some(session)) => {
-                self.host.deliver(&self.endpoint, session, said, ResponseStream::new(self.limit));
+            (_, Some(client)) => self.host.deliver(client, message, ResponseStream::new(self.limit)),
+            (Message::Request { id, .. }, None) if self.session.is_some() => {
+                self.refuse(*id, RpcError::INVALID_REQUEST, "the session has ended");
             }
             (Message::Request { id, method, .. }, None) if method == "initialize" => {
-                self.begin(*id, line).await;
+                self.initialize(*id, line).await;
             }
             (Message::Request { id, .. }, None) => {
                 self.refuse(*id, RpcError::INVALID_REQUEST, "there is no session; `initialize` comes first");
             }
-            (_, None) => debug!(bytes = line.len(), "said before `initialize`, and not heard"),
+            (_, None) => debug!(bytes = line.len(), "message ignored: there is no session"),
         }
     }
 
-    async fn begin(&mut self, id: Id<'_>, line: &[u8]) {
+    /// The client on this connection, as long as its session exists.
+    fn client(&self) -> Option<Arc<H::Client>> {
+        self.host.find_session(&self.endpoint, self.session.as_deref()?)
+    }
+
+    async fn initialize(&mut self, id: Id<'_>, line: &[u8]) {
         let lane = self.lane.branch(id.as_json());
-        let begun = self.host.begin(self.endpoint.clone(), line.to_vec(), lane).await;
-        if let Some(unasked) = begun.as_ref().and_then(|session| self.host.listen(&self.endpoint, session)) {
-            unasked.lead_onto(&self.lane);
+        self.session = self.host.initialize(self.endpoint.clone(), line.to_vec(), lane).await;
+        if let Some(client) = self.client() {
+            self.host.open_stream(&client).lead_onto(&self.lane);
         }
-        self.session = begun;
     }
 
     fn refuse_length(&self, unread: Unread) {

@@ -32,15 +32,19 @@ pub(super) struct Parrot {
 }
 
 impl Host for Parrot {
-    async fn begin(
+    type Client = ();
+
+    async fn initialize(
         self: &Arc<Self>,
         endpoint: Endpoint,
-        frame: Vec<u8>,
-        lane: ResponseStream,
+        request: Vec<u8>,
+        stream: ResponseStream,
     ) -> Option<String> {
-        let Ok(Message::Request { id, params, .. }) = Message::parse(&frame) else { panic!("not a request") };
+        let Ok(Message::Request { id, params, .. }) = Message::parse(&request) else {
+            panic!("not a request")
+        };
         if params.is_some_and(|params| params.get().contains("refuse")) {
-            lane.finish(error_answer(id, -32602, "no"));
+            stream.finish(error_answer(id, -32602, "no"));
             return None;
         }
         let session = match &endpoint {
@@ -48,41 +52,33 @@ impl Host for Parrot {
             Endpoint::Server(name) => format!("s-of-{name}"),
         };
         self.sessions.lock().unwrap().insert((endpoint, session.clone()));
-        lane.finish(success_answer(id, "{}"));
+        stream.finish(success_answer(id, "{}"));
         Some(session)
     }
 
-    fn deliver(
-        self: &Arc<Self>,
-        endpoint: &Endpoint,
-        session: &str,
-        said: ClientMessage<'_>,
-        lane: ResponseStream,
-    ) -> bool {
-        if !self.sessions.lock().unwrap().contains(&(endpoint.clone(), session.to_owned())) {
-            return false;
-        }
-        match said.message {
+    fn find_session(&self, endpoint: &Endpoint, session: &str) -> Option<Arc<()>> {
+        let key = (endpoint.clone(), session.to_owned());
+        self.sessions.lock().unwrap().contains(&key).then(Arc::default)
+    }
+
+    fn deliver(self: &Arc<Self>, _client: Arc<()>, message: ClientMessage<'_>, stream: ResponseStream) {
+        match message.message {
             Message::Request { id, method, params } => {
                 let params = params.map_or("{}", |params| params.get());
-                self.act(id, &method, params, lane);
+                self.act(id, &method, params, stream);
             }
-            _ => self.tell(String::from_utf8(said.frame.to_vec()).unwrap()),
+            _ => self.tell(String::from_utf8(message.frame.to_vec()).unwrap()),
         }
-        true
     }
 
-    fn listen(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> Option<ResponseStream> {
-        let known = self.sessions.lock().unwrap().contains(&(endpoint.clone(), session.to_owned()));
-        known.then(|| {
-            let lane = ResponseStream::new(1 << 20);
-            self.unasked.lock().unwrap().push(lane.clone());
-            self.watch(lane.clone(), "listener");
-            lane
-        })
+    fn open_stream(self: &Arc<Self>, _client: &Arc<()>) -> ResponseStream {
+        let stream = ResponseStream::new(1 << 20);
+        self.unasked.lock().unwrap().push(stream.clone());
+        self.watch(stream.clone(), "listener");
+        stream
     }
 
-    fn end(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> bool {
+    fn end_session(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> bool {
         self.sessions.lock().unwrap().remove(&(endpoint.clone(), session.to_owned()))
     }
 }

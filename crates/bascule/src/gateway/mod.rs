@@ -90,10 +90,6 @@ impl Gateway {
         self.tasks.tasks.wait().await;
     }
 
-    fn session(&self, endpoint: &Endpoint, id: &str) -> Option<Arc<Session>> {
-        self.sessions().get(id).filter(|session| session.endpoint == *endpoint).cloned()
-    }
-
     /// The server as this client is to see it: shared with all who can do the same for it, or its own.
     fn upstream(&self, session: &Arc<Session>, name: &str) -> BridgeResult<Arc<UpstreamSession>> {
         let snapshot = self.bridge.fleet.snapshot.load();
@@ -335,13 +331,15 @@ impl Drop for Beginning<'_> {
 }
 
 impl Host for Gateway {
-    async fn begin(
+    type Client = Session;
+
+    async fn initialize(
         self: &Arc<Self>,
         endpoint: Endpoint,
-        frame: Vec<u8>,
+        request: Vec<u8>,
         stream: ResponseStream,
     ) -> Option<String> {
-        let Ok(Message::Request { id, params, .. }) = Message::parse(&frame) else { return None };
+        let Ok(Message::Request { id, params, .. }) = Message::parse(&request) else { return None };
         let params = params.map_or("{}", RawValue::get);
         let session = Arc::new(Session::new(crate::call::random_id().to_string(), endpoint, params));
         let _beginning = Beginning { gateway: self, session: &session };
@@ -365,16 +363,13 @@ impl Host for Gateway {
         Some(session.id.clone())
     }
 
-    fn deliver(
-        self: &Arc<Self>,
-        endpoint: &Endpoint,
-        session: &str,
-        said: ClientMessage<'_>,
-        stream: ResponseStream,
-    ) -> bool {
-        let Some(session) = self.session(endpoint, session) else { return false };
+    fn find_session(&self, endpoint: &Endpoint, session: &str) -> Option<Arc<Session>> {
+        self.sessions().get(session).filter(|session| session.endpoint == *endpoint).cloned()
+    }
+
+    fn deliver(self: &Arc<Self>, session: Arc<Session>, message: ClientMessage<'_>, stream: ResponseStream) {
         session.touch();
-        let ClientMessage { frame, message, more } = said;
+        let ClientMessage { frame, message, more } = message;
         match message {
             Message::Request { id, method, params } => {
                 let (id, method, params) =
@@ -383,7 +378,7 @@ impl Host for Gateway {
                 let Some(cancelled) = session.take_up(&id) else {
                     let doubled = reply::ErrorReply::new(-32600, "a request with this `id` is under way");
                     reply::finish(&stream, &id, Err(doubled), None);
-                    return true;
+                    return;
                 };
                 self.tasks.tasks.spawn(async move {
                     let extra = Arc::new(ExtraMembers { request: more, ..ExtraMembers::default() });
@@ -405,17 +400,15 @@ impl Host for Gateway {
             }
             Message::Answer { id, .. } => session.answered(id.as_json(), frame),
         }
-        true
     }
 
-    fn listen(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> Option<ResponseStream> {
-        let session = self.session(endpoint, session)?;
+    fn open_stream(self: &Arc<Self>, session: &Arc<Session>) -> ResponseStream {
         session.touch();
-        Some(session.listen(UNASKED))
+        session.listen(UNASKED)
     }
 
-    fn end(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> bool {
-        self.session(endpoint, session).is_some() && self.dismiss(session).is_some()
+    fn end_session(self: &Arc<Self>, endpoint: &Endpoint, session: &str) -> bool {
+        self.find_session(endpoint, session).is_some() && self.dismiss(session).is_some()
     }
 }
 

@@ -36,7 +36,7 @@ const PONG_WITHIN: Duration = Duration::from_secs(30);
 const KEPT: usize = 64;
 const KEPT_BYTES: usize = 1 << 20;
 
-pub(super) struct Session {
+pub(crate) struct Session {
     pub(super) id: String,
     pub(super) endpoint: Endpoint,
     pub(super) key: SharingKey,

@@ -20,7 +20,7 @@ async fn gateway() -> Arc<Gateway> {
 
 /// One more client, if there is room.
 async fn begin(gateway: &Arc<Gateway>) -> Option<String> {
-    gateway.begin(Endpoint::All, HELLO.into(), ResponseStream::new(1 << 20)).await
+    gateway.initialize(Endpoint::All, HELLO.into(), ResponseStream::new(1 << 20)).await
 }
 
 // req: GW-04, GW-07
@@ -32,13 +32,14 @@ async fn where_there_is_no_room_the_one_that_was_silent_for_longest_makes_some()
         advance(MOMENT).await;
         clients.push(begin(&gateway).await.expect("there is room"));
     }
-    let is_there = |client: usize| gateway.session(&Endpoint::All, &clients[client]).is_some();
-    let _hears = gateway.listen(&Endpoint::All, &clients[0]).expect("it is known");
+    let session = |client: usize| gateway.find_session(&Endpoint::All, &clients[client]);
+    let is_there = |client: usize| session(client).is_some();
+    let _stream = gateway.open_stream(&session(0).expect("the session exists"));
     assert_eq!(begin(&gateway).await, None, "nobody has been silent for long");
     advance(SILENT).await;
     // The first listens, and the second has just said something.
-    let said = ClientMessage::read(NOTICE.as_bytes()).unwrap();
-    assert!(gateway.deliver(&Endpoint::All, &clients[1], said, ResponseStream::new(1 << 20)));
+    let message = ClientMessage::parse(NOTICE.as_bytes()).unwrap();
+    gateway.deliver(session(1).expect("the session exists"), message, ResponseStream::new(1 << 20));
     assert!(begin(&gateway).await.is_some());
     assert_eq!([0, 1, 2, 3].map(is_there), [true, true, false, true]);
     gateway.close().await;
