@@ -166,11 +166,11 @@ fn keep_old(settings: &mut Settings, old: &Settings, name: &ServerName) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::{Origin, parse};
+    use crate::config::{SourceFile, parse};
 
     fn settings(servers: &str) -> Settings {
-        let origin = Origin { name: "mcp.json".into(), folder: "/".into() };
-        parse(&format!(r#"{{"mcpServers": {{{servers}}}}}"#), &origin, &|_| None).unwrap().settings
+        let source = SourceFile { name: "mcp.json".into(), directory: "/".into() };
+        parse(&format!(r#"{{"mcpServers": {{{servers}}}}}"#), &source, &|_| None).unwrap().settings
     }
 
     // req: BR-13

@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bascule::config::{Origin, Settings, parse};
+use bascule::config::{Settings, SourceFile, parse};
 use bascule::{BridgeConfig, McpBridgeAdapter};
 use bascule_model::{
     BridgeError, CallRequest, CallTimeout, CorrelationId, Delivery, ErrorCode, Event, EventSink,
@@ -146,7 +146,7 @@ impl World {
     fn settings(&self) -> Settings {
         let servers: Value =
             self.servers.iter().map(|(name, version)| (name.clone(), self.entry(*version))).collect();
-        let origin = Origin { name: "mcp.json".into(), folder: self.folder.clone() };
+        let origin = SourceFile { name: "mcp.json".into(), directory: self.folder.clone() };
         parse(&json!({ "mcpServers": servers }).to_string(), &origin, &|_| None).unwrap().settings
     }
 

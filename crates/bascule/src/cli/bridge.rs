@@ -1,35 +1,26 @@
-//! The bridge that a command uses: one that is running already, else one of its own for as long as it takes.
+//! The bridge that a command uses: a running one, or one of its own.
 
 use std::sync::Arc;
 
 use bascule_catalog::CatalogTool;
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CallRequest, CallTimeout, CorrelationId, ProviderAdapter,
-    ServerName, ToolId,
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, ProviderAdapter, ServerName, ToolId,
 };
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use crate::control::{ListedTool, Listing, RunningBridge, What};
 use crate::{McpBridgeAdapter, ScriptOutcome, ScriptRequest};
 
-/// Either.
-pub(crate) enum Bridge {
+/// The same operations on both kinds of bridge.
+pub(crate) enum BridgeHandle {
+    /// Started for this command, and stopped with it.
     Own(McpBridgeAdapter),
+    /// Reached over the control socket.
     Running(RunningBridge),
 }
 
-/// A call as it was typed.
-pub(crate) struct TypedCall {
-    pub(crate) tool: ToolId,
-    pub(crate) arguments: Box<RawValue>,
-    /// How long the user is willing to wait, and since when.
-    pub(crate) timeout: Option<CallTimeout>,
-    pub(crate) correlation_id: CorrelationId,
-}
-
-impl Bridge {
-    /// The tools of one server or of all, and why others are missing.
+impl BridgeHandle {
+    /// Lists the tools of one server (`None`: all servers), and the errors of servers that are down.
     pub(crate) async fn tools(
         &self,
         server: Option<&ServerName>,
@@ -42,7 +33,7 @@ impl Bridge {
         Ok((tools, missing))
     }
 
-    /// One tool, or the error that a call of it would meet.
+    /// Returns one tool, or the error that a call of it would return.
     pub(crate) async fn tool(&self, id: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
         match self {
             Self::Own(bridge) => bridge.get_tool(id),
@@ -52,18 +43,17 @@ impl Bridge {
         }
     }
 
-    /// Makes a call. Dropped, it is cancelled.
-    pub(crate) async fn call(&self, call: TypedCall) -> BridgeResult<CallOutcome> {
-        let TypedCall { tool, arguments, timeout, correlation_id } = call;
+    /// Calls a tool. Dropping the future cancels the call.
+    pub(crate) async fn call(&self, request: CallRequest, id: CorrelationId) -> BridgeResult<CallOutcome> {
         match self {
-            Self::Own(bridge) => {
-                bridge.execute(CallRequest { tool, arguments, timeout }, Some(correlation_id)).await
+            Self::Own(bridge) => bridge.execute(request, Some(id)).await,
+            Self::Running(bridge) => {
+                bridge.call(&request.tool, &request.arguments, request.timeout, &id).await
             }
-            Self::Running(bridge) => bridge.call(&tool, &arguments, timeout, &correlation_id).await,
         }
     }
 
-    /// Runs a script. Dropped, it is killed.
+    /// Runs a script. Dropping the future kills it.
     pub(crate) async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
         match self {
             Self::Own(bridge) => bridge.run_script(request).await,
@@ -71,8 +61,8 @@ impl Bridge {
         }
     }
 
-    /// Ends what was started for this command alone.
-    pub(crate) async fn leave(&self) {
+    /// Stops the command's own bridge.
+    pub(crate) async fn stop(&self) {
         match self {
             Self::Own(bridge) => bridge.terminate().await,
             Self::Running(_) => {}

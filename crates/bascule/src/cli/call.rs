@@ -1,4 +1,4 @@
-//! `bascule call SERVER:TOOL [JSON|-]`: one call.
+//! `bascule call SERVER:TOOL [JSON|-]`: calls one tool.
 
 use std::io::Read;
 use std::process::ExitCode;
@@ -6,64 +6,73 @@ use std::time::{Duration, Instant};
 
 use bascule_client::CallToolResult;
 use bascule_model::{
-    BridgeError, CallOutcome, CallTimeout, CorrelationId, Delivery, ErrorCode, ToolId, Violation,
+    BridgeError, CallOutcome, CallRequest, CallTimeout, CorrelationId, Delivery, ErrorCode, ToolId, Violation,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::bridge::TypedCall;
-use super::failure::Failure;
-use super::output::Output;
-use super::session::Session;
-use super::terminal::{clean, spin};
+use super::context::CommandContext;
+use super::error::CommandError;
+use super::printer::Printer;
+use super::terminal::{sanitize, with_spinner};
 use crate::call::random_id;
 use crate::normalise::addressed;
 
+/// Call one tool and print its result
 #[derive(Debug, clap::Args)]
+#[command(after_help = "Example: bascule call files:read_text_file '{\"path\":\"hello.txt\"}'")]
 pub(crate) struct Call {
-    /// The tool, as `server:tool`
+    /// The tool, as SERVER:TOOL
     tool: String,
-    /// Its arguments, a JSON object; `-` reads it from stdin
+    /// The arguments as a JSON object; - reads them from stdin [default: {}]
     #[arg(value_name = "JSON", default_value = "{}", hide_default_value = true)]
     arguments: String,
-    /// How long to wait for the answer at most, starting the server included
+    /// Time-out of the whole call, including the start of the server
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     timeout_ms: Option<u64>,
-    /// The id that every event, log line and error of this call carries
+    /// Id that events, log lines and errors of this call contain [default: random]
     #[arg(long, value_name = "ID")]
     correlation_id: Option<String>,
 }
 
 impl Call {
-    pub(crate) async fn run(self, mut session: Session, output: &Output) -> Result<ExitCode, Failure> {
+    pub(crate) async fn run(
+        self,
+        mut context: CommandContext,
+        printer: &Printer,
+    ) -> Result<ExitCode, CommandError> {
         let since = Instant::now();
-        let usage = |error: bascule_model::NameError| Failure::Usage(error.to_string());
+        let usage = |error: bascule_model::NameError| CommandError::Usage(error.to_string());
         let id = ToolId::parse(&self.tool).map_err(usage)?;
         let correlation =
             self.correlation_id.as_deref().map(CorrelationId::parse).transpose().map_err(usage)?;
         let correlation = correlation.unwrap_or_else(random_id);
         let timeout = self.timeout_ms.map(Duration::from_millis);
         let arguments = self.read_arguments(&id, &correlation)?;
-        session.call = Some((id.clone(), correlation.clone()));
-        session.patience = timeout;
-        let servers = session.only(&id);
-        session
-            .with_bridge(servers, output, async |bridge| {
+        context.call = Some((id.clone(), correlation.clone()));
+        context.start_timeout = timeout;
+        let servers = context.server_of(&id);
+        context
+            .with_bridge(servers, printer, async |bridge| {
                 let timeout = timeout.map(|duration| CallTimeout { since, duration });
-                let call = TypedCall { tool: id.clone(), arguments, timeout, correlation_id: correlation };
-                let outcome = spin(output.json, &format!("calling {id}"), bridge.call(call)).await?;
-                Ok(show(&outcome, output))
+                let activity = format!("calling {id}");
+                let call = bridge.call(CallRequest { tool: id, arguments, timeout }, correlation);
+                Ok(print(&with_spinner(printer.json, &activity, call).await?, printer))
             })
             .await
     }
 
-    fn read_arguments(&self, id: &ToolId, correlation: &CorrelationId) -> Result<Box<RawValue>, Failure> {
+    fn read_arguments(
+        &self,
+        id: &ToolId,
+        correlation: &CorrelationId,
+    ) -> Result<Box<RawValue>, CommandError> {
         let mut text = self.arguments.clone();
         if text == "-" {
             text.clear();
             let read = std::io::stdin().lock().read_to_string(&mut text);
             read.map_err(|error| {
-                Failure::Usage(format!("could not read the arguments from stdin: {error}"))
+                CommandError::Usage(format!("could not read the arguments from stdin: {error}"))
             })?;
         }
         serde_json::from_str::<&RawValue>(&text)
@@ -72,43 +81,43 @@ impl Call {
     }
 }
 
-fn not_json(cause: &serde_json::Error, id: &ToolId, correlation: &CorrelationId) -> Failure {
-    let said = format!("the arguments are not JSON: {cause}");
-    let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, said);
+fn not_json(cause: &serde_json::Error, id: &ToolId, correlation: &CorrelationId) -> CommandError {
+    let message = format!("the arguments are not JSON: {cause}");
+    let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, message);
     error.violations = vec![Violation { pointer: String::new(), message: format!("not JSON: {cause}") }];
     error.correlation_id = Some(correlation.clone());
-    Failure::Arguments(addressed(error, id))
+    CommandError::Arguments(addressed(error, id))
 }
 
-fn show(outcome: &CallOutcome, output: &Output) -> ExitCode {
+fn print(outcome: &CallOutcome, printer: &Printer) -> ExitCode {
     let failed = outcome.result.is_error;
-    match output.json {
-        true => output.document(outcome),
-        false => for_people(outcome, output),
+    match printer.json {
+        true => printer.print_json(outcome),
+        false => print_text(outcome, printer),
     }
-    if failed && !output.json {
-        output.remark(&output.aside.bad("the tool reported failure"));
+    if failed && !printer.json {
+        printer.print_note(&printer.stderr_style.red("the tool reported failure"));
     }
     ExitCode::from(u8::from(failed))
 }
 
-fn for_people(outcome: &CallOutcome, output: &Output) {
+fn print_text(outcome: &CallOutcome, printer: &Printer) {
     let Ok(result) = CallToolResult::parse(outcome.result.raw.clone()) else { return };
     let blocks = result.content();
     for block in &blocks {
-        output.line(&clean(&shown(block)));
+        printer.print_line(&sanitize(&format_block(block)));
     }
     match result.structured_content() {
-        Some(structured) if blocks.is_empty() => output.line(&clean(structured.get())),
+        Some(structured) if blocks.is_empty() => printer.print_line(&sanitize(structured.get())),
         _ => {}
     }
 }
 
-/// A content block in a line or more: text as it is, everything else by its kind.
-fn shown(block: &RawValue) -> String {
+/// Formats a content block: its text, or a summary of other types.
+fn format_block(block: &RawValue) -> String {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Block {
+    struct ContentBlock {
         #[serde(rename = "type", default)]
         kind: String,
         text: Option<String>,
@@ -116,12 +125,12 @@ fn shown(block: &RawValue) -> String {
         mime_type: Option<String>,
         uri: Option<String>,
     }
-    match serde_json::from_str::<Block>(block.get()) {
-        Ok(Block { text: Some(text), .. }) => text,
-        Ok(Block { kind, data: Some(data), mime_type, .. }) => {
+    match serde_json::from_str::<ContentBlock>(block.get()) {
+        Ok(ContentBlock { text: Some(text), .. }) => text,
+        Ok(ContentBlock { kind, data: Some(data), mime_type, .. }) => {
             format!("[{kind} {}, {} characters of base64]", mime_type.unwrap_or_default(), data.len())
         }
-        Ok(Block { kind, uri: Some(uri), .. }) => format!("[{kind} {uri}]"),
+        Ok(ContentBlock { kind, uri: Some(uri), .. }) => format!("[{kind} {uri}]"),
         _ => block.get().to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! `bascule describe SERVER:TOOL`: everything about one tool.
+//! `bascule describe SERVER:TOOL`: shows one tool.
 
 use std::process::ExitCode;
 
@@ -8,31 +8,36 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::failure::Failure;
-use super::output::Output;
-use super::pretty::pretty;
-use super::session::Session;
-use super::terminal::{clean, clean_line};
+use super::context::CommandContext;
+use super::error::CommandError;
+use super::pretty_json::pretty_json;
+use super::printer::Printer;
+use super::terminal::{sanitize, sanitize_line};
 use crate::config::ServerSettings;
 
+/// Show one tool: its description, schemas and limits
 #[derive(Debug, clap::Args)]
 pub(crate) struct Describe {
-    /// The tool, as `server:tool`
+    /// The tool, as SERVER:TOOL
     tool: String,
 }
 
 impl Describe {
-    pub(crate) async fn run(self, session: Session, output: &Output) -> Result<ExitCode, Failure> {
-        let id = ToolId::parse(&self.tool).map_err(|error| Failure::Usage(error.to_string()))?;
-        let servers = session.only(&id);
-        let settings = session.settings.server(id.server()).cloned();
-        session
-            .with_bridge(servers, output, async |bridge| {
+    pub(crate) async fn run(
+        self,
+        context: CommandContext,
+        printer: &Printer,
+    ) -> Result<ExitCode, CommandError> {
+        let id = ToolId::parse(&self.tool).map_err(|error| CommandError::Usage(error.to_string()))?;
+        let servers = context.server_of(&id);
+        let settings = context.settings.server(id.server()).cloned();
+        context
+            .with_bridge(servers, printer, async |bridge| {
                 let tool = bridge.tool(&id).await?;
-                let settings = settings.expect("a tool was found, so its server is configured");
-                match output.json {
-                    true => output.document(&in_json(&tool, &settings)),
-                    false => for_people(&tool, &settings, output),
+                let settings = settings.expect("the tool was found, so its server is configured");
+                match printer.json {
+                    true => printer.print_json(&tool_json(&tool, &settings)),
+                    false => print_text(&tool, &settings, printer),
                 }
                 Ok(ExitCode::SUCCESS)
             })
@@ -40,10 +45,10 @@ impl Describe {
     }
 }
 
-/// Schemas and definition stay as the server spelled them.
+/// Schemas and definition are the server's own bytes.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Described<'a> {
+struct ToolDescription<'a> {
     id: &'a ToolId,
     server: &'a str,
     name: &'a str,
@@ -55,21 +60,21 @@ struct Described<'a> {
     definition: &'a RawValue,
 }
 
-fn in_json<'a>(tool: &'a CatalogTool, settings: &ServerSettings) -> Described<'a> {
+fn tool_json<'a>(tool: &'a CatalogTool, settings: &ServerSettings) -> ToolDescription<'a> {
     let definition = tool.definition();
-    Described {
+    ToolDescription {
         id: tool.id(),
         server: tool.id().server(),
         name: tool.id().tool(),
         description: definition.description.as_deref(),
         input_schema: &definition.input_schema,
         output_schema: definition.output_schema.as_deref(),
-        limits: limits(tool, settings),
+        limits: limits_json(tool, settings),
         definition: &definition.raw,
     }
 }
 
-fn limits(tool: &CatalogTool, settings: &ServerSettings) -> Value {
+fn limits_json(tool: &CatalogTool, settings: &ServerSettings) -> Value {
     let name = tool.id().tool();
     let limits = settings.limits_for(name);
     json!({
@@ -78,24 +83,24 @@ fn limits(tool: &CatalogTool, settings: &ServerSettings) -> Value {
     })
 }
 
-fn for_people(tool: &CatalogTool, settings: &ServerSettings, output: &Output) {
-    let paint = output.paint;
-    output.line(&paint.strong(&clean_line(tool.id().as_str())));
+fn print_text(tool: &CatalogTool, settings: &ServerSettings, printer: &Printer) {
+    let style = printer.style;
+    printer.print_line(&style.bold(&sanitize_line(tool.id().as_str())));
     if let Some(description) = &tool.definition().description {
-        output.line(&clean(description.trim()));
+        printer.print_line(&sanitize(description.trim()));
     }
-    output.line(&format!(
+    printer.print_line(&format!(
         "\n{}\n{}",
-        paint.strong("arguments"),
-        clean(&pretty(tool.definition().input_schema.get()))
+        style.bold("arguments"),
+        sanitize(&pretty_json(tool.definition().input_schema.get()))
     ));
     if let Some(schema) = &tool.definition().output_schema {
-        output.line(&format!("\n{}\n{}", paint.strong("result"), clean(&pretty(schema.get()))));
+        printer.print_line(&format!("\n{}\n{}", style.bold("result"), sanitize(&pretty_json(schema.get()))));
     }
-    let limits = limits(tool, settings);
-    output.line(&format!(
-        "\n{}\na call may take {} ms, and go {} ms without a sign of life",
-        paint.strong("limits"),
+    let limits = limits_json(tool, settings);
+    printer.print_line(&format!(
+        "\n{}\na call may take {} ms in total, and {} ms without a progress notification",
+        style.bold("limits"),
         limits["maxExecutionMs"],
         limits["timeoutMs"]
     ));

@@ -1,4 +1,4 @@
-//! Log lines for the operator, on stderr: `[target] message field=value`.
+//! Log lines on stderr: `[target] message field=value`.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use super::terminal::clean_line;
+use super::terminal::sanitize_line;
 
-/// Starts logging: warnings by default, more with every `-v`. `BASCULE_LOG` (`error` … `trace`) wins.
+/// Starts logging: warnings by default, more with each `-v`. `BASCULE_LOG` (`error` … `trace`) overrides `-v`.
 pub(crate) fn start(verbose: u8) {
     let level = match verbose {
         0 => Level::WARN,
@@ -23,14 +23,13 @@ pub(crate) fn start(verbose: u8) {
     tracing_subscriber::fmt()
         .with_max_level(named.unwrap_or(level))
         .with_writer(std::io::stderr)
-        .event_format(Line)
+        .event_format(LogFormat)
         .init();
 }
 
-/// Our one line format.
-struct Line;
+struct LogFormat;
 
-impl<S, N> FormatEvent<S, N> for Line
+impl<S, N> FormatEvent<S, N> for LogFormat
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
@@ -41,14 +40,14 @@ where
         mut writer: Writer<'_>,
         event: &Event<'_>,
     ) -> fmt::Result {
-        let mut line = Fields::default();
+        let mut line = LogFields::default();
         event.record(&mut line);
         let level = match *event.metadata().level() {
             Level::ERROR => "error: ",
             Level::WARN => "warning: ",
             _ => "",
         };
-        // The library's lines are a contract: as they are, under their own name.
+        // The lines of the client library are a contract: they keep their target and have no level.
         let (target, level) = match event.metadata().target() {
             TARGET => (TARGET, ""),
             _ => ("bascule", level),
@@ -58,15 +57,15 @@ where
 }
 
 #[derive(Default)]
-struct Fields {
+struct LogFields {
     message: String,
     rest: String,
 }
 
-impl Visit for Fields {
+impl Visit for LogFields {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        // What a server says cannot forge a line.
-        let value = clean_line(&format!("{value:?}"));
+        // A value of a server must not forge a line.
+        let value = sanitize_line(&format!("{value:?}"));
         match field.name() {
             "message" => self.message = value,
             name => self.rest.push_str(&format!(" {name}={value}")),

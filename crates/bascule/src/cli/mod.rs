@@ -1,16 +1,16 @@
-//! The command line: what may be typed, and where it leads.
+//! The command line: arguments, and the command that each of them runs.
 
 mod bridge;
 mod call;
 mod check;
+mod context;
 mod describe;
-mod failure;
+mod error;
 mod logging;
-mod output;
-mod pretty;
+mod pretty_json;
+mod printer;
 mod run;
 mod serve;
-mod session;
 mod status;
 mod terminal;
 mod token;
@@ -23,61 +23,61 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
-use failure::Failure;
-use output::Output;
-use session::Session;
+use context::CommandContext;
+use error::CommandError;
+use printer::Printer;
 
-/// The drawbridge between AI agents and MCP tools.
+/// Connects AI agents to MCP servers
 ///
-/// Servers come from `mcp.json`: the file named by --config, else ./mcp.json, ./.mcp.json, or bascule/mcp.json
-/// in your configuration folder.
+/// The servers are configured in mcp.json: the file given with --config, else ./mcp.json, ./.mcp.json, or
+/// ~/.config/bascule/mcp.json ($XDG_CONFIG_HOME instead of ~/.config if it is set).
 #[derive(Debug, Parser)]
-#[command(name = "bascule", version, max_term_width = 110, disable_help_subcommand = true)]
+#[command(name = "bascule", version, max_term_width = 110, disable_help_subcommand = true, after_help = EXIT_CODES)]
 struct Arguments {
     #[command(flatten)]
-    fleet: Fleet,
+    options: GlobalOptions,
     #[command(subcommand)]
     command: Command,
 }
 
-/// What every command understands, before or after its own arguments.
+const EXIT_CODES: &str =
+    "Exit codes: 0 success, 1 the tool or script reported failure, 2 wrong usage or configuration,
+3 the bridge or a server failed, 130 interrupted.";
+
+/// Options of every command, before or after its own arguments.
 #[derive(Debug, clap::Args)]
-struct Fleet {
-    /// The configuration to use
+struct GlobalOptions {
+    /// Configuration file to use
     #[arg(long, global = true, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print exactly one JSON document on stdout, for errors too
+    /// Print exactly one JSON document on stdout, also for errors
     #[arg(long, global = true)]
     json: bool,
-    /// Never use a running bridge, even if it serves the same configuration
+    /// Start the servers for this command instead of using a running bridge
     #[arg(long, global = true)]
     no_daemon: bool,
-    /// Say more on stderr: -v what happens, -vv every detail
+    /// Log more on stderr: -v information, -vv debug, -vvv trace
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Validate the configuration, connect to every server, and report
+    /// Check the configuration: start every server, then report its tools, confinement and problems
     Check,
-    /// List the tools of all servers, or of one
     Tools(tools::Tools),
-    /// Show one tool: what it does, its schemas, the limits in force
     Describe(describe::Describe),
-    /// Call one tool
     Call(call::Call),
     Run(run::Run),
     Serve(serve::Serve),
-    Status(status::ShowStatus),
+    Status(status::StatusCommand),
     Events(status::Events),
     Refresh(status::Refresh),
-    /// Make a token for clients over HTTP (`bascule.tokens` in the configuration)
+    /// Generate a token for HTTP clients, to put into `bascule.tokens` of the configuration
     Token,
-    /// One of the servers that `make demo` uses, on stdin and stdout
+    /// Run one of the servers of `make demo` on stdin and stdout
     #[command(name = "__demo", hide = true)]
     Demo {
-        /// Which one
         name: String,
     },
 }
@@ -85,7 +85,7 @@ enum Command {
 /// Runs the program.
 pub fn main() -> ExitCode {
     let typed: Vec<OsString> = std::env::args_os().collect();
-    // Not a command: nobody types it, and every server's start waits for it.
+    // Internal, and therefore not clap commands: every start of a server waits for `__jail`.
     if let [_, jail, policy, _, command @ ..] = &*typed
         && jail == "__jail"
     {
@@ -103,62 +103,66 @@ pub fn main() -> ExitCode {
     }
     match Arguments::try_parse_from(&typed) {
         Ok(arguments) => run(arguments),
-        Err(error) => misunderstood(&error, typed.iter().any(|word| word == "--json")),
+        Err(error) => report_usage_error(&error, typed.iter().any(|word| word == "--json")),
     }
 }
 
-fn run(Arguments { fleet, command }: Arguments) -> ExitCode {
+fn run(Arguments { options, command }: Arguments) -> ExitCode {
     if let Command::Demo { name } = command {
         return crate::demo::run(&name);
     }
-    logging::start(fleet.verbose);
-    let output = Output::new(fleet.json);
+    logging::start(options.verbose);
+    let printer = Printer::new(options.json);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime {
         Ok(runtime) => {
-            let ended = runtime.block_on(perform(&fleet, command, &output));
-            // A thread may wait for stdin, which whoever started us may keep open for ever.
+            let ended = runtime.block_on(run_command(&options, command, &printer));
+            // A thread may still read stdin, which the parent process may never close.
             runtime.shutdown_background();
             ended
         }
-        Err(error) => Err(Failure::Usage(format!("could not start: {error}"))),
+        Err(error) => Err(CommandError::Usage(format!("could not start the runtime: {error}"))),
     };
-    let code = ended.unwrap_or_else(|failure| output.failure(&failure));
-    output.unless_lost(code)
+    let code = ended.unwrap_or_else(|error| printer.print_error(&error));
+    printer.exit_code(code)
 }
 
-async fn perform(fleet: &Fleet, command: Command, output: &Output) -> Result<ExitCode, Failure> {
+async fn run_command(
+    options: &GlobalOptions,
+    command: Command,
+    printer: &Printer,
+) -> Result<ExitCode, CommandError> {
     if let Command::Token = command {
-        return token::run(output);
+        return token::run(printer);
     }
-    let session = Session::load(fleet.config.as_deref(), fleet.no_daemon, output)?;
+    let context = CommandContext::load(options.config.as_deref(), options.no_daemon, printer)?;
     match command {
-        Command::Check => check::run(session, output).await,
-        Command::Tools(tools) => tools.run(session, output).await,
-        Command::Describe(describe) => describe.run(session, output).await,
-        Command::Call(call) => call.run(session, output).await,
-        Command::Run(run) => run.run(session, output).await,
-        Command::Serve(serve) => serve.run(session, output).await,
-        Command::Status(status) => status.run(session, output).await,
-        Command::Events(events) => events.run(session, output).await,
-        Command::Refresh(refresh) => refresh.run(session, output).await,
-        Command::Demo { .. } | Command::Token => unreachable!("these need no configuration"),
+        Command::Check => check::run(context, printer).await,
+        Command::Tools(tools) => tools.run(context, printer).await,
+        Command::Describe(describe) => describe.run(context, printer).await,
+        Command::Call(call) => call.run(context, printer).await,
+        Command::Run(run) => run.run(context, printer).await,
+        Command::Serve(serve) => serve.run(context, printer).await,
+        Command::Status(status) => status.run(context, printer).await,
+        Command::Events(events) => events.run(context, printer).await,
+        Command::Refresh(refresh) => refresh.run(context, printer).await,
+        Command::Demo { .. } | Command::Token => unreachable!("handled above: they need no configuration"),
     }
 }
 
-/// A usage error, or a request for help, in the form that was asked for.
-fn misunderstood(error: &clap::Error, json: bool) -> ExitCode {
+/// Prints a usage error or the help, as text or JSON.
+fn report_usage_error(error: &clap::Error, json: bool) -> ExitCode {
     use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
     if !json || matches!(error.kind(), DisplayHelp | DisplayVersion) {
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
-    let said = error.render().to_string();
-    let said = said.trim().strip_prefix("error: ").unwrap_or(said.trim()).to_owned();
-    Output::new(true).failure(&Failure::Usage(said))
+    let text = error.render().to_string();
+    let message = text.trim().strip_prefix("error: ").unwrap_or(text.trim()).to_owned();
+    Printer::new(true).print_error(&CommandError::Usage(message))
 }
 
-/// The command's own description of itself, for tests.
+/// The clap definition of the command line, for tests.
 #[doc(hidden)]
 pub fn command() -> clap::Command {
     Arguments::command()
@@ -167,7 +171,7 @@ pub fn command() -> clap::Command {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_command_line_is_sound() {
+    fn command_line_definition_is_valid() {
         super::command().debug_assert();
     }
 }

@@ -1,4 +1,4 @@
-//! `bascule run FILE.ts|-`: one script.
+//! `bascule run FILE.ts|-`: runs one script.
 
 use std::io::Read;
 use std::path::Path;
@@ -7,80 +7,87 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::failure::Failure;
-use super::output::Output;
-use super::pretty::pretty;
-use super::session::Session;
-use super::terminal::{clean, clean_line, spin};
+use super::context::CommandContext;
+use super::error::CommandError;
+use super::pretty_json::pretty_json;
+use super::printer::Printer;
+use super::terminal::{sanitize, sanitize_line, with_spinner};
 use super::waterfall::waterfall;
 use crate::{Mode, ScriptOutcome, ScriptRequest, Selection};
 
-/// Run a script that calls tools: TypeScript, with tools as functions
+/// Run a TypeScript script that calls tools as functions
 ///
-/// A tool `list_commits` of the server `github` is `mcp.github.listCommits({ … })`, and `github.listCommits({ … })` where
-/// that name is free. `return` gives the script's value back, which must be JSON. A failed call throws an MCPToolError
-/// with `code`, `message`, `data` and `retryable`. Scripts have no files, no network and no `fetch`: only tools.
+/// The tool `list_commits` of the server `github` is `mcp.github.listCommits({ … })`, or `github.listCommits({ … })` if
+/// no other global has that name. `return` sets the result, which must be JSON. A failed call throws an MCPToolError with
+/// `code`, `message`, `data` and `retryable`. Scripts have no files, no network and no `fetch`: only tools.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
-    /// The script; `-` reads it from stdin
+    /// The script; - reads it from stdin
     #[arg(value_name = "FILE.ts")]
     file: String,
-    /// The tools that it may call: `server:tool`, or with `*`, separated by commas. Without this all
+    /// Tools the script may call, separated by commas: SERVER:TOOL or SERVER:* [default: all]
     #[arg(long, value_name = "TOOLS", value_delimiter = ',')]
     tools: Option<Vec<String>>,
-    /// A JSON object that the script finds as `context`
+    /// JSON object that the script reads as `context`
     #[arg(long, value_name = "JSON")]
     context: Option<String>,
-    /// Where it runs: in a worker that was ready, or in one started for it
+    /// Process that runs the script
     #[arg(long, value_enum, default_value = "worker")]
-    mode: Where,
-    /// How long it may run
+    mode: ModeOption,
+    /// Longest run time of the script
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     timeout_ms: Option<u64>,
-    /// How much memory its objects may occupy
+    /// Largest JavaScript heap of the script
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     memory_mb: Option<u32>,
-    /// What the script is for, to choose its tools by (comes with search: until then name them with --tools)
+    /// Purpose of the script, to select its tools by (not supported yet: use --tools)
     #[arg(long, value_name = "TEXT", hide = true)]
     intent: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Where {
+enum ModeOption {
+    /// A worker from the pool
     Worker,
+    /// A worker started for this script
     Subprocess,
 }
 
 impl Run {
-    pub(crate) async fn run(self, session: Session, output: &Output) -> Result<ExitCode, Failure> {
+    pub(crate) async fn run(
+        self,
+        context: CommandContext,
+        printer: &Printer,
+    ) -> Result<ExitCode, CommandError> {
         let request = self.request()?;
-        let servers = session.concerned(&request.tools);
-        session
-            .with_bridge(servers, output, async |bridge| {
+        let servers = context.servers_of(&request.tools);
+        context
+            .with_bridge(servers, printer, async |bridge| {
                 let running = bridge.run_script(request);
-                let outcome = spin(output.json, &format!("running {}", self.file), running).await?;
-                Ok(show(&outcome, output))
+                let outcome = with_spinner(printer.json, &format!("running {}", self.file), running).await?;
+                Ok(print(&outcome, printer))
             })
             .await
     }
 
-    fn request(&self) -> Result<ScriptRequest, Failure> {
+    fn request(&self) -> Result<ScriptRequest, CommandError> {
         if self.intent.is_some() {
-            let said = "--intent is not there yet: name the tools with --tools, or leave it away for all";
-            return Err(Failure::Usage(said.into()));
+            let message =
+                "`--intent` is not supported yet: name the tools with `--tools`, or omit both for all tools";
+            return Err(CommandError::Usage(message.into()));
         }
         let tools = match &self.tools {
             Some(names) => Selection::named(names.iter().map(String::as_str))
-                .map_err(|error| Failure::Usage(error.to_string()))?,
+                .map_err(|error| CommandError::Usage(error.to_string()))?,
             None => Selection::all(),
         };
         Ok(ScriptRequest {
             name: self.name(),
             tools,
-            context: self.context.as_deref().map(context).transpose()?,
+            context: self.context.as_deref().map(parse_context).transpose()?,
             mode: match self.mode {
-                Where::Worker => Mode::Worker,
-                Where::Subprocess => Mode::Subprocess,
+                ModeOption::Worker => Mode::Worker,
+                ModeOption::Subprocess => Mode::Subprocess,
             },
             timeout: self.timeout_ms.map(Duration::from_millis),
             memory_mb: self.memory_mb,
@@ -88,7 +95,7 @@ impl Run {
         })
     }
 
-    fn read(&self) -> Result<String, Failure> {
+    fn read(&self) -> Result<String, CommandError> {
         let read = match self.file.as_str() {
             "-" => {
                 let mut text = String::new();
@@ -96,7 +103,7 @@ impl Run {
             }
             file => std::fs::read_to_string(file),
         };
-        read.map_err(|error| Failure::Usage(format!("could not read `{}`: {error}", self.file)))
+        read.map_err(|error| CommandError::Usage(format!("could not read `{}`: {error}", self.file)))
     }
 
     fn name(&self) -> String {
@@ -105,42 +112,43 @@ impl Run {
     }
 }
 
-fn context(text: &str) -> Result<Box<RawValue>, Failure> {
-    let raw = serde_json::from_str::<&RawValue>(text)
-        .map_err(|error| Failure::Usage(format!("the context is not JSON: {error}")))?;
+fn parse_context(text: &str) -> Result<Box<RawValue>, CommandError> {
+    let raw = serde_json::from_str::<&RawValue>(text).map_err(|error| {
+        CommandError::Usage(format!("could not parse `--context`: it is not JSON: {error}"))
+    })?;
     match raw.get().starts_with('{') {
         true => Ok(raw.to_owned()),
-        false => Err(Failure::Usage("the context must be a JSON object".into())),
+        false => Err(CommandError::Usage("could not use `--context`: it must be a JSON object".into())),
     }
 }
 
-fn show(outcome: &ScriptOutcome, output: &Output) -> ExitCode {
-    match output.json {
-        true => output.document(outcome),
-        false => for_people(outcome, output),
+fn print(outcome: &ScriptOutcome, printer: &Printer) -> ExitCode {
+    match printer.json {
+        true => printer.print_json(outcome),
+        false => print_text(outcome, printer),
     }
     ExitCode::from(u8::from(!outcome.success))
 }
 
-/// The value is the result; what was logged, called and thrown is extra it.
-fn for_people(outcome: &ScriptOutcome, output: &Output) {
+/// Prints the result on stdout; console, calls and error on stderr.
+fn print_text(outcome: &ScriptOutcome, printer: &Printer) {
     for line in &outcome.logs {
-        let level = output.aside.faint(&format!("{} |", line.level));
-        line.text.lines().for_each(|text| output.remark(&format!("{level} {}", clean_line(text))));
+        let level = printer.stderr_style.dim(&format!("{} |", line.level));
+        line.text.lines().for_each(|text| printer.print_note(&format!("{level} {}", sanitize_line(text))));
     }
     for line in waterfall(&outcome.traces) {
-        output.remark(&output.aside.faint(&line));
+        printer.print_note(&printer.stderr_style.dim(&line));
     }
     if let Some(error) = &outcome.error {
-        let what = error.stack.as_deref().filter(|stack| !stack.is_empty());
-        let what = what.map_or_else(|| format!("{}: {}", error.name, error.message), str::to_owned);
-        output.remark(&format!("{} {}", output.aside.bad("error:"), clean(&what)));
+        let stack = error.stack.as_deref().filter(|stack| !stack.is_empty());
+        let text = stack.map_or_else(|| format!("{}: {}", error.name, error.message), str::to_owned);
+        printer.print_note(&format!("{} {}", printer.stderr_style.red("error:"), sanitize(&text)));
     } else if let Some(result) = &outcome.result {
-        output.line(&clean(&readable(result)));
+        printer.print_line(&sanitize(&format_value(result)));
     }
 }
 
-/// A text as it is, everything else as JSON for people.
-fn readable(result: &RawValue) -> String {
-    serde_json::from_str(result.get()).unwrap_or_else(|_| pretty(result.get()))
+/// Returns a string without quotes, and other values as indented JSON.
+fn format_value(result: &RawValue) -> String {
+    serde_json::from_str(result.get()).unwrap_or_else(|_| pretty_json(result.get()))
 }

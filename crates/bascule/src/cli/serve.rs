@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use super::failure::{Failure, said};
-use super::output::Output;
-use super::session::{Session, Signals, jailer};
+use super::context::{CommandContext, Signals, jailer};
+use super::error::{CommandError, error_chain};
+use super::printer::Printer;
 use crate::config::{self, BridgeSettings, ConfigError, FileWatch, Settings, Show};
 use crate::control::{Door, Place};
 use crate::gateway::Gateway;
@@ -81,29 +81,33 @@ struct Running {
 }
 
 impl Serve {
-    pub(crate) async fn run(self, session: Session, output: &Output) -> Result<ExitCode, Failure> {
+    pub(crate) async fn run(
+        self,
+        context: CommandContext,
+        printer: &Printer,
+    ) -> Result<ExitCode, CommandError> {
         let show = match self.show {
             Some(Shown::All) => Show::All,
             Some(Shown::Code) => Show::Code,
-            None => session.settings.bridge.show,
+            None => context.settings.bridge.show,
         };
-        let mut signals = Signals::listen();
+        let mut signals = Signals::new();
         let hang_up = signal(SignalKind::hangup()).map_err(|error| failed("hear signals", error))?;
-        let place = Place::of(&session.path).map_err(|error| failed("find a place for the socket", error))?;
+        let place = Place::of(&context.path).map_err(|error| failed("find a place for the socket", error))?;
         // A client that starts its own bridge may well do so beside another one.
         let claim = match Door::claim(&place).await {
             Ok(claim) => Some(claim),
             Err(_) if self.stdio => None,
             Err(error) => return Err(failed("open the control socket", error)),
         };
-        let file = FileWatch::new(&session.path).map_err(|error| failed("watch the configuration", error))?;
-        let alone = self.server.as_deref().map(|name| session.server(name)).transpose()?;
+        let file = FileWatch::new(&context.path).map_err(|error| failed("watch the configuration", error))?;
+        let alone = self.server.as_deref().map(|name| context.server(name)).transpose()?;
         let client = alone.map_or(At::All, |server| At::Server(server.name.to_string()));
-        let listener = self.open_port(&session.settings.bridge).await?;
+        let listener = self.open_port(&context.settings.bridge).await?;
 
         let bus = Arc::new(EmbeddedBus::new(ReplayLimits::default()));
-        let (path, started_with) = (session.path, session.settings.bridge.clone());
-        let bridge = Arc::new(start(session.settings, &bus).await?);
+        let (path, started_with) = (context.path, context.settings.bridge.clone());
+        let bridge = Arc::new(start(context.settings, &bus).await?);
         let door = claim.map(|claim| Door::open(place, claim, bridge.clone(), bus.clone())).transpose();
         let door = match door {
             Ok(door) => door,
@@ -129,21 +133,21 @@ impl Serve {
         if self.stdio {
             running.serve_pipes(client);
         }
-        output.remark(&running.greeting());
+        printer.print_note(&running.greeting());
         running.stay(&mut signals, hang_up, file).await;
         if !running.stop.is_cancelled() {
-            output.remark("ending; once more to end at once");
+            printer.print_note("ending; once more to end at once");
         }
         tokio::select! {
             () = running.end() => {}
-            () = signals.next() => running.bridge.terminate().await,
+            () = signals.recv() => running.bridge.terminate().await,
         }
         bus.close();
         Ok(ExitCode::SUCCESS)
     }
 
     /// The port for clients over HTTP, where one is wanted. Only a loopback address may be without a token.
-    async fn open_port(&self, settings: &BridgeSettings) -> Result<Option<TcpListener>, Failure> {
+    async fn open_port(&self, settings: &BridgeSettings) -> Result<Option<TcpListener>, CommandError> {
         let address = match (self.listen, self.stdio) {
             (None, true) => return Ok(None),
             (address, _) => address.unwrap_or(settings.listen),
@@ -153,7 +157,7 @@ impl Serve {
                 "{address} can be reached from other machines: that needs a token. Make one with `bascule token` and \
                  put it into the configuration (`bascule.tokens`)"
             );
-            return Err(Failure::Usage(said));
+            return Err(CommandError::Usage(said));
         }
         let bound = TcpListener::bind(address).await;
         bound
@@ -201,14 +205,14 @@ impl Running {
     async fn stay(&self, signals: &mut Signals, mut hang_up: Signal, mut file: FileWatch) {
         loop {
             tokio::select! {
-                () = signals.next() => return,
+                () = signals.recv() => return,
                 () = self.stop.cancelled() => return,
                 () = file.changed() => {}
                 _ = hang_up.recv() => {}
             }
             tokio::select! {
                 () = self.reload() => {}
-                () = signals.next() => return,
+                () = signals.recv() => return,
             }
             // It may be a link that leads elsewhere now.
             file = FileWatch::new(&self.path).unwrap_or(file);
@@ -231,7 +235,7 @@ impl Running {
                     warn!("the configuration is not taken over: {problem}");
                 }
             }
-            Err(error) => warn!("the configuration is not taken over: {}", said(&error)),
+            Err(error) => warn!("the configuration is not taken over: {}", error_chain(&error)),
         }
     }
 
@@ -271,7 +275,7 @@ impl Running {
     }
 }
 
-async fn start(settings: Settings, bus: &Arc<EmbeddedBus>) -> Result<McpBridgeAdapter, Failure> {
+async fn start(settings: Settings, bus: &Arc<EmbeddedBus>) -> Result<McpBridgeAdapter, CommandError> {
     let ids = MessageIdGenerator::new(crate::call::random_u64());
     let events = Arc::new(BusEventSink::new(bus.clone(), "bascule", ids, SystemTime::now));
     let config = BridgeConfig {
@@ -283,8 +287,8 @@ async fn start(settings: Settings, bus: &Arc<EmbeddedBus>) -> Result<McpBridgeAd
     Ok(McpBridgeAdapter::init(config).await?)
 }
 
-fn failed(what: &str, error: impl std::fmt::Display) -> Failure {
-    Failure::Usage(format!("could not {what}: {error}"))
+fn failed(what: &str, error: impl std::fmt::Display) -> CommandError {
+    CommandError::Usage(format!("could not {what}: {error}"))
 }
 
 /// Whether anybody on other machines could come, and would not have to show a token.

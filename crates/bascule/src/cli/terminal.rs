@@ -1,34 +1,34 @@
-//! Colours and a spinner, on a terminal only.
+//! Terminal output: colours, a spinner, and sanitized text of servers.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-/// Colours text, or leaves it alone.
+/// Colours text if the stream is a terminal.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Paint(bool);
+pub(crate) struct TerminalStyle(bool);
 
-impl Paint {
+impl TerminalStyle {
     pub(crate) fn for_stdout() -> Self {
-        Self(io::stdout().is_terminal() && wanted())
+        Self(io::stdout().is_terminal() && is_colour_enabled())
     }
 
     pub(crate) fn for_stderr() -> Self {
-        Self(io::stderr().is_terminal() && wanted())
+        Self(io::stderr().is_terminal() && is_colour_enabled())
     }
 
-    pub(crate) fn good(self, text: &str) -> String {
+    pub(crate) fn green(self, text: &str) -> String {
         self.wrap("32", text)
     }
 
-    pub(crate) fn bad(self, text: &str) -> String {
+    pub(crate) fn red(self, text: &str) -> String {
         self.wrap("31;1", text)
     }
 
-    pub(crate) fn strong(self, text: &str) -> String {
+    pub(crate) fn bold(self, text: &str) -> String {
         self.wrap("1", text)
     }
 
-    pub(crate) fn faint(self, text: &str) -> String {
+    pub(crate) fn dim(self, text: &str) -> String {
         self.wrap("2", text)
     }
 
@@ -37,32 +37,33 @@ impl Paint {
     }
 }
 
-fn wanted() -> bool {
+fn is_colour_enabled() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// What a server says cannot move the cursor, colour the screen or turn the writing round. It keeps its lines.
-pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c != '\n' && c != '\t' && is_tricky(c) { '\u{fffd}' } else { c }).collect()
+/// Replaces control and bidirectional characters, so that a server cannot move the cursor, colour the screen or reverse
+/// text. Keeps line breaks and tabs.
+pub(crate) fn sanitize(text: &str) -> String {
+    text.chars().map(|c| if c != '\n' && c != '\t' && is_unsafe(c) { '\u{fffd}' } else { c }).collect()
 }
 
-/// The same for what has one line of ours to stand in: it cannot make another.
-pub(crate) fn clean_line(text: &str) -> String {
-    text.chars().map(|c| if is_tricky(c) { '\u{fffd}' } else { c }).collect()
+/// Replaces line breaks and tabs too.
+pub(crate) fn sanitize_line(text: &str) -> String {
+    text.chars().map(|c| if is_unsafe(c) { '\u{fffd}' } else { c }).collect()
 }
 
-fn is_tricky(c: char) -> bool {
+fn is_unsafe(c: char) -> bool {
     c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }
 
-/// Fills a word up to a column, which no word of a server's can push far to the right.
+/// Pads a word to a width of at most 40, so that a server's long name does not shift the column.
 pub(crate) fn pad(word: &str, width: usize) -> String {
     let width = width.min(40);
     format!("{word:width$}")
 }
 
-/// Shows that something goes on, until the work is done.
-pub(crate) async fn spin<T>(quiet: bool, what: &str, work: impl Future<Output = T>) -> T {
+/// Shows a spinner on stderr until the work is done.
+pub(crate) async fn with_spinner<T>(quiet: bool, activity: &str, work: impl Future<Output = T>) -> T {
     if quiet || !io::stderr().is_terminal() {
         return work.await;
     }
@@ -77,7 +78,7 @@ pub(crate) async fn spin<T>(quiet: bool, what: &str, work: impl Future<Output = 
             }
             _ = tick.tick() => {
                 let frame = frames.next().unwrap_or('·');
-                let _ = write!(io::stderr(), "\r\u{1b}[K{frame} {what}");
+                let _ = write!(io::stderr(), "\r\u{1b}[K{frame} {activity}");
                 let _ = io::stderr().flush();
             }
         }
@@ -89,15 +90,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn colours_are_for_terminals() {
-        assert_eq!(Paint(false).bad("x"), "x");
-        assert_eq!(Paint(true).good("x"), "\u{1b}[32mx\u{1b}[0m");
+    fn colours_text_only_on_a_terminal() {
+        assert_eq!(TerminalStyle(false).red("x"), "x");
+        assert_eq!(TerminalStyle(true).green("x"), "\u{1b}[32mx\u{1b}[0m");
     }
 
     #[test]
-    fn a_server_cannot_paint_the_screen() {
-        assert_eq!(clean("a\u{1b}[2Jb\tc\n\u{202e}"), "a\u{fffd}[2Jb\tc\n\u{fffd}");
-        assert_eq!(clean_line("a\nb\u{9b}"), "a\u{fffd}b\u{fffd}");
+    fn replaces_control_characters() {
+        assert_eq!(sanitize("a\u{1b}[2Jb\tc\n\u{202e}"), "a\u{fffd}[2Jb\tc\n\u{fffd}");
+        assert_eq!(sanitize_line("a\nb\u{9b}"), "a\u{fffd}b\u{fffd}");
         assert_eq!(pad(&"x".repeat(70_000), 70_000).len(), 70_000);
     }
 }

@@ -1,19 +1,20 @@
-//! `bascule token`: a token for clients over HTTP.
+//! `bascule token`: generates a token for HTTP clients.
 
 use std::process::ExitCode;
 
-use super::failure::Failure;
-use super::output::Output;
+use super::error::CommandError;
+use super::printer::Printer;
 
-/// Prints one: 256 bits of random_u64, which nobody will guess.
-pub(crate) fn run(output: &Output) -> Result<ExitCode, Failure> {
-    let mut bits = [0; 32];
-    getrandom::fill(&mut bits)
-        .map_err(|error| Failure::Usage(format!("the system has no random_u64 to give: {error}")))?;
-    let token: String = bits.iter().map(|byte| format!("{byte:02x}")).collect();
-    match output.json {
-        true => output.document(&serde_json::json!({ "token": token })),
-        false => output.line(&token),
+/// Prints a token of 256 random bits.
+pub(crate) fn run(printer: &Printer) -> Result<ExitCode, CommandError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(|error| {
+        CommandError::Usage(format!("could not generate a token: no random source available: {error}"))
+    })?;
+    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    match printer.json {
+        true => printer.print_json(&serde_json::json!({ "token": token })),
+        false => printer.print_line(&token),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,48 +1,48 @@
-//! Draws what a script called, and when, as a small waterfall.
+//! Draws the calls of a script as a waterfall of bars over time.
 
-use super::terminal::clean_line;
+use super::terminal::sanitize_line;
 use crate::Trace;
 
-/// How many columns the time has.
+/// The columns of the time axis.
 const WIDTH: usize = 32;
 
-struct Bar<'a> {
+struct CallBar<'a> {
     tool: &'a str,
     start: f64,
-    took: f64,
+    duration: f64,
     error: Option<&'a str>,
 }
 
-/// A line for each call, in the order in which they began.
+/// Returns one line per call, in order of their start.
 pub(crate) fn waterfall(traces: &[Trace]) -> Vec<String> {
-    let bars: Vec<Bar> =
-        traces.iter().filter(|trace| trace.success.is_none()).map(|trace| bar(trace, traces)).collect();
+    let bars: Vec<CallBar> =
+        traces.iter().filter(|trace| trace.success.is_none()).map(|trace| call_bar(trace, traces)).collect();
     let begin = bars.iter().map(|bar| bar.start).fold(f64::INFINITY, f64::min);
-    let end = bars.iter().map(|bar| bar.start + bar.took).fold(0.0, f64::max);
+    let end = bars.iter().map(|bar| bar.start + bar.duration).fold(0.0, f64::max);
     let name = bars.iter().map(|bar| bar.tool.chars().count()).max().unwrap_or(0);
     let column = |at: f64| (((at - begin) / (end - begin).max(0.001)) * WIDTH as f64).round() as usize;
-    let draw = |bar: &Bar| {
+    let draw = |bar: &CallBar| {
         let from = column(bar.start).min(WIDTH - 1);
-        let to = column(bar.start + bar.took).clamp(from + 1, WIDTH);
+        let to = column(bar.start + bar.duration).clamp(from + 1, WIDTH);
         let (before, during, after) = (" ".repeat(from), "█".repeat(to - from), " ".repeat(WIDTH - to));
-        let error = bar.error.map_or(String::new(), |error| format!("  ✗ {}", clipped(error)));
-        format!("{:name$} {before}{during}{after} {:8.1} ms{error}", bar.tool, bar.took)
+        let error = bar.error.map_or(String::new(), |error| format!("  ✗ {}", truncate(error)));
+        format!("{:name$} {before}{during}{after} {:8.1} ms{error}", bar.tool, bar.duration)
     };
     bars.iter().map(draw).collect()
 }
 
-/// One line of what a server may have said.
-fn clipped(text: &str) -> String {
-    const LONGEST: usize = 100;
-    clean_line(text.lines().next().unwrap_or_default()).chars().take(LONGEST).collect()
+/// Returns the first line of a server's error, sanitized and truncated.
+fn truncate(text: &str) -> String {
+    const MAX_CHARS: usize = 100;
+    sanitize_line(text.lines().next().unwrap_or_default()).chars().take(MAX_CHARS).collect()
 }
 
-fn bar<'a>(start: &'a Trace, traces: &'a [Trace]) -> Bar<'a> {
+fn call_bar<'a>(start: &'a Trace, traces: &'a [Trace]) -> CallBar<'a> {
     let end = traces.iter().find(|trace| trace.success.is_some() && trace.trace_id == start.trace_id);
-    Bar {
+    CallBar {
         tool: &start.tool,
         start: start.ts,
-        took: end.and_then(|end| end.duration_ms).unwrap_or(0.0),
+        duration: end.and_then(|end| end.duration_ms).unwrap_or(0.0),
         error: end.and_then(|end| end.error.as_deref()),
     }
 }
@@ -61,7 +61,7 @@ mod tests {
 
     // req: TR-01
     #[test]
-    fn calls_are_drawn_where_they_happened() {
+    fn draws_calls_at_their_time() {
         let drawn = waterfall(&[
             trace("tool_start", "a:b", 1, 0.0, None, None),
             trace("tool_start", "c:long", 2, 0.0, None, None),

@@ -1,41 +1,37 @@
-//! Finds the configuration file.
+//! Finds the configuration file: an explicit path, else the default paths.
 
 use std::path::{Path, PathBuf};
 
 use super::ConfigError;
-use super::expand::Environment;
+use super::expand::EnvLookup;
 
-/// The file to use: the one that was named, else the first there is in the usual places.
+/// Returns the explicit path, else the first default path that exists.
 ///
-/// A named file need not exist: that is for reading it to say. Where `cwd` is empty, results are relative.
-pub fn find(
-    explicit: Option<&Path>,
-    cwd: &Path,
-    environment: Environment<'_>,
-) -> Result<PathBuf, ConfigError> {
+/// An explicit path is not checked here: reading it reports what is wrong. An empty `cwd` gives relative paths.
+pub fn find(explicit: Option<&Path>, cwd: &Path, environment: EnvLookup<'_>) -> Result<PathBuf, ConfigError> {
     if let Some(path) = explicit {
         return Ok(cwd.join(path));
     }
-    let places = usual_places(cwd, environment);
-    match places.iter().find(|place| is_file(place)) {
-        Some(place) => Ok(place.clone()),
-        None => Err(ConfigError::NotFound { places }),
+    let paths = default_paths(cwd, environment);
+    match paths.iter().find(|path| is_file(path)) {
+        Some(path) => Ok(path.clone()),
+        None => Err(ConfigError::NotFound { paths }),
     }
 }
 
-fn usual_places(cwd: &Path, environment: Environment<'_>) -> Vec<PathBuf> {
-    let here = [cwd.join("mcp.json"), cwd.join(".mcp.json")];
-    let own = user_folder(environment).map(|folder| folder.join("bascule").join("mcp.json"));
-    here.into_iter().chain(own).collect()
+fn default_paths(cwd: &Path, environment: EnvLookup<'_>) -> Vec<PathBuf> {
+    let local = [cwd.join("mcp.json"), cwd.join(".mcp.json")];
+    let user = user_config_dir(environment).map(|directory| directory.join("bascule").join("mcp.json"));
+    local.into_iter().chain(user).collect()
 }
 
-// The XDG specification wants relative paths ignored.
-fn user_folder(environment: Environment<'_>) -> Option<PathBuf> {
+// The XDG specification says to ignore relative paths.
+fn user_config_dir(environment: EnvLookup<'_>) -> Option<PathBuf> {
     let absolute = |name| environment(name).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute("XDG_CONFIG_HOME").or_else(|| absolute("HOME").map(|home| home.join(".config")))
 }
 
-// A pipe counts as well: whatever can be opened and is no folder.
+// A pipe counts too, so anything but a directory.
 fn is_file(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| !metadata.is_dir())
 }
@@ -48,8 +44,8 @@ mod tests {
 
     use super::*;
 
-    /// Files that are there, relative to a folder that is both `HOME` and the current one; and the one found.
-    fn found(files: &[&str], explicit: Option<&str>) -> Result<String, String> {
+    /// Creates these files in a directory that is both `HOME` and the current one, and searches there.
+    fn find_among(files: &[&str], explicit: Option<&str>) -> Result<String, String> {
         let folder = TempDir::new().unwrap();
         for file in files {
             let file = folder.path().join(file);
@@ -65,11 +61,11 @@ mod tests {
 
     #[track_caller]
     fn check(files: &[&str], explicit: Option<&str>, expected: &str) {
-        assert_eq!(found(files, explicit).as_deref(), Ok(expected));
+        assert_eq!(find_among(files, explicit).as_deref(), Ok(expected));
     }
 
     #[test]
-    fn the_named_file_comes_first_then_here_then_home() {
+    fn explicit_path_precedes_current_directory_precedes_home() {
         let own = ".config/bascule/mcp.json";
         check(&["mcp.json", ".mcp.json", own], Some("other.json"), "~/other.json");
         check(&["mcp.json", ".mcp.json", own], None, "~/mcp.json");
@@ -78,25 +74,25 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_that_name_is_passed_over() {
+    fn directories_are_skipped() {
         check(&["mcp.json/x", ".mcp.json"], None, "~/.mcp.json");
     }
 
     #[test]
-    fn where_there_is_none_the_places_are_listed_with_an_example() {
-        let expected = r#"found no configuration; looked for
+    fn missing_file_error_lists_the_paths_and_an_example() {
+        let expected = r#"no configuration file found; searched
   ~/mcp.json
   ~/.mcp.json
   ~/.config/bascule/mcp.json
-name one with `--config FILE`, or start with
+use `--config FILE`, or create `mcp.json` with
   { "mcpServers": { "time": { "command": "uvx", "args": ["mcp-server-time"] } } }"#;
-        assert_eq!(found(&[], None).unwrap_err(), expected);
+        assert_eq!(find_among(&[], None).unwrap_err(), expected);
     }
 
     #[test]
-    fn the_configuration_home_goes_before_home_unless_it_is_relative_or_empty() {
+    fn xdg_config_home_precedes_home_unless_relative_or_empty() {
         let folder = |xdg: &'static str| {
-            user_folder(&move |name: &str| match name {
+            user_config_dir(&move |name: &str| match name {
                 "XDG_CONFIG_HOME" => Some(xdg.into()),
                 _ => Some("/home/me".into()),
             })
@@ -104,6 +100,6 @@ name one with `--config FILE`, or start with
         assert_eq!(folder("/xdg"), Some("/xdg".into()));
         assert_eq!(folder("xdg"), Some("/home/me/.config".into()));
         assert_eq!(folder(""), Some("/home/me/.config".into()));
-        assert_eq!(user_folder(&|_| None), None);
+        assert_eq!(user_config_dir(&|_| None), None);
     }
 }

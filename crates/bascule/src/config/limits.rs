@@ -1,92 +1,95 @@
-//! Reads what a server and its tools may use up, and what confines them.
+//! Reads `limits`, `tools` and `sandbox` of a server.
 
 use std::collections::BTreeMap;
 
-use super::expand::Variables;
-use super::reader::{Field, Object};
+use super::expand::VariableExpander;
+use super::reader::{FieldReader, ObjectReader};
 use super::settings::{Limits, Network, Retry, Sandbox, ToolSettings};
-use super::transport::path;
+use super::transport::read_path;
 
-/// Slower than this nobody means, and its reciprocal must fit a duration.
-const RATES: (f64, f64) = (0.001, 1_000_000.0);
+/// Bounds of `ratePerSecond`. The reciprocal must fit a `Duration`.
+const RATE_BOUNDS: (f64, f64) = (0.001, 1_000_000.0);
 
-/// `limits`: what is not said is as in `base`.
-pub(super) fn limits(field: Field, base: &Limits) -> Option<Limits> {
-    let mut object = field.object()?;
+/// Reads `limits`. Missing keys keep the values of `base`.
+pub(super) fn read_limits(field: FieldReader, base: &Limits) -> Option<Limits> {
+    let mut object = field.read_object()?;
     let mut limits = base.clone();
-    let size = |f: Field| f.positive().map(|size| size as usize);
-    set(&mut limits.max_memory_mb, object.read("maxMemoryMb", Field::positive));
-    set(&mut limits.max_execution, object.read("maxExecutionMs", Field::millis));
+    let size = |f: FieldReader| f.read_positive().map(|size| size as usize);
+    set(&mut limits.max_memory_mb, object.read("maxMemoryMb", FieldReader::read_positive));
+    set(&mut limits.max_execution, object.read("maxExecutionMs", FieldReader::read_millis));
     set(&mut limits.max_concurrent, object.read("maxConcurrent", size));
-    set(&mut limits.max_queue, object.read("maxQueue", |f| f.count().map(|calls| calls as usize)));
-    set(&mut limits.rate_per_second, object.read("ratePerSecond", |f| f.or_null(rate)));
-    set(&mut limits.max_processes, object.read("maxProcesses", |f| f.or_null(Field::positive)));
-    set(&mut limits.max_open_files, object.read("maxOpenFiles", |f| f.or_null(Field::positive)));
+    set(&mut limits.max_queue, object.read("maxQueue", |f| f.read_count().map(|calls| calls as usize)));
+    set(&mut limits.rate_per_second, object.read("ratePerSecond", |f| f.or_null(read_rate)));
+    set(&mut limits.max_processes, object.read("maxProcesses", |f| f.or_null(FieldReader::read_positive)));
+    set(&mut limits.max_open_files, object.read("maxOpenFiles", |f| f.or_null(FieldReader::read_positive)));
     set(&mut limits.max_output_bytes, object.read("maxOutputBytes", |f| f.or_null(size)));
-    object.warn_unknown();
+    object.warn_unknown_keys();
     Some(limits)
 }
 
-fn rate(field: Field) -> Option<f64> {
-    field.number(RATES.0, RATES.1)
+fn read_rate(field: FieldReader) -> Option<f64> {
+    field.read_number(RATE_BOUNDS.0, RATE_BOUNDS.1)
 }
 
-fn set<T>(place: &mut T, value: Option<T>) {
+fn set<T>(target: &mut T, value: Option<T>) {
     if let Some(value) = value {
-        *place = value;
+        *target = value;
     }
 }
 
-/// `tools`: what is not said about a tool is as in `base`.
-pub(super) fn tools(field: Field, base: &ToolSettings) -> Option<BTreeMap<String, ToolSettings>> {
-    let entry = |(name, field): (&str, Field)| {
+/// Reads `tools`. Keys that a tool lacks keep the values of `base`.
+pub(super) fn read_tools(field: FieldReader, base: &ToolSettings) -> Option<BTreeMap<String, ToolSettings>> {
+    let entry = |(name, field): (&str, FieldReader)| {
         if name.contains('*') {
-            field.key_error("names one tool: patterns belong into `allowedTools` and `deniedTools`");
+            field.key_error(
+                "`*` is not supported here: name one tool (`allowedTools` and `deniedTools` take patterns)",
+            );
         }
-        Some((name.to_owned(), tool(field, base)?))
+        Some((name.to_owned(), read_tool(field, base)?))
     };
-    Some(field.object()?.into_entries().into_iter().filter_map(entry).collect())
+    Some(field.read_object()?.into_entries().into_iter().filter_map(entry).collect())
 }
 
-fn tool(field: Field, base: &ToolSettings) -> Option<ToolSettings> {
-    let mut object = field.object()?;
+fn read_tool(field: FieldReader, base: &ToolSettings) -> Option<ToolSettings> {
+    let mut object = field.read_object()?;
     let mut tool = base.clone();
-    set(&mut tool.limits, object.read("limits", |field| limits(field, &base.limits)));
-    set(&mut tool.call_timeout, object.read("timeoutMs", Field::millis));
-    set(&mut tool.retry, object.read("retry", retry));
-    object.warn_unknown();
+    set(&mut tool.limits, object.read("limits", |field| read_limits(field, &base.limits)));
+    set(&mut tool.call_timeout, object.read("timeoutMs", FieldReader::read_millis));
+    set(&mut tool.retry, object.read("retry", read_retry));
+    object.warn_unknown_keys();
     Some(tool)
 }
 
-fn retry(field: Field) -> Option<Retry> {
-    field.one_of(&[("safe", Retry::Safe), ("always", Retry::Always), ("never", Retry::Never)])
+fn read_retry(field: FieldReader) -> Option<Retry> {
+    field.read_one_of(&[("safe", Retry::Safe), ("always", Retry::Always), ("never", Retry::Never)])
 }
 
-/// `sandbox`: a word, or an object that says it all.
-pub(super) fn sandbox(field: Field, variables: &Variables) -> Option<Sandbox> {
-    if field.is_text() {
-        return field.one_of(&[
+/// Reads `sandbox`: the name of a profile, or an object with its rules.
+pub(super) fn read_sandbox(field: FieldReader, variables: &VariableExpander) -> Option<Sandbox> {
+    if field.is_string() {
+        return field.read_one_of(&[
             ("off", Sandbox::Off),
             ("standard", Sandbox::Standard),
             ("strict", Sandbox::Strict),
         ]);
     }
-    let mut object = field.object()?;
-    let paths =
-        |object: &mut Object, key| object.read(key, |f| f.list(|f| path(&f, variables))).unwrap_or_default();
+    let mut object = field.read_object()?;
+    let paths = |object: &mut ObjectReader, key| {
+        object.read(key, |f| f.read_list(|f| read_path(&f, variables))).unwrap_or_default()
+    };
     let sandbox = Sandbox::Custom {
         read: paths(&mut object, "read"),
         write: paths(&mut object, "write"),
-        network: object.read("network", network).unwrap_or_default(),
-        processes: object.read("processes", |f| f.or_null(Field::positive)).flatten(),
-        files: object.read("files", |f| f.or_null(Field::positive)).flatten(),
+        network: object.read("network", read_network).unwrap_or_default(),
+        processes: object.read("processes", |f| f.or_null(FieldReader::read_positive)).flatten(),
+        files: object.read("files", |f| f.or_null(FieldReader::read_positive)).flatten(),
     };
-    object.warn_unknown();
+    object.warn_unknown_keys();
     Some(sandbox)
 }
 
-fn network(field: Field) -> Option<Network> {
-    field.one_of(&[("full", Network::Full), ("none", Network::None)])
+fn read_network(field: FieldReader) -> Option<Network> {
+    field.read_one_of(&[("full", Network::Full), ("none", Network::None)])
 }
 
 #[cfg(test)]
@@ -99,7 +102,7 @@ mod tests {
     // req: SB-02
     // req: BR-17
     #[test]
-    fn every_limit_can_be_set() {
+    fn reads_every_limit() {
         let server = server(
             r#"{"command": "x", "limits": {"maxMemoryMb": 1, "maxExecutionMs": 2, "maxConcurrent": 3, "maxQueue": 0,
                 "ratePerSecond": 0.5, "maxProcesses": 5, "maxOpenFiles": 6, "maxOutputBytes": 7}}"#,
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn null_lifts_the_limits_that_can_be_lifted() {
+    fn null_removes_optional_limits() {
         let server = server(
             r#"{"command": "x", "limits": {"ratePerSecond": null, "maxProcesses": null, "maxOpenFiles": null,
                 "maxOutputBytes": null}}"#,
@@ -132,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_and_unknown_limits_are_pointed_at() {
+    fn reports_wrong_and_unknown_limits() {
         check_server(
             r#"{"command": "x", "limits": {"maxQueue": -1, "ratePerSecond": 0, "maxMemoryMB": 1}}"#,
             "1:62: mcpServers.it.limits.maxQueue: must be zero or a positive integer, is -1\n\
@@ -147,7 +150,7 @@ mod tests {
 
     // req: SB-02
     #[test]
-    fn wrong_and_unknown_keys_of_a_tool_are_pointed_at() {
+    fn reports_wrong_and_unknown_keys_of_a_tool() {
         check_server(
             r#"{"command": "x", "tools": {"t": {"retry": "often", "timeoutMs": "soon", "limit": {}}}}"#,
             "1:64: mcpServers.it.tools.t.retry: must be \"safe\", \"always\" or \"never\", is \"often\"\n\
@@ -156,13 +159,13 @@ mod tests {
         );
         check_server(
             r#"{"command": "x", "tools": {"read_*": {}}}"#,
-            "1:49: mcpServers.it.tools[\"read_*\"]: names one tool: patterns belong into `allowedTools` and `deniedTools`",
+            "1:49: mcpServers.it.tools[\"read_*\"]: `*` is not supported here: name one tool (`allowedTools` and `deniedTools` take patterns)",
         );
     }
 
     // req: SB-04
     #[test]
-    fn a_sandbox_is_a_word_or_an_object() {
+    fn reads_a_sandbox_profile_or_object() {
         let sandbox = |text: &str| server(&format!(r#"{{"command": "x", "sandbox": {text}}}"#)).sandbox;
         assert_eq!(sandbox(r#""off""#), Sandbox::Off);
         assert_eq!(sandbox(r#""standard""#), Sandbox::Standard);
@@ -179,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_and_unknown_parts_of_a_sandbox_are_pointed_at() {
+    fn reports_wrong_and_unknown_keys_of_a_sandbox() {
         check_server(
             r#"{"command": "x", "sandbox": "tight"}"#,
             "1:50: mcpServers.it.sandbox: must be \"off\", \"standard\" or \"strict\", is \"tight\"",

@@ -1,12 +1,12 @@
-//! The configuration file, `mcp.json`: where it is, what it says, what is wrong with it.
+//! The configuration file, `mcp.json`: finding it, reading it, reporting its problems.
 //!
-//! Two shapes: what people type is a syntax tree, which `reader` walks; what the program believes is
-//! [`Settings`], in which every default is filled in and every value was checked. All problems of a file are
-//! reported together, each with its line and column. Watching the file for changes is left to others.
+//! A file passes through two forms. `syntax` parses the text into a tree, which `reader` walks. [`Settings`] is the
+//! checked result: every default is filled in. All problems of a file are reported together, each with its line and
+//! column. [`FileWatch`] reports changes of the file; reloading is `crate::reload`.
 //!
-//! Reading order: `find` the file, [`load`] it here, `parse` its text into `settings`. For that `syntax` makes
-//! a tree, `server`, `transport` and `limits` read one part each by means of `reader`, `expand` fills in
-//! variables, and `problem` collects what is wrong.
+//! Reading order: `find` locates the file, [`load`] reads it, `parse` turns its text into `settings`. `server`,
+//! `transport` and `limits` read one part each with the help of `reader`; `expand` replaces variables; `problem` collects
+//! errors and warnings.
 
 mod find;
 mod parse;
@@ -30,9 +30,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-pub use expand::Environment;
+pub use expand::EnvLookup;
 pub use find::find;
-pub use parse::{Loaded, Origin, parse};
+pub use parse::{LoadedConfig, SourceFile, parse};
 pub use problem::{Problem, Problems, Severity};
 pub use settings::{
     BridgeSettings, Isolation, Limits, Network, Retry, Sandbox, ScriptSettings, ServerSettings, Session,
@@ -41,87 +41,87 @@ pub use settings::{
 pub use url::{ServerUrl, UrlError};
 pub use watch::FileWatch;
 
-/// A larger file is a mistake, or an attack.
-const LARGEST: usize = 16 << 20;
+/// Larger files are refused: they are a mistake or an attack.
+const MAX_FILE_BYTES: usize = 16 << 20;
 
-/// Why there is no configuration.
+/// The configuration could not be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    /// None was named, and none is in the usual places.
+    /// No file was given, and none exists at the default paths.
     #[error(
-        "found no configuration; looked for\n{}\nname one with `--config FILE`, or start with\n  {EXAMPLE}",
-        indented(places)
+        "no configuration file found; searched\n{}\nuse `--config FILE`, or create `mcp.json` with\n  {EXAMPLE}",
+        indented(paths)
     )]
     NotFound {
-        /// The usual places.
-        places: Vec<PathBuf>,
+        /// The default paths.
+        paths: Vec<PathBuf>,
     },
-    /// The file is not there, or may not be read.
+    /// The file does not exist or is not readable.
     #[error("could not read the configuration `{}`", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A folder was named.
-    #[error("the configuration `{}` is a folder, not a file", path.display())]
-    Folder {
-        /// The folder.
+    /// The path is a directory.
+    #[error("could not read the configuration `{}`: it is a directory, not a file", path.display())]
+    Directory {
+        /// The directory.
         path: PathBuf,
     },
-    /// The file is too large to be meant.
-    #[error("the configuration `{}` is larger than {} MiB", path.display(), LARGEST >> 20)]
+    /// The file is larger than the limit.
+    #[error("the configuration `{}` is larger than {} MiB", path.display(), MAX_FILE_BYTES >> 20)]
     TooLarge {
         /// The file.
         path: PathBuf,
     },
-    /// The file is not text.
-    #[error("the configuration `{}` is not UTF-8 text: line {line} holds an illegal byte", path.display())]
-    NotText {
+    /// The file is not UTF-8.
+    #[error("the configuration `{}` is not UTF-8 text: line {line} contains an invalid byte", path.display())]
+    NotUtf8 {
         /// The file.
         path: PathBuf,
-        /// The line of the first such byte, counted from 1.
+        /// The line of the first invalid byte, counted from 1.
         line: usize,
     },
-    /// The file was read, and there is something wrong with it.
+    /// The file was read and contains errors.
     #[error(transparent)]
     Invalid(#[from] Problems),
 }
 
 const EXAMPLE: &str = r#"{ "mcpServers": { "time": { "command": "uvx", "args": ["mcp-server-time"] } } }"#;
 
-fn indented(places: &[PathBuf]) -> String {
-    let lines: Vec<String> = places.iter().map(|place| format!("  {}", place.display())).collect();
+fn indented(paths: &[PathBuf]) -> String {
+    let lines: Vec<String> = paths.iter().map(|path| format!("  {}", path.display())).collect();
     lines.join("\n")
 }
 
 /// Reads a configuration file.
-pub fn load(path: &Path, environment: Environment<'_>) -> Result<Loaded, ConfigError> {
+pub fn load(path: &Path, environment: EnvLookup<'_>) -> Result<LoadedConfig, ConfigError> {
     let unreadable = |source| ConfigError::Read { path: path.into(), source };
-    let origin = Origin::of(path).map_err(unreadable)?;
+    let source_file = SourceFile::from_path(path).map_err(unreadable)?;
     let bytes = read_bounded(path).map_err(|source| match source.kind() {
-        io::ErrorKind::IsADirectory => ConfigError::Folder { path: path.into() },
+        io::ErrorKind::IsADirectory => ConfigError::Directory { path: path.into() },
         _ => unreadable(source),
     })?;
-    if bytes.len() > LARGEST {
+    if bytes.len() > MAX_FILE_BYTES {
         return Err(ConfigError::TooLarge { path: path.into() });
     }
-    let text = String::from_utf8(bytes).map_err(|error| not_text(path, &error))?;
-    Ok(parse(&text, &origin, environment)?)
+    let text = String::from_utf8(bytes).map_err(|error| not_utf8(path, &error))?;
+    Ok(parse(&text, &source_file, environment)?)
 }
 
-// Not by its size: the file may be a pipe, or grow.
+// The file's size is not asked for: the file may be a pipe, or grow.
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(LARGEST as u64 + 1).read_to_end(&mut bytes)?;
+    File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-fn not_text(path: &Path, error: &std::string::FromUtf8Error) -> ConfigError {
-    let legal = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-    let line = 1 + legal.iter().filter(|byte| **byte == b'\n').count();
-    ConfigError::NotText { path: path.into(), line }
+fn not_utf8(path: &Path, error: &std::string::FromUtf8Error) -> ConfigError {
+    let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+    let line = 1 + valid.iter().filter(|byte| **byte == b'\n').count();
+    ConfigError::NotUtf8 { path: path.into(), line }
 }
 
 #[cfg(test)]
@@ -133,14 +133,14 @@ mod tests {
 
     use super::*;
 
-    /// Loads `mcp.json` with these bytes; an error as it is printed, with its causes, the folder left out.
-    fn loaded(bytes: &[u8]) -> Result<Loaded, String> {
+    /// Loads an `mcp.json` with these bytes. The error is the printed chain without the directory.
+    fn load_bytes(bytes: &[u8]) -> Result<LoadedConfig, String> {
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("mcp.json"), bytes).unwrap();
-        loaded_from(&folder, "mcp.json")
+        load_from(&folder, "mcp.json")
     }
 
-    fn loaded_from(folder: &TempDir, name: &str) -> Result<Loaded, String> {
+    fn load_from(folder: &TempDir, name: &str) -> Result<LoadedConfig, String> {
         let loaded = load(&folder.path().join(name), &|_| None);
         let prefix = format!("{}/", folder.path().display());
         loaded.map_err(|error| chain(&error).replace(&prefix, ""))
@@ -155,11 +155,11 @@ mod tests {
 
     // req: BR-01
     #[test]
-    fn a_file_is_loaded_and_its_folder_is_where_paths_start() {
+    fn relative_paths_start_at_the_files_directory() {
         let folder = TempDir::new().unwrap();
         fs::write(folder.path().join("mcp.json"), r#"{"mcpServers": {"a": {"command": "x", "cwd": "b"}}}"#)
             .unwrap();
-        let loaded = loaded_from(&folder, "mcp.json").unwrap();
+        let loaded = load_from(&folder, "mcp.json").unwrap();
         let TransportSettings::Stdio { cwd, .. } = &loaded.settings.servers[0].transport else {
             panic!("a command is stdio");
         };
@@ -167,38 +167,41 @@ mod tests {
     }
 
     #[test]
-    fn problems_carry_the_files_name() {
-        assert_eq!(loaded(b"{\n}").unwrap_err(), "mcp.json:1:1: has neither `mcpServers` nor `servers`");
+    fn problems_name_the_file() {
+        assert_eq!(
+            load_bytes(b"{\n}").unwrap_err(),
+            "mcp.json:1:1: neither `mcpServers` nor `servers` is present: add one of them"
+        );
     }
 
     #[test]
-    fn what_cannot_be_read_is_said_clearly() {
+    fn unreadable_file_is_reported_with_its_cause() {
         let folder = TempDir::new().unwrap();
         fs::create_dir(folder.path().join("sub")).unwrap();
         assert_eq!(
-            loaded_from(&folder, "gone.json").unwrap_err(),
+            load_from(&folder, "gone.json").unwrap_err(),
             "could not read the configuration `gone.json`: No such file or directory (os error 2)"
         );
         assert_eq!(
-            loaded_from(&folder, "sub").unwrap_err(),
-            "the configuration `sub` is a folder, not a file"
+            load_from(&folder, "sub").unwrap_err(),
+            "could not read the configuration `sub`: it is a directory, not a file"
         );
     }
 
     #[test]
-    fn what_is_not_text_is_refused_with_its_line() {
+    fn file_that_is_not_utf8_is_refused_with_the_line() {
         assert_eq!(
-            loaded(b"{\n\"a\": \"\xff\"}").unwrap_err(),
-            "the configuration `mcp.json` is not UTF-8 text: line 2 holds an illegal byte"
+            load_bytes(b"{\n\"a\": \"\xff\"}").unwrap_err(),
+            "the configuration `mcp.json` is not UTF-8 text: line 2 contains an invalid byte"
         );
     }
 
     #[test]
-    fn a_file_beyond_sixteen_mebibytes_is_refused() {
+    fn file_larger_than_16_mib_is_refused() {
         let mut text = br#"{"mcpServers": {}}"#.to_vec();
-        text.resize(LARGEST, b' ');
-        assert!(loaded(&text).is_ok());
+        text.resize(MAX_FILE_BYTES, b' ');
+        assert!(load_bytes(&text).is_ok());
         text.push(b' ');
-        assert_eq!(loaded(&text).unwrap_err(), "the configuration `mcp.json` is larger than 16 MiB");
+        assert_eq!(load_bytes(&text).unwrap_err(), "the configuration `mcp.json` is larger than 16 MiB");
     }
 }

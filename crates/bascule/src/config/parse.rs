@@ -1,6 +1,6 @@
-//! Reads a whole file: from its text to what the program believes, or to all that is wrong with it.
+//! Parses the text of a configuration file into [`Settings`], or into all its problems.
 //!
-//! Touches no disk and no clock; the environment is an argument.
+//! Uses no disk and no clock; the environment is an argument.
 
 use std::collections::HashSet;
 use std::io;
@@ -9,116 +9,117 @@ use std::path::{Path, PathBuf};
 
 use bascule_model::Secret;
 
-use super::expand::{Environment, Variables};
-use super::problem::{Notes, Problem, Problems, Severity};
-use super::reader::{Field, Object};
-use super::server::{self, Entry};
+use super::expand::{EnvLookup, VariableExpander};
+use super::problem::{Problem, ProblemCollector, Problems, Severity};
+use super::reader::{FieldReader, ObjectReader};
+use super::server::{ServerEntry, read_server};
 use super::settings::{BridgeSettings, ScriptSettings, Settings, Show};
 use super::syntax;
-use super::transport::expanded;
+use super::transport::expand;
 
-/// Where a text comes from.
+/// The file that a text was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Origin {
-    /// The file, as messages name it.
+pub struct SourceFile {
+    /// Its name in messages.
     pub name: String,
-    /// The absolute folder that relative paths in it start from.
-    pub folder: PathBuf,
+    /// The absolute directory that relative paths in the file start from.
+    pub directory: PathBuf,
 }
 
-impl Origin {
-    /// Names the file as `path` does. Asks for the current folder where `path` is relative.
-    pub fn of(path: &Path) -> io::Result<Self> {
+impl SourceFile {
+    /// Uses `path` as the name. A relative `path` is resolved against the current directory.
+    pub fn from_path(path: &Path) -> io::Result<Self> {
         let absolute = std::path::absolute(path)?;
-        let folder = absolute.parent().unwrap_or(&absolute).to_owned();
-        Ok(Self { name: path.display().to_string(), folder })
+        let directory = absolute.parent().unwrap_or(&absolute).to_owned();
+        Ok(Self { name: path.display().to_string(), directory })
     }
 }
 
-/// A file that can be used.
+/// A valid configuration.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Loaded {
-    /// What it says.
+pub struct LoadedConfig {
+    /// The checked settings.
     pub settings: Settings,
-    /// What its author may want to look at all the same.
+    /// Problems that do not prevent its use.
     pub warnings: Vec<Problem>,
 }
 
-/// Reads the text of a configuration file.
-pub fn parse(text: &str, origin: &Origin, environment: Environment<'_>) -> Result<Loaded, Problems> {
+/// Parses the text of a configuration file.
+pub fn parse(text: &str, source: &SourceFile, environment: EnvLookup<'_>) -> Result<LoadedConfig, Problems> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let notes = Notes::default();
-    let variables = Variables::new(environment, &origin.folder);
-    let tree = syntax::parse(text, &notes);
-    let settings = tree.as_ref().and_then(|tree| file(Field::root(tree, &notes), &variables));
-    let problems = notes.place(&origin.name, text);
+    let problems = ProblemCollector::default();
+    let variables = VariableExpander::new(environment, &source.directory);
+    let tree = syntax::parse(text, &problems);
+    let settings = tree.as_ref().and_then(|tree| read_root(FieldReader::root(tree, &problems), &variables));
+    let problems = problems.into_problems(&source.name, text);
     match settings {
         Some(settings) if problems.iter().all(|problem| problem.severity == Severity::Warning) => {
-            Ok(Loaded { settings, warnings: problems })
+            Ok(LoadedConfig { settings, warnings: problems })
         }
         _ => Err(Problems(problems)),
     }
 }
 
-fn file(root: Field, variables: &Variables) -> Option<Settings> {
-    let mut root = root.object()?;
-    // VS Code's own, and every editor's.
+fn read_root(root: FieldReader, variables: &VariableExpander) -> Option<Settings> {
+    let mut root = root.read_object()?;
+    // `inputs` belongs to VS Code, `$schema` to editors.
     let _ignored = (root.take("inputs"), root.take("$schema"));
-    let bridge = root.read("bascule", |field| bridge(field, variables)).unwrap_or_default();
+    let bridge = root.read("bascule", |field| read_bridge(field, variables)).unwrap_or_default();
     let mut settings = Settings { servers: Vec::new(), disabled: Vec::new(), bridge };
-    for (name, field) in server_entries(&mut root) {
-        match server::read(name, field, variables) {
-            Some(Entry::Used(server)) => settings.servers.push(*server),
-            Some(Entry::Disabled(name)) => settings.disabled.push(name),
+    for (name, field) in take_server_entries(&mut root) {
+        match read_server(name, field, variables) {
+            Some(ServerEntry::Enabled(server)) => settings.servers.push(*server),
+            Some(ServerEntry::Disabled(name)) => settings.disabled.push(name),
             None => {}
         }
     }
-    root.warn_unknown();
+    root.warn_unknown_keys();
     Some(settings)
 }
 
-/// The entries of `mcpServers` and of `servers`, in the order of the file.
-fn server_entries<'a>(root: &mut Object<'a>) -> Vec<(&'a str, Field<'a>)> {
-    let mut lists: Vec<Field> = ["mcpServers", "servers"].iter().filter_map(|key| root.take(key)).collect();
+/// Takes the entries of `mcpServers` and `servers`, in file order.
+fn take_server_entries<'a>(root: &mut ObjectReader<'a>) -> Vec<(&'a str, FieldReader<'a>)> {
+    let mut lists: Vec<FieldReader> =
+        ["mcpServers", "servers"].iter().filter_map(|key| root.take(key)).collect();
     if lists.is_empty() {
-        root.this().error("has neither `mcpServers` nor `servers`");
+        root.field().error("neither `mcpServers` nor `servers` is present: add one of them");
     }
-    lists.sort_by_key(Field::offset);
-    let entries = lists.into_iter().filter_map(Field::object).flat_map(Object::into_entries);
+    lists.sort_by_key(FieldReader::offset);
+    let entries = lists.into_iter().filter_map(FieldReader::read_object).flat_map(ObjectReader::into_entries);
     let mut names = HashSet::new();
-    let first_of_its_name = |(name, field): &(&'a str, Field<'a>)| {
+    let is_first = |(name, field): &(&'a str, FieldReader<'a>)| {
         let first = names.insert(*name);
         if !first {
-            field.key_error("is in both `mcpServers` and `servers`");
+            field.key_error("this name is in both `mcpServers` and `servers`: rename or remove one");
         }
         first
     };
-    entries.filter(first_of_its_name).collect()
+    entries.filter(is_first).collect()
 }
 
-fn bridge(field: Field, variables: &Variables) -> Option<BridgeSettings> {
-    let mut object = field.object()?;
+fn read_bridge(field: FieldReader, variables: &VariableExpander) -> Option<BridgeSettings> {
+    let mut object = field.read_object()?;
     let default = BridgeSettings::default();
     let bridge = BridgeSettings {
-        listen: object.read("listen", address).unwrap_or(default.listen),
-        show: object.read("show", show).unwrap_or(default.show),
+        listen: object.read("listen", read_socket_address).unwrap_or(default.listen),
+        show: object.read("show", read_view).unwrap_or(default.show),
         max_message_bytes: object
-            .read("maxMessageBytes", Field::positive)
+            .read("maxMessageBytes", FieldReader::read_positive)
             .map_or(default.max_message_bytes, |bytes| bytes as usize),
-        session_idle: object.read("sessionIdleMs", Field::millis).unwrap_or(default.session_idle),
-        hosts: object.read("allowedHosts", texts).unwrap_or_default(),
-        origins: object.read("allowedOrigins", texts).unwrap_or_default(),
-        tokens: object.read("tokens", |f| f.list(|f| token(&f, variables))).unwrap_or_default(),
-        scripts: object.read("scripts", scripts).unwrap_or_default(),
+        session_idle: object.read("sessionIdleMs", FieldReader::read_millis).unwrap_or(default.session_idle),
+        hosts: object.read("allowedHosts", read_strings).unwrap_or_default(),
+        origins: object.read("allowedOrigins", read_strings).unwrap_or_default(),
+        tokens: object.read("tokens", |f| f.read_list(|f| read_token(&f, variables))).unwrap_or_default(),
+        scripts: object.read("scripts", read_scripts).unwrap_or_default(),
     };
-    object.warn_unknown();
+    object.warn_unknown_keys();
     Some(bridge)
 }
 
-fn scripts(field: Field) -> Option<ScriptSettings> {
-    let mut object = field.object()?;
+fn read_scripts(field: FieldReader) -> Option<ScriptSettings> {
+    let mut object = field.read_object()?;
     let default = ScriptSettings::default();
-    let mut number = |key, default| object.read(key, Field::positive).unwrap_or(default);
+    let mut number = |key, default| object.read(key, FieldReader::read_positive).unwrap_or(default);
     let mut settings = ScriptSettings {
         memory_mb: number("memoryMb", default.memory_mb),
         max_calls: number("maxCalls", default.max_calls),
@@ -128,54 +129,56 @@ fn scripts(field: Field) -> Option<ScriptSettings> {
         max_scripts: number("maxScripts", default.max_scripts),
         ..default
     };
-    settings.pool_size = object.read("poolSize", Field::count).unwrap_or(settings.pool_size);
-    settings.timeout = object.read("timeoutMs", Field::millis).unwrap_or(settings.timeout);
-    settings.call_timeout = object.read("callTimeoutMs", Field::millis).unwrap_or(settings.call_timeout);
-    settings.time_zone = object.read("timeZone", zone).unwrap_or(settings.time_zone);
-    object.warn_unknown();
+    settings.pool_size = object.read("poolSize", FieldReader::read_count).unwrap_or(settings.pool_size);
+    settings.timeout = object.read("timeoutMs", FieldReader::read_millis).unwrap_or(settings.timeout);
+    settings.call_timeout =
+        object.read("callTimeoutMs", FieldReader::read_millis).unwrap_or(settings.call_timeout);
+    settings.time_zone = object.read("timeZone", read_time_zone).unwrap_or(settings.time_zone);
+    object.warn_unknown_keys();
     Some(settings)
 }
 
-/// One that this machine need not have: workers know only those that it has, and take UTC for the others.
-fn zone(field: Field) -> Option<String> {
-    let name = field.text()?;
+/// Checks the name against the bundled database. Workers use the machine's own, and UTC for zones that it lacks.
+fn read_time_zone(field: FieldReader) -> Option<String> {
+    let name = field.read_string()?;
     match jiff::tz::TimeZone::get(name) {
         Ok(_) => Some(name.to_owned()),
         Err(_) => field.expected("a time zone like `Europe/Zurich`"),
     }
 }
 
-fn texts(field: Field) -> Option<Vec<String>> {
-    field.list(|text| text.text().map(str::to_owned))
+fn read_strings(field: FieldReader) -> Option<Vec<String>> {
+    field.read_list(|field| field.read_string().map(str::to_owned))
 }
 
-/// Shorter ones can be guessed.
-fn token(field: &Field, variables: &Variables) -> Option<Secret<String>> {
-    const SHORTEST: usize = 16;
-    let token = expanded(field, field.text()?, variables)?;
-    match token.len() >= SHORTEST {
-        true => Some(Secret::new(token)),
-        false => field.expected("a text of at least 16 characters (`bascule token` makes one)"),
+fn read_token(field: &FieldReader, variables: &VariableExpander) -> Option<Secret<String>> {
+    // Shorter tokens can be guessed.
+    const MIN_BYTES: usize = 16;
+    let token = expand(field, field.read_string()?, variables)?;
+    if token.len() < MIN_BYTES {
+        field.error("a token has at least 16 characters: generate one with `bascule token`");
+        return None;
     }
+    Some(Secret::new(token))
 }
 
-fn address(field: Field) -> Option<SocketAddr> {
-    let address = field.text()?.parse().ok();
-    address.or_else(|| field.expected("an address like `127.0.0.1:7420`"))
+fn read_socket_address(field: FieldReader) -> Option<SocketAddr> {
+    let address = field.read_string()?.parse().ok();
+    address.or_else(|| field.expected("an IP address and a port like `127.0.0.1:7420`"))
 }
 
-fn show(field: Field) -> Option<Show> {
-    field.one_of(&[("all", Show::All), ("code", Show::Code)])
+fn read_view(field: FieldReader) -> Option<Show> {
+    field.read_one_of(&[("all", Show::All), ("code", Show::Code)])
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::testing::{check, origin, read, settings};
+    use super::super::testing::{check, read, settings, source};
     use super::*;
 
-    /// The example of the contract, word for word.
+    /// The documented example.
     const EXAMPLE: &str = r#"{
   "mcpServers": {
     "files": {
@@ -205,8 +208,8 @@ mod tests {
 
     // req: BR-01
     #[test]
-    fn the_documented_example_loads_without_a_word() {
-        let loaded = parse(EXAMPLE, &origin(), &secrets).unwrap();
+    fn documented_example_loads_without_warnings() {
+        let loaded = parse(EXAMPLE, &source(), &secrets).unwrap();
         assert_eq!(loaded.warnings, []);
         assert_eq!(names(&loaded.settings), ["files", "db"]);
         let files = loaded.settings.server("files").unwrap();
@@ -217,7 +220,7 @@ mod tests {
 
     // req: BR-01
     #[test]
-    fn servers_may_go_by_either_key_or_both_in_the_order_of_the_file() {
+    fn reads_servers_of_both_keys_in_file_order() {
         let settings = settings(
             r#"{"inputs": [{"id": "x"}], "$schema": "x", "servers": {"z": {"command": "x"}, "a": {"url": "http://x"}},
                 "mcpServers": {"m": {"command": "x"}}}"#,
@@ -226,27 +229,27 @@ mod tests {
     }
 
     #[test]
-    fn a_name_in_both_lists_is_an_error() {
+    fn refuses_a_name_in_both_keys() {
         check(
             "{\"servers\": {\"a\": {\"command\": \"x\"}},\n \"mcpServers\": {\"a\": {\"command\": \"y\"}}}",
-            "2:17: mcpServers.a: is in both `mcpServers` and `servers`",
+            "2:17: mcpServers.a: this name is in both `mcpServers` and `servers`: rename or remove one",
         );
     }
 
     #[test]
-    fn a_name_twice_in_one_list_is_an_error() {
+    fn refuses_a_duplicate_name() {
         check(
             "{\"mcpServers\": {\n \"a\": {\"command\": \"x\"},\n \"a\": {\"disabled\": true}}}",
-            "3:2: mcpServers.a: is given twice in the same object",
+            "3:2: mcpServers.a: duplicate key in the same object: remove one",
         );
     }
 
     #[test]
-    fn no_servers_are_fine_but_no_list_of_them_is_not() {
+    fn accepts_no_servers_but_requires_the_key() {
         assert_eq!(names(&settings(r#"{"mcpServers": {}}"#)), [""; 0]);
         check(
             r#"{"mcpServer": {}}"#,
-            "1:1: has neither `mcpServers` nor `servers`\n\
+            "1:1: neither `mcpServers` nor `servers` is present: add one of them\n\
              1:2: warning: mcpServer: unknown key, did you mean `mcpServers`?",
         );
         check(r#"{"mcpServers": []}"#, "1:16: mcpServers: must be an object, is a list");
@@ -254,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bridge_can_be_told_where_to_listen_and_what_to_show() {
+    fn reads_the_settings_of_the_bridge() {
         let settings = settings(
             r#"{"servers": {}, "bascule": {"listen": "[::1]:80", "show": "code", "maxMessageBytes": 1000}}"#,
         );
@@ -268,10 +271,10 @@ mod tests {
     }
 
     #[test]
-    fn wrong_and_unknown_keys_of_the_bridge_are_pointed_at() {
+    fn reports_wrong_and_unknown_keys_of_the_bridge() {
         check(
             r#"{"servers": {}, "bascule": {"listen": "localhost", "show": "some", "maxMessageBytes": 0, "port": 1}}"#,
-            "1:39: bascule.listen: must be an address like `127.0.0.1:7420`, is \"localhost\"\n\
+            "1:39: bascule.listen: must be an IP address and a port like `127.0.0.1:7420`, is \"localhost\"\n\
              1:60: bascule.show: must be \"all\" or \"code\", is \"some\"\n\
              1:87: bascule.maxMessageBytes: must be a positive integer, is 0\n\
              1:90: warning: bascule.port: unknown key",
@@ -282,14 +285,24 @@ mod tests {
         );
     }
 
+    // req: GW-07
     #[test]
-    fn a_byte_order_mark_is_not_counted() {
+    fn short_token_is_refused_and_not_quoted() {
+        check(
+            r#"{"servers": {}, "bascule": {"tokens": ["hunter2", 7]}}"#,
+            "1:40: bascule.tokens[0]: a token has at least 16 characters: generate one with `bascule token`\n\
+             1:51: bascule.tokens[1]: must be a string, is 7",
+        );
+    }
+
+    #[test]
+    fn ignores_a_byte_order_mark() {
         assert_eq!(names(&settings("\u{feff}{\"mcpServers\": {}}")), [""; 0]);
         check("\u{feff}{\"mcpServers\": 1}", "1:16: mcpServers: must be an object, is a number");
     }
 
     #[test]
-    fn problems_are_placed_by_line_and_by_character() {
+    fn positions_count_lines_and_characters() {
         let text = "{\r\n  // größer\r\n  \"mcpServers\": { \"a\": {\r\n    /* ü */ \"command\": \"é\", \"timeoutMs\": \"soon\" } }\r\n}";
         let problems = read(text).unwrap_err();
         let expected = "mcp.json:4:42: mcpServers.a.timeoutMs: must be a positive integer, is \"soon\"";
@@ -297,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostile_crowd_of_keys_is_read_in_reasonable_time() {
+    fn many_unknown_keys_give_bounded_problems() {
         let keys: String = (0..50_000).map(|n| format!("\"k{n}\":{{}},")).collect();
         let problems = read(&format!("{{{keys}}}")).unwrap_err();
         assert!(problems.0.len() < 300);
@@ -305,8 +318,8 @@ mod tests {
             .unwrap_err();
     }
 
-    /// The text with a piece replaced by something else, cut at characters.
-    fn mutated(at: usize, remove: usize, insert: &str) -> String {
+    /// Replaces a piece of the example, cut at character boundaries.
+    fn mutate_example(at: usize, remove: usize, insert: &str) -> String {
         let start = EXAMPLE.floor_char_boundary(at);
         let end = EXAMPLE.ceil_char_boundary((start + remove).min(EXAMPLE.len()));
         format!("{}{insert}{}", &EXAMPLE[..start], &EXAMPLE[end..])
@@ -314,27 +327,27 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_damaged_file_gives_settings_or_problems_but_no_panic(
+        fn damaged_file_gives_settings_or_problems(
             at in 0..EXAMPLE.len(),
             remove in 0usize..40,
             insert in prop_oneof!["\\PC{0,4}", "[\\[\\]{}\",:$/*\\\\0-9e.-]{0,6}", "null|true|-1|\\{\\}|\\[\\]|\"\""],
         ) {
-            if let Err(problems) = parse(&mutated(at, remove, &insert), &origin(), &secrets) {
+            if let Err(problems) = parse(&mutate_example(at, remove, &insert), &source(), &secrets) {
                 prop_assert!(problems.0.iter().any(|problem| problem.severity == Severity::Error));
                 prop_assert!(!problems.to_string().contains("hunter2"));
             }
         }
 
         #[test]
-        fn a_truncated_file_is_pointed_at(length in 0..EXAMPLE.trim_end().len()) {
+        fn truncated_file_gives_problems_within_the_text(length in 0..EXAMPLE.trim_end().len()) {
             let text = &EXAMPLE[..EXAMPLE.floor_char_boundary(length)];
-            let problems = parse(text, &origin(), &secrets).unwrap_err();
+            let problems = parse(text, &source(), &secrets).unwrap_err();
             prop_assert!(problems.0[0].line <= text.lines().count().max(1));
         }
 
         #[test]
-        fn any_text_at_all_is_read_without_panic(text in "\\PC*") {
-            let _ = parse(&text, &origin(), &secrets);
+        fn arbitrary_text_does_not_panic(text in "\\PC*") {
+            let _ = parse(&text, &source(), &secrets);
         }
     }
 }

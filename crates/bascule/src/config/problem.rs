@@ -1,34 +1,33 @@
-//! What is wrong with a configuration file, and where.
+//! Errors and warnings of a configuration file, with their positions.
 //!
-//! While a file is read, its troubles are noted by byte offset; lines and columns are counted once, at the end.
+//! Problems are collected by byte offset; lines and columns are counted once, at the end.
 
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::Arc;
 
-/// One thing that is wrong, or only odd, at one place. Prints as `mcp.json:12:17: path: message`.
+/// One error or warning. Prints as `mcp.json:12:17: path: message`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
-    /// The file, as it was named to us.
+    /// The file, as the caller named it.
     pub file: Arc<str>,
     /// Counted from 1.
     pub line: usize,
     /// Counted from 1, in characters.
     pub column: usize,
-    /// Which value, like `mcpServers.files.timeoutMs`; empty for the file as a whole.
+    /// The value, for example `mcpServers.files.timeoutMs`; empty for the whole file.
     pub path: String,
-    /// What is wrong there. Never quotes a secret.
+    /// Never quotes a secret.
     pub message: String,
-    /// Whether the file can be used all the same.
     pub severity: Severity,
 }
 
-/// Whether a problem stands in the way.
+/// Says if a problem makes the file unusable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Severity {
     /// The file cannot be used.
     Error,
-    /// The file can be used, but perhaps does not mean what its author thinks.
+    /// The file is usable, but may not mean what its author thinks.
     Warning,
 }
 
@@ -45,7 +44,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything wrong with one file, in its order: at least one error, and the warnings, which often explain it.
+/// All problems of one file, in file order: at least one error, and the warnings, which often explain it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problems(pub Vec<Problem>);
 
@@ -58,63 +57,63 @@ impl fmt::Display for Problems {
     }
 }
 
-/// More than this of one severity help nobody, and a hostile file could hold millions.
-pub(super) const MOST_SHOWN: usize = 100;
+/// A hostile file could contain millions of problems.
+pub(super) const MAX_PER_SEVERITY: usize = 100;
 
-const LONGEST_MESSAGE: usize = 300;
+const MAX_MESSAGE_CHARS: usize = 300;
 
-/// Collects problems while a file is being read.
+/// Collects problems while a file is read.
 #[derive(Debug, Default)]
-pub(super) struct Notes(RefCell<Vec<Note>>);
+pub(super) struct ProblemCollector(RefCell<Vec<UnplacedProblem>>);
 
 #[derive(Debug)]
-struct Note {
+struct UnplacedProblem {
     at: usize,
     path: String,
     message: String,
     severity: Severity,
 }
 
-impl Notes {
-    /// Notes what keeps the file from being used. `at` is a byte offset.
+impl ProblemCollector {
+    /// Adds an error at a byte offset.
     pub(super) fn error(&self, at: usize, path: &str, message: impl fmt::Display) {
         self.add(Severity::Error, at, path, message.to_string());
     }
 
-    /// Notes what is merely odd.
+    /// Adds a warning at a byte offset.
     pub(super) fn warning(&self, at: usize, path: &str, message: impl fmt::Display) {
         self.add(Severity::Warning, at, path, message.to_string());
     }
 
-    // Errors and warnings are counted apart, so that no crowd of warnings can push an error out.
+    // Errors and warnings are counted separately, so that many warnings cannot displace an error.
     fn add(&self, severity: Severity, at: usize, path: &str, message: String) {
-        let mut notes = self.0.borrow_mut();
-        let message = match notes.iter().filter(|note| note.severity == severity).count() {
-            MOST_SHOWN => "and more, which are not shown".into(),
-            count if count > MOST_SHOWN => return,
-            _ => printable(&message, LONGEST_MESSAGE),
+        let mut problems = self.0.borrow_mut();
+        let message = match problems.iter().filter(|problem| problem.severity == severity).count() {
+            MAX_PER_SEVERITY => "further problems are not shown".into(),
+            count if count > MAX_PER_SEVERITY => return,
+            _ => escape_and_truncate(&message, MAX_MESSAGE_CHARS),
         };
-        notes.push(Note { at, path: path.into(), message, severity });
+        problems.push(UnplacedProblem { at, path: path.into(), message, severity });
     }
 
-    /// Says for each note on which line and column of `text` it lies.
-    pub(super) fn place(self, file: &str, text: &str) -> Vec<Problem> {
-        let mut notes = self.0.into_inner();
-        notes.sort_by_key(|note| note.at);
+    /// Computes line and column of each problem in `text`.
+    pub(super) fn into_problems(self, file: &str, text: &str) -> Vec<Problem> {
+        let mut problems = self.0.into_inner();
+        problems.sort_by_key(|problem| problem.at);
         let file: Arc<str> = file.into();
-        let mut cursor = Cursor { text, at: 0, line: 1, column: 1 };
-        notes.into_iter().map(|note| cursor.advance(note.at).problem(&file, note)).collect()
+        let mut position = PositionCounter { text, at: 0, line: 1, column: 1 };
+        problems.into_iter().map(|problem| position.advance(problem.at).place(&file, problem)).collect()
     }
 }
 
-struct Cursor<'a> {
+struct PositionCounter<'a> {
     text: &'a str,
     at: usize,
     line: usize,
     column: usize,
 }
 
-impl Cursor<'_> {
+impl PositionCounter<'_> {
     fn advance(&mut self, to: usize) -> &Self {
         for c in self.text[self.at..to].chars() {
             (self.line, self.column) = match c {
@@ -126,18 +125,18 @@ impl Cursor<'_> {
         self
     }
 
-    fn problem(&self, file: &Arc<str>, note: Note) -> Problem {
-        let Note { path, message, severity, .. } = note;
+    fn place(&self, file: &Arc<str>, problem: UnplacedProblem) -> Problem {
+        let UnplacedProblem { path, message, severity, .. } = problem;
         Problem { file: file.clone(), line: self.line, column: self.column, path, message, severity }
     }
 }
 
-/// Text from a file as it may go to a terminal: control characters escaped, the end cut off.
-pub(super) fn printable(text: &str, longest: usize) -> String {
+/// Makes text from a file safe to print: escapes control characters and truncates it.
+pub(super) fn escape_and_truncate(text: &str, max_chars: usize) -> String {
     let mut out = String::new();
     for (index, c) in text.chars().enumerate() {
         match c {
-            _ if index == longest => return out + "…",
+            _ if index == max_chars => return out + "…",
             c if c.is_control() => out.extend(c.escape_debug()),
             c => out.push(c),
         }
@@ -149,34 +148,34 @@ pub(super) fn printable(text: &str, longest: usize) -> String {
 mod tests {
     use super::*;
 
-    fn lines(notes: Notes, text: &str) -> String {
-        Problems(notes.place("mcp.json", text)).to_string()
+    fn print(problems: ProblemCollector, text: &str) -> String {
+        Problems(problems.into_problems("mcp.json", text)).to_string()
     }
 
     #[test]
-    fn columns_count_characters_and_problems_come_in_file_order() {
+    fn columns_count_characters_and_problems_are_in_file_order() {
         let text = "{\n  \"é\": 1\r\n}";
-        let notes = Notes::default();
-        notes.warning(text.find('}').unwrap(), "", "late");
-        notes.error(text.find('1').unwrap(), "é", "early");
-        assert_eq!(lines(notes, text), "mcp.json:2:8: é: early\nmcp.json:3:1: warning: late");
+        let problems = ProblemCollector::default();
+        problems.warning(text.find('}').unwrap(), "", "late");
+        problems.error(text.find('1').unwrap(), "é", "early");
+        assert_eq!(print(problems, text), "mcp.json:2:8: é: early\nmcp.json:3:1: warning: late");
     }
 
     #[test]
-    fn a_file_cannot_write_to_the_terminal() {
-        let notes = Notes::default();
-        notes.error(0, "", "is \u{1b}[31m\n");
-        assert_eq!(lines(notes, ""), "mcp.json:1:1: is \\u{1b}[31m\\n");
+    fn control_characters_are_escaped() {
+        let problems = ProblemCollector::default();
+        problems.error(0, "", "is \u{1b}[31m\n");
+        assert_eq!(print(problems, ""), "mcp.json:1:1: is \\u{1b}[31m\\n");
     }
 
     #[test]
-    fn a_crowd_of_warnings_is_cut_short_and_hides_no_error() {
-        let notes = Notes::default();
-        (0..1000).for_each(|_| notes.warning(0, "", "odd"));
-        notes.error(0, "", "wrong");
-        let problems = notes.place("mcp.json", "");
-        assert_eq!(problems.len(), MOST_SHOWN + 2);
-        assert_eq!(problems[MOST_SHOWN].message, "and more, which are not shown");
-        assert_eq!(problems[MOST_SHOWN + 1].message, "wrong");
+    fn many_warnings_are_truncated_and_hide_no_error() {
+        let problems = ProblemCollector::default();
+        (0..1000).for_each(|_| problems.warning(0, "", "odd"));
+        problems.error(0, "", "wrong");
+        let problems = problems.into_problems("mcp.json", "");
+        assert_eq!(problems.len(), MAX_PER_SEVERITY + 2);
+        assert_eq!(problems[MAX_PER_SEVERITY].message, "further problems are not shown");
+        assert_eq!(problems[MAX_PER_SEVERITY + 1].message, "wrong");
     }
 }

@@ -1,57 +1,69 @@
-//! Reads one server's entry.
+//! Reads one server entry of the configuration.
 
 use std::time::Duration;
 
 use bascule_model::ServerName;
 
-use super::expand::Variables;
-use super::limits::{limits, sandbox, tools};
-use super::reader::{Field, Object};
+use super::expand::VariableExpander;
+use super::limits::{read_limits, read_sandbox, read_tools};
+use super::reader::{FieldReader, ObjectReader};
 use super::settings::{Isolation, Limits, Retry, ServerSettings, Session, ToolSettings};
-use super::transport;
+use super::transport::read_transport;
 
-/// An entry of `mcpServers`, which may be there only to be left alone.
-pub(super) enum Entry {
-    /// A server to use. Large, and nearly every entry is one.
-    Used(Box<ServerSettings>),
-    /// `"disabled": true`. Nothing else of it was looked at: it may be off because it is not finished.
+/// An entry of `mcpServers`.
+pub(super) enum ServerEntry {
+    /// A server to start. Boxed because it is large.
+    Enabled(Box<ServerSettings>),
+    /// `"disabled": true`. The other keys are not checked: the entry may be unfinished.
     Disabled(ServerName),
 }
 
-/// Reads the entry of the server called `name`.
-pub(super) fn read(name: &str, field: Field, variables: &Variables) -> Option<Entry> {
+pub(super) fn read_server(
+    name: &str,
+    field: FieldReader,
+    variables: &VariableExpander,
+) -> Option<ServerEntry> {
     let name = ServerName::parse(name).map_err(|error| field.key_error(error)).ok();
-    let mut entry = field.object()?;
-    match entry.read("disabled", Field::flag) {
-        Some(true) => name.map(Entry::Disabled),
-        _ => used(name, entry, variables).map(Box::new).map(Entry::Used),
+    let mut entry = field.read_object()?;
+    match entry.read("disabled", FieldReader::read_bool) {
+        Some(true) => name.map(ServerEntry::Disabled),
+        _ => read_enabled(name, entry, variables).map(Box::new).map(ServerEntry::Enabled),
     }
 }
 
-// Everything is read before the first `?`, so that no problem hides another.
-fn used(name: Option<ServerName>, mut entry: Object, variables: &Variables) -> Option<ServerSettings> {
-    let transport = transport::read(&mut entry, variables);
-    let call_timeout = entry.read("timeoutMs", Field::millis).unwrap_or(ServerSettings::CALL_TIMEOUT);
-    let start_timeout = entry.read("startTimeoutMs", Field::millis).unwrap_or(ServerSettings::START_TIMEOUT);
-    let max_retries = entry.read("maxRetries", Field::count).unwrap_or(ServerSettings::MAX_RETRIES);
-    let reconnect_backoff =
-        entry.read("reconnectBackoffMs", Field::millis).unwrap_or(ServerSettings::RECONNECT_BACKOFF);
-    let reconnect_jitter = entry.read("reconnectJitter", |f| f.number(0.0, 1.0)).unwrap_or(0.0);
-    let keep_alive = entry.read("keepAliveMs", |f| f.count().map(u64::from).map(Duration::from_millis));
-    let cancel_grace = entry.read("cancelGraceMs", Field::millis).unwrap_or(ServerSettings::CANCEL_GRACE);
-    let allowed = entry.read("allowedTools", patterns);
-    let denied = entry.read("deniedTools", patterns).unwrap_or_default();
-    let isolation = entry.read("isolation", isolation).unwrap_or_default();
-    let pool_size = entry.read("poolSize", |f| f.count().map(|size| size as usize)).unwrap_or(1);
-    let session = entry.read("session", session).unwrap_or_default();
+// Reads every key before the first `?`, so that all problems are reported.
+fn read_enabled(
+    name: Option<ServerName>,
+    mut entry: ObjectReader,
+    variables: &VariableExpander,
+) -> Option<ServerSettings> {
+    let transport = read_transport(&mut entry, variables);
+    let call_timeout =
+        entry.read("timeoutMs", FieldReader::read_millis).unwrap_or(ServerSettings::CALL_TIMEOUT);
+    let start_timeout =
+        entry.read("startTimeoutMs", FieldReader::read_millis).unwrap_or(ServerSettings::START_TIMEOUT);
+    let max_retries =
+        entry.read("maxRetries", FieldReader::read_count).unwrap_or(ServerSettings::MAX_RETRIES);
+    let reconnect_backoff = entry
+        .read("reconnectBackoffMs", FieldReader::read_millis)
+        .unwrap_or(ServerSettings::RECONNECT_BACKOFF);
+    let reconnect_jitter = entry.read("reconnectJitter", |f| f.read_number(0.0, 1.0)).unwrap_or(0.0);
+    let keep_alive = entry.read("keepAliveMs", |f| f.read_count().map(u64::from).map(Duration::from_millis));
+    let cancel_grace =
+        entry.read("cancelGraceMs", FieldReader::read_millis).unwrap_or(ServerSettings::CANCEL_GRACE);
+    let allowed = entry.read("allowedTools", read_patterns);
+    let denied = entry.read("deniedTools", read_patterns).unwrap_or_default();
+    let isolation = entry.read("isolation", read_isolation).unwrap_or_default();
+    let pool_size = entry.read("poolSize", |f| f.read_count().map(|size| size as usize)).unwrap_or(1);
+    let session = entry.read("session", read_session).unwrap_or_default();
     let max_sessions = entry
-        .read("maxSessions", Field::positive)
+        .read("maxSessions", FieldReader::read_positive)
         .map_or(ServerSettings::MAX_SESSIONS, |sessions| sessions as usize);
-    let sandbox = entry.read("sandbox", |f| sandbox(f, variables)).unwrap_or_default();
-    let limits = entry.read("limits", |f| limits(f, &Limits::default())).unwrap_or_default();
+    let sandbox = entry.read("sandbox", |f| read_sandbox(f, variables)).unwrap_or_default();
+    let limits = entry.read("limits", |f| read_limits(f, &Limits::default())).unwrap_or_default();
     let base = ToolSettings { limits: limits.clone(), call_timeout, retry: Retry::default() };
-    let tools = entry.read("tools", |f| tools(f, &base)).unwrap_or_default();
-    entry.warn_unknown();
+    let tools = entry.read("tools", |f| read_tools(f, &base)).unwrap_or_default();
+    entry.warn_unknown_keys();
     Some(ServerSettings {
         name: name?,
         transport: transport?,
@@ -75,18 +87,18 @@ fn used(name: Option<ServerName>, mut entry: Object, variables: &Variables) -> O
     })
 }
 
-fn isolation(field: Field) -> Option<Isolation> {
-    field.one_of(&[("shared", Isolation::Shared), ("per-call", Isolation::PerCall)])
+fn read_isolation(field: FieldReader) -> Option<Isolation> {
+    field.read_one_of(&[("shared", Isolation::Shared), ("per-call", Isolation::PerCall)])
 }
 
-fn session(field: Field) -> Option<Session> {
-    field.one_of(&[("shared", Session::Shared), ("per-client", Session::PerClient)])
+fn read_session(field: FieldReader) -> Option<Session> {
+    field.read_one_of(&[("shared", Session::Shared), ("per-client", Session::PerClient)])
 }
 
-fn patterns(field: Field) -> Option<Vec<String>> {
-    field.list(|pattern| match pattern.text()? {
+fn read_patterns(field: FieldReader) -> Option<Vec<String>> {
+    field.read_list(|pattern| match pattern.read_string()? {
         "" => {
-            pattern.error("must not be empty (`*` stands for every tool)");
+            pattern.error("must not be empty: use `*` for every tool");
             None
         }
         text => Some(text.to_owned()),
@@ -102,7 +114,7 @@ mod tests {
     // req: BR-09
     // req: SB-01
     #[test]
-    fn a_server_can_be_told_how_to_behave() {
+    fn reads_every_key_of_a_server() {
         let server = server(
             r#"{"command": "x", "timeoutMs": 1, "startTimeoutMs": 2, "maxRetries": 0, "reconnectBackoffMs": 4,
                 "reconnectJitter": 0.5, "allowedTools": ["a_*", "b"], "deniedTools": ["*c*"],
@@ -122,10 +134,10 @@ mod tests {
 
     // req: BR-01
     #[test]
-    fn every_wrong_value_is_reported_at_once() {
+    fn reports_all_wrong_values_together() {
         check_server(
             r#"{"timeoutMs": "soon", "maxRetries": -1, "reconnectJitter": 2, "isolation": "both", "session": 1}"#,
-            "1:22: mcpServers.it: needs `command` or `url`\n\
+            "1:22: mcpServers.it: missing `command` (to start a process) or `url` (to connect to a server)\n\
              1:36: mcpServers.it.timeoutMs: must be a positive integer, is \"soon\"\n\
              1:58: mcpServers.it.maxRetries: must be zero or a positive integer, is -1\n\
              1:81: mcpServers.it.reconnectJitter: must be a number from 0 to 1, is 2\n\
@@ -135,7 +147,7 @@ mod tests {
         check_server(
             r#"{"command": "x", "allowedTools": "*", "deniedTools": [""], "startTimeoutMs": 0, "reconnectBackoffMs": 0}"#,
             "1:55: mcpServers.it.allowedTools: must be a list, is a string\n\
-             1:76: mcpServers.it.deniedTools[0]: must not be empty (`*` stands for every tool)\n\
+             1:76: mcpServers.it.deniedTools[0]: must not be empty: use `*` for every tool\n\
              1:99: mcpServers.it.startTimeoutMs: must be a positive integer, is 0\n\
              1:124: mcpServers.it.reconnectBackoffMs: must be a positive integer, is 0",
         );
@@ -143,7 +155,7 @@ mod tests {
 
     // req: BR-01
     #[test]
-    fn an_unknown_key_is_a_warning_that_names_the_nearest_known_one() {
+    fn warns_of_unknown_keys_with_the_nearest_known_key() {
         check_server(
             r#"{"command": "x", "timeout": 5, "autoApprove": []}"#,
             "1:39: warning: mcpServers.it.timeout: unknown key, did you mean `timeoutMs`?\n\
@@ -152,30 +164,30 @@ mod tests {
     }
 
     #[test]
-    fn a_misspelled_command_is_both_missing_and_explained() {
+    fn misspelled_command_is_missing_and_explained() {
         check_server(
             r#"{"comand": "x"}"#,
-            "1:22: mcpServers.it: needs `command` or `url`\n\
+            "1:22: mcpServers.it: missing `command` (to start a process) or `url` (to connect to a server)\n\
              1:23: warning: mcpServers.it.comand: unknown key, did you mean `command`?",
         );
     }
 
     #[test]
-    fn a_key_given_twice_is_an_error() {
+    fn refuses_duplicate_keys() {
         check_server(
             r#"{"command": "x", "timeoutMs": 1, "timeoutMs": 2, "env": {"A": "1", "A": "2"}}"#,
-            "1:55: mcpServers.it.timeoutMs: is given twice in the same object\n\
-             1:89: mcpServers.it.env.A: is given twice in the same object",
+            "1:55: mcpServers.it.timeoutMs: duplicate key in the same object: remove one\n\
+             1:89: mcpServers.it.env.A: duplicate key in the same object: remove one",
         );
     }
 
     #[test]
-    fn an_entry_is_an_object() {
+    fn refuses_an_entry_that_is_no_object() {
         check_server("\"npx\"", "1:22: mcpServers.it: must be an object, is a string");
     }
 
     #[test]
-    fn a_servers_name_is_checked_along_with_its_entry() {
+    fn reports_a_wrong_name_together_with_the_entrys_problems() {
         check(
             r#"{"mcpServers": {"my files": {"timeoutMs": 0, "command": "x"}}}"#,
             "1:17: mcpServers[\"my files\"]: server name `my files` may only contain letters, digits, `_` and `-`, \
@@ -185,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disabled_server_is_only_remembered_by_name() {
+    fn disabled_server_keeps_only_its_name() {
         let settings = settings(r#"{"servers": {"off": {"disabled": true, "command": 7, "x": "${NOPE}"}}}"#);
         assert!(settings.servers.is_empty() && settings.server("off").is_none());
         assert!(settings.is_disabled("off") && !settings.is_disabled("on"));

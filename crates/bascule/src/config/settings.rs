@@ -1,6 +1,6 @@
-//! What the program believes: every default filled in, every value checked.
+//! The checked configuration: every default is filled in.
 //!
-//! Made by `parse` from what people type; compared by whoever reloads the file.
+//! `parse` creates it from the file; a reload compares two of them.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -11,47 +11,47 @@ use bascule_model::{Secret, ServerName};
 
 use super::url::ServerUrl;
 
-/// Everything in `mcp.json`.
+/// The content of `mcp.json`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Settings {
-    /// The servers to use, in the order of the file.
+    /// The enabled servers, in file order.
     pub servers: Vec<ServerSettings>,
-    /// The servers that are written down but not to be used (`"disabled": true`).
+    /// Servers with `"disabled": true`.
     pub disabled: Vec<ServerName>,
-    /// The bridge itself.
+    /// The `bascule` object.
     pub bridge: BridgeSettings,
 }
 
 impl Settings {
-    /// A server by its name.
+    /// Returns the enabled server of this name.
     pub fn server(&self, name: &str) -> Option<&ServerSettings> {
         self.servers.iter().find(|server| server.name.as_str() == name)
     }
 
-    /// Whether there is a server of this name that was switched off.
+    /// Returns true if the server of this name is disabled.
     pub fn is_disabled(&self, name: &str) -> bool {
         self.disabled.iter().any(|disabled| disabled.as_str() == name)
     }
 }
 
-/// The `bascule` part: how the bridge shows itself.
+/// The `bascule` object: settings of the bridge itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BridgeSettings {
-    /// Where `serve` listens.
+    /// The address that `serve` listens on.
     pub listen: SocketAddr,
-    /// Which tools an MCP client sees.
+    /// The tools that MCP clients see.
     pub show: Show,
-    /// The longest message that is carried.
+    /// Larger messages are refused.
     pub max_message_bytes: usize,
-    /// `sessionIdleMs`: how long a client may be silent before it is taken to be gone.
+    /// `sessionIdleMs`: an MCP client that is silent for longer loses its session.
     pub session_idle: Duration,
-    /// `allowedHosts`: names that clients may call the bridge by, besides loopback names.
+    /// `allowedHosts`: accepted `Host` names, in addition to loopback names.
     pub hosts: Vec<String>,
-    /// `allowedOrigins`: where web pages may come from, besides loopback names.
+    /// `allowedOrigins`: accepted `Origin` values, in addition to loopback names.
     pub origins: Vec<String>,
-    /// Any one of these must be shown by clients over HTTP; none need be where there are none.
+    /// HTTP clients must present one of these. Empty: no token is needed.
     pub tokens: Vec<Secret<String>>,
-    /// What scripts may use up.
+    /// Limits of scripts.
     pub scripts: ScriptSettings,
 }
 
@@ -70,28 +70,28 @@ impl Default for BridgeSettings {
     }
 }
 
-/// `bascule.scripts`: what a script may use up (CM-01), and how many are kept ready.
+/// `bascule.scripts`: the limits of a script (CM-01) and of the worker pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptSettings {
-    /// How long one may run.
+    /// The longest run time of a script.
     pub timeout: Duration,
-    /// What its objects may occupy.
+    /// The JavaScript heap of a script.
     pub memory_mb: u32,
-    /// How long each of its calls may take (CM-11).
+    /// The time-out of each call (CM-11).
     pub call_timeout: Duration,
-    /// How many calls it may make.
+    /// Calls per script.
     pub max_calls: u32,
-    /// How many of them run at once; the others wait.
+    /// Concurrent calls per script; further calls wait.
     pub max_concurrent_calls: u32,
-    /// How long the JSON text of its value may be.
+    /// The size of the returned value as JSON.
     pub max_output_bytes: u32,
-    /// How much of its console is kept.
+    /// The console output that is kept.
     pub max_log_bytes: u32,
-    /// How many scripts run at once; the others wait.
+    /// Concurrent scripts; further scripts wait.
     pub max_scripts: u32,
-    /// How many workers are kept ready.
+    /// Workers that are kept ready.
     pub pool_size: u32,
-    /// The zone of its local dates.
+    /// The time zone of local dates.
     pub time_zone: String,
 }
 
@@ -112,58 +112,58 @@ impl Default for ScriptSettings {
     }
 }
 
-/// Which tools an MCP client sees (GW-08).
+/// The tools that MCP clients see (GW-08).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Show {
     /// Every tool of every server.
     All,
-    /// The three of code mode.
+    /// Only the tools of code mode.
     Code,
 }
 
-/// One server: how to reach it and how to treat it.
+/// The settings of one server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerSettings {
-    /// Its key in the file.
+    /// The key in `mcpServers`.
     pub name: ServerName,
-    /// How to reach it.
+    /// The way to reach it.
     pub transport: TransportSettings,
-    /// `timeoutMs`: how long a call may go without a sign of life.
+    /// `timeoutMs`: the time-out of a call; progress notifications restart it.
     pub call_timeout: Duration,
-    /// `startTimeoutMs`: how long it may take to connect and list its tools.
+    /// `startTimeoutMs`: the time-out for connecting and listing tools.
     pub start_timeout: Duration,
-    /// How many attempts at reconnecting are made before it is given up.
+    /// Attempts to reconnect before the server is `unavailable`.
     pub max_retries: u32,
-    /// The wait before the first of these attempts; it doubles from then on.
+    /// The wait before the first attempt; it doubles with each further one.
     pub reconnect_backoff: Duration,
-    /// The share of a wait, 0 to 1, that is left to chance.
+    /// The random share of a wait, from 0 to 1.
     pub reconnect_jitter: f64,
-    /// `keepAliveMs`: how often an idle server is asked whether it is still there, if at all.
+    /// `keepAliveMs`: the interval of pings to an idle server. `None`: no pings.
     pub keep_alive: Option<Duration>,
-    /// `cancelGraceMs`: how long it may stay silent after a cancellation before that counts as ignored.
+    /// `cancelGraceMs`: a server that is silent for this long after a cancellation has ignored it.
     pub cancel_grace: Duration,
-    /// Patterns of the tools that may be used; without any list, all may.
+    /// Patterns of allowed tools. `None`: all tools.
     pub allowed: Option<Vec<String>>,
-    /// Patterns of the tools that may not be used; these win.
+    /// Patterns of denied tools; they win over `allowed`.
     pub denied: Vec<String>,
-    /// Whether calls share a process.
+    /// Says if calls share a process.
     pub isolation: Isolation,
-    /// How many processes are kept ready where each call has its own.
+    /// Processes that are kept ready for `Isolation::PerCall`.
     pub pool_size: usize,
-    /// Whether clients share a connection.
+    /// Says if clients share a session with the server.
     pub session: Session,
-    /// `maxSessions`: how many connections it may have for clients, besides the bridge's own.
+    /// `maxSessions`: sessions for clients, in addition to the bridge's own.
     pub max_sessions: usize,
-    /// What confines its process.
+    /// The confinement of its process.
     pub sandbox: Sandbox,
-    /// What it may use up.
+    /// The limits of its calls and processes.
     pub limits: Limits,
-    /// Tools that are treated differently, by their exact name. Ask `tool` instead: it knows the others too.
+    /// Overrides for single tools, by exact name. Use `tool`, which also covers tools without overrides.
     pub tools: BTreeMap<String, ToolSettings>,
 }
 
 impl ServerSettings {
-    /// The default of `timeoutMs`, and of `maxExecutionMs`.
+    /// The default of `timeoutMs` and `maxExecutionMs`.
     pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
     /// The default of `startTimeoutMs`.
     pub const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -179,7 +179,7 @@ impl ServerSettings {
     /// The default of `cancelGraceMs`.
     pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
-    /// A server about which nothing was said but how to reach it.
+    /// A server with default settings.
     pub fn new(name: ServerName, transport: TransportSettings) -> Self {
         Self {
             name,
@@ -203,7 +203,7 @@ impl ServerSettings {
         }
     }
 
-    /// What holds for a tool: what was said about it, else what was said about its server.
+    /// Returns the overrides of a tool, else the server's settings.
     pub fn tool(&self, name: &str) -> ToolSettings {
         self.tools.get(name).cloned().unwrap_or_else(|| ToolSettings {
             limits: self.limits.clone(),
@@ -212,143 +212,143 @@ impl ServerSettings {
         })
     }
 
-    /// Whether a tool's failed call may be sent again.
+    /// Returns the retry policy of a tool.
     pub fn retry_for(&self, tool: &str) -> Retry {
         self.tools.get(tool).map_or_else(Retry::default, |tool| tool.retry)
     }
 
-    /// The limits of a tool's calls.
+    /// Returns the limits of a tool's calls.
     pub fn limits_for(&self, tool: &str) -> &Limits {
         self.tools.get(tool).map_or(&self.limits, |tool| &tool.limits)
     }
 
-    /// What a process may use that may yet be given any of its tools to run.
+    /// Returns the limits of a process that may run any tool of the server.
     pub fn largest_limits(&self) -> Limits {
         let all = || self.tools.values().map(|tool| &tool.limits).chain([&self.limits]);
         let mut limits = self.limits.clone();
         limits.max_memory_mb = all().map(|limits| limits.max_memory_mb).max().unwrap_or(limits.max_memory_mb);
-        // None is no limit at all, which is more than any.
+        // `None` means unlimited.
         let processes = all().map(|limits| limits.max_processes.unwrap_or(u32::MAX)).max();
         limits.max_processes = processes.filter(|most| *most != u32::MAX);
         limits
     }
 
-    /// How long a tool's call may go without a sign of life; progress starts it anew.
+    /// Returns the time-out of a tool's call; progress notifications restart it.
     pub fn call_timeout_for(&self, tool: &str) -> Duration {
         self.tools.get(tool).map_or(self.call_timeout, |tool| tool.call_timeout)
     }
 }
 
-/// How to reach a server.
+/// The transport of a server.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TransportSettings {
-    /// A child process that speaks on its stdin and stdout.
+    /// A child process that uses its stdin and stdout.
     Stdio {
-        /// The program: a path, or a name to look for in `PATH`.
+        /// A path, or a name to look up in `PATH`.
         command: String,
-        /// Its arguments.
+        /// The arguments.
         args: Vec<String>,
-        /// What is added to its environment, in the order of the file.
+        /// Variables to add to its environment, in file order.
         env: Vec<(String, Secret<String>)>,
-        /// The absolute folder it starts in, else the bridge's own.
+        /// Its absolute working directory. `None`: the bridge's own.
         cwd: Option<PathBuf>,
     },
     /// Streamable HTTP.
     Http {
-        /// Its address.
+        /// The endpoint.
         url: ServerUrl,
-        /// What every request carries; names and values are legal HTTP.
+        /// Headers of every request; names and values are valid HTTP.
         headers: Vec<(String, Secret<String>)>,
     },
-    /// HTTP+SSE, as it was before 2025.
+    /// HTTP+SSE of protocol version 2024-11-05.
     Sse {
-        /// Its address.
+        /// The endpoint.
         url: ServerUrl,
-        /// What every request carries; names and values are legal HTTP.
+        /// Headers of every request; names and values are valid HTTP.
         headers: Vec<(String, Secret<String>)>,
     },
-    /// Whichever of the two the server turns out to speak, Streamable HTTP first.
+    /// Streamable HTTP first, then HTTP+SSE.
     HttpOrSse {
-        /// Its address.
+        /// The endpoint.
         url: ServerUrl,
-        /// What every request carries; names and values are legal HTTP.
+        /// Headers of every request; names and values are valid HTTP.
         headers: Vec<(String, Secret<String>)>,
     },
 }
 
-/// Whether calls share a process (SB-01).
+/// The processes that calls use (SB-01).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
-    /// One long-lived process.
+    /// One long-lived process for all calls.
     #[default]
     Shared,
-    /// A fresh process for each call.
+    /// A new process for each call.
     PerCall,
 }
 
-/// Whether clients share a connection (GW-04).
+/// The sessions with a server that MCP clients use (GW-04).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Session {
-    /// One for all.
+    /// Clients of equal capabilities share one.
     #[default]
     Shared,
-    /// One for each.
+    /// Each client has its own.
     PerClient,
 }
 
-/// What confines a server's process (SB-04).
+/// The confinement of a server's process (SB-04).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Sandbox {
-    /// Nothing.
+    /// No confinement.
     Off,
-    /// What nearly every server can live with.
+    /// A profile that works for nearly every server.
     #[default]
     Standard,
-    /// As little as possible is allowed.
+    /// The least access that a server can start with.
     Strict,
-    /// What the file says.
+    /// The rules of the configuration file.
     Custom {
-        /// Absolute paths that may be read.
+        /// Absolute paths with read access.
         read: Vec<PathBuf>,
-        /// Absolute paths that may be written, and read.
+        /// Absolute paths with read and write access.
         write: Vec<PathBuf>,
-        /// Whether there is a network.
+        /// Network access.
         network: Network,
-        /// How many processes there may be, where that is less than the limits say.
+        /// Bounds the number of processes where `limits.maxProcesses` is larger.
         processes: Option<u32>,
-        /// How many files each may hold open, where that is less than the limits say.
+        /// Bounds the open files of each process where `limits.maxOpenFiles` is larger.
         files: Option<u32>,
     },
 }
 
-/// Whether there is a network.
+/// Network access of a confined server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Network {
-    /// All of it.
+    /// Unrestricted.
     #[default]
     Full,
-    /// None at all.
+    /// No network.
     None,
 }
 
-/// What a server, or one of its tools, may use up (SB-02, BR-17).
+/// The limits of a server or of one of its tools (SB-02, BR-17).
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
-    /// Memory of all its processes together.
+    /// The memory of all processes of the server together.
     pub max_memory_mb: u32,
-    /// How long a call may take, whatever progress it makes.
+    /// The longest duration of a call, regardless of progress.
     pub max_execution: Duration,
-    /// How many calls may run at once.
+    /// Concurrent calls.
     pub max_concurrent: usize,
-    /// How many more may wait.
+    /// Calls that wait for a slot.
     pub max_queue: usize,
-    /// How many may start in a second.
+    /// Calls that start per second.
     pub rate_per_second: Option<f64>,
-    /// How many processes it and its descendants may be. Not how many its user may have, as RLIMIT_NPROC counts.
+    /// The number of processes of the server's tree. Not RLIMIT_NPROC, which counts all processes of the user.
     pub max_processes: Option<u32>,
-    /// How many files each of its processes may hold open.
+    /// Open files of each process.
     pub max_open_files: Option<u32>,
-    /// How long one answer may be, where that is less than the bridge's `max_message_bytes`.
+    /// The size of a result, where it is smaller than the bridge's `max_message_bytes`.
     pub max_output_bytes: Option<usize>,
 }
 
@@ -367,26 +367,26 @@ impl Default for Limits {
     }
 }
 
-/// What holds for one tool, whatever part of it was said about the tool and whatever about its server.
+/// The settings of one tool: its overrides, and the server's settings for the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSettings {
-    /// Its limits.
+    /// The limits of its calls.
     pub limits: Limits,
-    /// How long a call may go without a sign of life.
+    /// The time-out of a call; progress notifications restart it.
     pub call_timeout: Duration,
-    /// Whether a failed call may be sent again.
+    /// The retry policy.
     pub retry: Retry,
 }
 
-/// Whether a call whose fate is unknown may be sent again.
+/// Says when a call is sent again after the connection broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Retry {
-    /// When it cannot have run, or running it twice does no harm.
+    /// If it was not sent, or if running it twice does no harm.
     #[default]
     Safe,
-    /// In any case.
+    /// In every case.
     Always,
-    /// In no case.
+    /// Never.
     Never,
 }
 
@@ -398,7 +398,7 @@ mod tests {
     // req: BR-01
     // req: SB-02
     #[test]
-    fn defaults_are_the_documented_ones() {
+    fn defaults_match_the_documentation() {
         let plain = server(r#"{"command": "x"}"#);
         assert_eq!(plain, ServerSettings::new(plain.name.clone(), plain.transport.clone()));
         assert_eq!(plain.limits.max_memory_mb, 256);
@@ -412,7 +412,7 @@ mod tests {
 
     // req: BR-09
     #[test]
-    fn reconnecting_defaults_are_the_documented_ones() {
+    fn reconnect_defaults_match_the_documentation() {
         let plain = server(r#"{"command": "x"}"#);
         assert_eq!((plain.max_retries, plain.reconnect_jitter), (10, 0.0));
         assert_eq!(plain.reconnect_backoff, Duration::from_millis(1000));
@@ -420,7 +420,7 @@ mod tests {
 
     // req: SB-02
     #[test]
-    fn a_tool_has_its_own_limits_and_for_the_rest_its_servers() {
+    fn tool_overrides_keep_the_servers_other_settings() {
         let server = server(
             r#"{"command": "x", "timeoutMs": 7, "limits": {"maxQueue": 3}, "tools": {
                  "slow": {"timeoutMs": 90, "limits": {"maxExecutionMs": 80, "maxProcesses": null}, "retry": "never"}}}"#,
@@ -440,7 +440,7 @@ mod tests {
 
     // req: BR-13
     #[test]
-    fn a_changed_secret_is_a_changed_server() {
+    fn changed_secret_changes_the_server() {
         let entry = r#"{"command": "x", "env": {"TOKEN": "${TOKEN}"}}"#;
         let with = |token: &'static str| server_from(entry, &move |_| Some(token.into()));
         assert_eq!(with("a"), with("a"));

@@ -1,6 +1,6 @@
-//! Turns text into a syntax tree: JSON with comments and trailing commas, and no other liberties.
+//! Parses text into a syntax tree: JSON with comments and trailing commas, and no other extension.
 //!
-//! The parser gives up at 512 levels, so no file is deep enough to exhaust the stack.
+//! The parser fails at 512 levels of nesting, so no file can exhaust the stack.
 
 use jsonc_parser::ast::Value;
 use jsonc_parser::errors::{ParseError, ParseErrorKind};
@@ -9,20 +9,20 @@ use jsonc_parser::{
     CollectOptions, ParseOptions, ParseStringErrorKind, Scanner, ScannerOptions, parse_to_ast,
 };
 
-use super::problem::Notes;
+use super::problem::ProblemCollector;
 
-/// The tree, or `None` when it was noted why there is none.
-pub(super) fn parse<'a>(text: &'a str, notes: &Notes) -> Option<Value<'a>> {
-    if let Some(at) = broken_string(text) {
-        notes.error(at, "", "not JSON: this string does not end on its line");
+/// Returns the tree, or `None` after reporting the error.
+pub(super) fn parse<'a>(text: &'a str, problems: &ProblemCollector) -> Option<Value<'a>> {
+    if let Some(at) = find_unclosed_string(text) {
+        problems.error(at, "", "not JSON: this string has no closing quote on its line");
         return None;
     }
     match parse_to_ast(text, &CollectOptions::default(), &options()) {
-        Ok(result) if result.value.is_none() => notes.error(0, "", "holds no JSON value"),
-        Ok(result) => return result.value,
-        Err(error) => {
-            notes.error(error.range().start, "", format_args!("not JSON: {}", in_our_words(&error)))
+        Ok(result) if result.value.is_none() => {
+            problems.error(0, "", "the file contains no JSON value: start with `{ \"mcpServers\": {} }`")
         }
+        Ok(result) => return result.value,
+        Err(error) => problems.error(error.range().start, "", format_args!("not JSON: {}", describe(&error))),
     }
     None
 }
@@ -42,9 +42,9 @@ fn options() -> ParseOptions {
     }
 }
 
-/// The first string that runs over the end of its line. The parser would accept it, and where a quote was
-/// forgotten would complain only about what follows.
-fn broken_string(text: &str) -> Option<usize> {
+/// Finds the first string that contains a line break. The parser accepts such a string, and would report a missing quote
+/// only at the text after it.
+fn find_unclosed_string(text: &str) -> Option<usize> {
     let options = ScannerOptions { allow_single_quoted_strings: false, ..ScannerOptions::default() };
     let mut scanner = Scanner::new(text, &options);
     while let Ok(Some(token)) = scanner.scan() {
@@ -56,21 +56,19 @@ fn broken_string(text: &str) -> Option<usize> {
     None
 }
 
-fn in_our_words(error: &ParseError) -> String {
+fn describe(error: &ParseError) -> String {
     use ParseErrorKind::*;
     match error.kind() {
         UnterminatedObject => "this object is not closed".into(),
         UnterminatedArray => "this list is not closed".into(),
         NestingDepthExceeded => "nested too deeply".into(),
-        MultipleRootJsonValues => "something follows the end of the value".into(),
-        String(ParseStringErrorKind::InvalidEscape) => {
-            "unknown escape (a backslash is written `\\\\`)".into()
-        }
-        other => uncapitalised(&other.to_string()),
+        MultipleRootJsonValues => "unexpected text after the end of the value".into(),
+        String(ParseStringErrorKind::InvalidEscape) => "unknown escape: write a backslash as `\\\\`".into(),
+        other => lowercase_first(&other.to_string()),
     }
 }
 
-fn uncapitalised(text: &str) -> std::string::String {
+fn lowercase_first(text: &str) -> std::string::String {
     let mut chars = text.chars();
     chars.next().map(|first| first.to_lowercase().chain(chars).collect()).unwrap_or_default()
 }
@@ -82,25 +80,28 @@ mod tests {
 
     #[track_caller]
     fn check(text: &str, expected: &str) {
-        let notes = Notes::default();
-        let parsed = parse(text, &notes).map(|_| "fine".to_owned());
-        assert_eq!(parsed.unwrap_or_else(|| Problems(notes.place("f", text)).to_string()), expected);
+        let problems = ProblemCollector::default();
+        let parsed = parse(text, &problems).map(|_| "fine".to_owned());
+        assert_eq!(
+            parsed.unwrap_or_else(|| Problems(problems.into_problems("f", text)).to_string()),
+            expected
+        );
     }
 
     // req: BR-01
     #[test]
-    fn comments_and_trailing_commas_are_allowed() {
+    fn accepts_comments_and_trailing_commas() {
         check("// a\n{ /* b */ \"a\": [1, 2,], // c\n }\n/* d */", "fine");
         check("{\"url\": \"http://not.a/comment\"}", "fine");
     }
 
     #[test]
-    fn what_is_not_json_is_pointed_at() {
+    fn reports_the_position_of_syntax_errors() {
         check("{\n  \"a\": nope\n}", "f:2:8: not JSON: unexpected word");
         check("{\n  \"a\": 1\n  \"b\": 2\n}", "f:2:9: not JSON: expected comma");
         check("{\"a\": {\"b\": 1}", "f:1:1: not JSON: this object is not closed");
         check("{\"a\": [1, 2", "f:1:7: not JSON: this list is not closed");
-        check("{} {}", "f:1:4: not JSON: something follows the end of the value");
+        check("{} {}", "f:1:4: not JSON: unexpected text after the end of the value");
         check("{\"a\": 0x10}", "f:1:7: not JSON: hexadecimal numbers are not allowed");
         check(
             "{'a
@@ -109,31 +110,31 @@ mod tests {
         );
         check("{a: 1}", "f:1:2: not JSON: expected string for object property");
         check("{} /* never closed", "f:1:4: not JSON: unterminated comment block");
-        check(r#"{"é": "C:\Users"}"#, r"f:1:10: not JSON: unknown escape (a backslash is written `\\`)");
+        check(r#"{"é": "C:\Users"}"#, r"f:1:10: not JSON: unknown escape: write a backslash as `\\`");
     }
 
     #[test]
-    fn a_forgotten_quote_is_found_where_it_was_forgotten() {
+    fn reports_a_missing_quote_where_the_string_begins() {
         check(
             "{\n  \"command\": \"npx,\n  \"args\": []\n}",
-            "f:2:14: not JSON: this string does not end on its line",
+            "f:2:14: not JSON: this string has no closing quote on its line",
         );
         check("{\"a\": \"b", "f:1:7: not JSON: unterminated string literal");
     }
 
     #[test]
-    fn an_empty_file_holds_no_value() {
+    fn refuses_an_empty_file() {
         for text in ["", "  \n", "// nothing\n"] {
-            check(text, "f:1:1: holds no JSON value");
+            check(text, "f:1:1: the file contains no JSON value: start with `{ \"mcpServers\": {} }`");
         }
     }
 
     #[test]
-    fn a_hundred_thousand_levels_do_not_exhaust_the_stack() {
+    fn deep_nesting_does_not_exhaust_the_stack() {
         for open in ["[", "{\"a\":", "[{\"a\":"] {
-            let notes = Notes::default();
-            assert!(parse(&open.repeat(100_000), &notes).is_none());
-            let problems = notes.place("f", &open.repeat(100_000));
+            let problems = ProblemCollector::default();
+            assert!(parse(&open.repeat(100_000), &problems).is_none());
+            let problems = problems.into_problems("f", &open.repeat(100_000));
             assert_eq!(problems[0].message, "not JSON: nested too deeply");
         }
     }

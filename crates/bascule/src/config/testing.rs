@@ -1,22 +1,22 @@
-//! Short ways for this folder's tests to read a file.
+//! Helpers for the tests of the configuration.
 
 use std::path::Path;
 
-use super::expand::Environment;
+use super::expand::EnvLookup;
 use super::problem::{Problem, Problems};
 use super::settings::{ServerSettings, Settings};
-use super::{Loaded, Origin, parse};
+use super::{LoadedConfig, SourceFile, parse};
 
-/// Reads a file that lies in `/config`, with no environment.
-pub(super) fn read(text: &str) -> Result<Loaded, Problems> {
-    parse(text, &origin(), &|_| None)
+/// Parses a file in `/config`, without environment variables.
+pub(super) fn read(text: &str) -> Result<LoadedConfig, Problems> {
+    parse(text, &source(), &|_| None)
 }
 
-pub(super) fn origin() -> Origin {
-    Origin { name: "mcp.json".into(), folder: Path::new("/config").into() }
+pub(super) fn source() -> SourceFile {
+    SourceFile { name: "mcp.json".into(), directory: Path::new("/config").into() }
 }
 
-/// Reads a file that must be faultless.
+/// Parses a file that has no problems.
 #[track_caller]
 pub(super) fn settings(text: &str) -> Settings {
     let loaded = read(text).unwrap();
@@ -24,21 +24,21 @@ pub(super) fn settings(text: &str) -> Settings {
     loaded.settings
 }
 
-/// Reads the entry of the one server there is.
+/// Parses the entry of the only server.
 #[track_caller]
 pub(super) fn server(entry: &str) -> ServerSettings {
     server_from(entry, &|_| None)
 }
 
-/// The same, with an environment.
+/// Parses the entry of the only server, with environment variables.
 #[track_caller]
-pub(super) fn server_from(entry: &str, environment: Environment) -> ServerSettings {
-    let loaded = parse(&with_server(entry), &origin(), environment).unwrap();
+pub(super) fn server_from(entry: &str, environment: EnvLookup) -> ServerSettings {
+    let loaded = parse(&with_server(entry), &source(), environment).unwrap();
     assert_eq!(loaded.warnings, []);
     loaded.settings.servers.into_iter().next().unwrap()
 }
 
-/// Checks all that is said about a file, one problem on each line, without its name.
+/// Checks all problems of a file, one per line, without the file's name.
 #[track_caller]
 pub(super) fn check(text: &str, expected: &str) {
     let problems = read(text).map_or_else(|problems| problems.0, |loaded| loaded.warnings);
@@ -47,7 +47,7 @@ pub(super) fn check(text: &str, expected: &str) {
     assert_eq!(lines.join("\n"), expected);
 }
 
-/// Checks all that is said about the entry of the one server there is, which starts in column 22.
+/// Checks all problems of the only server's entry, which starts in column 22.
 #[track_caller]
 pub(super) fn check_server(entry: &str, expected: &str) {
     check(&with_server(entry), expected);

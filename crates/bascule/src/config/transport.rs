@@ -1,147 +1,158 @@
-//! Reads how a server is reached: `command` and what belongs to it, or `url` and what belongs to that.
+//! Reads the transport of a server: `command`, `args`, `env` and `cwd`, or `url` and `headers`.
 
 use std::path::PathBuf;
 
 use bascule_model::Secret;
 
-use super::expand::Variables;
-use super::reader::{Field, Object};
+use super::expand::VariableExpander;
+use super::reader::{FieldReader, ObjectReader};
 use super::settings::TransportSettings;
 use super::url::ServerUrl;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Kind {
+enum TransportKind {
     Stdio,
     Http,
     Sse,
     HttpOrSse,
 }
 
-const KINDS: [(&str, Kind); 5] = [
-    ("stdio", Kind::Stdio),
-    ("http", Kind::Http),
-    ("sse", Kind::Sse),
-    // Other programs' names for the second.
-    ("streamable-http", Kind::Http),
-    ("streamableHttp", Kind::Http),
+const TRANSPORT_TYPES: [(&str, TransportKind); 5] = [
+    ("stdio", TransportKind::Stdio),
+    ("http", TransportKind::Http),
+    ("sse", TransportKind::Sse),
+    // Aliases of `http` that other programs use.
+    ("streamable-http", TransportKind::Http),
+    ("streamableHttp", TransportKind::Http),
 ];
 
 /// Takes `type`, `command`, `args`, `env`, `cwd`, `url` and `headers` out of a server's entry.
-pub(super) fn read(entry: &mut Object, variables: &Variables) -> Option<TransportSettings> {
-    let kind = decide(entry);
+pub(super) fn read_transport(
+    entry: &mut ObjectReader,
+    variables: &VariableExpander,
+) -> Option<TransportSettings> {
+    let kind = choose_kind(entry);
     match kind {
-        Some(Kind::Stdio) => warn_unused(entry, &["headers"], "url"),
+        Some(TransportKind::Stdio) => warn_unused(entry, &["headers"], "url"),
         Some(_) => warn_unused(entry, &["args", "env", "cwd"], "command"),
         None => {}
     }
-    // Both are read whatever the kind, so that all their problems come out.
-    let (local, remote) = (local(entry, variables), remote(entry, variables, kind));
-    if kind == Some(Kind::Stdio) { local } else { remote }
+    // Reads both, so that the problems of both are reported.
+    let (stdio, remote) = (read_stdio(entry, variables), read_remote(entry, variables, kind));
+    if kind == Some(TransportKind::Stdio) { stdio } else { remote }
 }
 
-fn decide(entry: &mut Object) -> Option<Kind> {
+fn choose_kind(entry: &mut ObjectReader) -> Option<TransportKind> {
     let kind = match entry.take("type") {
-        Some(kind) => Some(kind.one_of(&KINDS)?),
+        Some(kind) => Some(kind.read_one_of(&TRANSPORT_TYPES)?),
         None => None,
     };
     match (entry.peek("command"), entry.peek("url"), kind) {
-        (Some(_), Some(url), _) => complain(url, "stands beside `command`: a server has one or the other"),
-        (Some(_), None, None | Some(Kind::Stdio)) => Some(Kind::Stdio),
-        (None, Some(_), None) => Some(Kind::HttpOrSse),
-        (None, None, None) => complain(entry.this(), "needs `command` or `url`"),
-        (_, _, Some(Kind::Stdio)) => complain(entry.this(), "needs `command`, being of type `stdio`"),
+        (Some(_), Some(url), _) => {
+            reject(url, "a server has either `command` or `url`, not both: remove one")
+        }
+        (Some(_), None, None | Some(TransportKind::Stdio)) => Some(TransportKind::Stdio),
+        (None, Some(_), None) => Some(TransportKind::HttpOrSse),
+        (None, None, None) => {
+            reject(entry.field(), "missing `command` (to start a process) or `url` (to connect to a server)")
+        }
+        (_, _, Some(TransportKind::Stdio)) => {
+            reject(entry.field(), "missing `command`, which type `stdio` needs")
+        }
         (None, Some(_), kind) => kind,
-        (_, None, Some(_)) => complain(entry.this(), "needs `url`, being of a type reached over HTTP"),
+        (_, None, Some(_)) => reject(entry.field(), "missing `url`, which types `http` and `sse` need"),
     }
 }
 
-fn complain<T>(field: &Field, message: &str) -> Option<T> {
+fn reject<T>(field: &FieldReader, message: &str) -> Option<T> {
     field.error(message);
     None
 }
 
-fn warn_unused(entry: &Object, keys: &[&str], missing: &str) {
+fn warn_unused(entry: &ObjectReader, keys: &[&str], missing: &str) {
     for field in keys.iter().filter_map(|key| entry.peek(key)) {
         field.key_warning(format_args!("has no effect without `{missing}`"));
     }
 }
 
-fn local(entry: &mut Object, variables: &Variables) -> Option<TransportSettings> {
-    let command = entry.read("command", |f| program(&f, variables));
-    let args = entry.read("args", |f| f.list(|f| argument(&f, variables))).unwrap_or_default();
-    let env = entry.read("env", |f| environment(f, variables)).unwrap_or_default();
-    let cwd = entry.read("cwd", |f| path(&f, variables));
+fn read_stdio(entry: &mut ObjectReader, variables: &VariableExpander) -> Option<TransportSettings> {
+    let command = entry.read("command", |f| read_non_empty(&f, variables));
+    let args = entry.read("args", |f| f.read_list(|f| read_argument(&f, variables))).unwrap_or_default();
+    let env = entry.read("env", |f| read_env(f, variables)).unwrap_or_default();
+    let cwd = entry.read("cwd", |f| read_path(&f, variables));
     Some(TransportSettings::Stdio { command: command?, args, env, cwd })
 }
 
-fn remote(entry: &mut Object, variables: &Variables, kind: Option<Kind>) -> Option<TransportSettings> {
-    let url = entry.read("url", |f| address(&f, variables));
-    let headers = entry.read("headers", |f| header_list(f, variables)).unwrap_or_default();
+fn read_remote(
+    entry: &mut ObjectReader,
+    variables: &VariableExpander,
+    kind: Option<TransportKind>,
+) -> Option<TransportSettings> {
+    let url = entry.read("url", |f| read_url(&f, variables));
+    let headers = entry.read("headers", |f| read_headers(f, variables)).unwrap_or_default();
     let url = url?;
     match kind? {
-        Kind::Stdio => None,
-        Kind::Http => Some(TransportSettings::Http { url, headers }),
-        Kind::Sse => Some(TransportSettings::Sse { url, headers }),
-        Kind::HttpOrSse => Some(TransportSettings::HttpOrSse { url, headers }),
+        TransportKind::Stdio => None,
+        TransportKind::Http => Some(TransportSettings::Http { url, headers }),
+        TransportKind::Sse => Some(TransportSettings::Sse { url, headers }),
+        TransportKind::HttpOrSse => Some(TransportSettings::HttpOrSse { url, headers }),
     }
 }
 
-/// A path, made absolute by the folder the file lies in.
-pub(super) fn path(field: &Field, variables: &Variables) -> Option<PathBuf> {
-    program(field, variables).map(|text| variables.absolute(&text))
+/// Reads a path, resolved against the file's directory.
+pub(super) fn read_path(field: &FieldReader, variables: &VariableExpander) -> Option<PathBuf> {
+    read_non_empty(field, variables).map(|text| variables.absolute_path(&text))
 }
 
-fn program(field: &Field, variables: &Variables) -> Option<String> {
-    match argument(field, variables)? {
-        text if text.is_empty() => complain(field, "must not be empty"),
+fn read_non_empty(field: &FieldReader, variables: &VariableExpander) -> Option<String> {
+    match read_argument(field, variables)? {
+        text if text.is_empty() => reject(field, "must not be empty"),
         text => Some(text),
     }
 }
 
-fn argument(field: &Field, variables: &Variables) -> Option<String> {
-    let text = expanded(field, field.text()?, variables)?;
+fn read_argument(field: &FieldReader, variables: &VariableExpander) -> Option<String> {
+    let text = expand(field, field.read_string()?, variables)?;
     without_nul(field, text)
 }
 
-fn environment(field: Field, variables: &Variables) -> Option<Vec<(String, Secret<String>)>> {
-    let variable = |(name, field): (&str, Field)| {
+fn read_env(field: FieldReader, variables: &VariableExpander) -> Option<Vec<(String, Secret<String>)>> {
+    let variable = |(name, field): (&str, FieldReader)| {
         if name.is_empty() || name.contains(['=', '\0']) {
-            field.key_error(
-                "an environment variable's name has at least one character, and no `=` among them",
-            );
+            field.key_error("invalid environment variable name: it must not be empty or contain `=`");
         }
-        let value = expanded(&field, field.secret_text()?, variables)?;
+        let value = expand(&field, field.read_secret_string()?, variables)?;
         Some((name.to_owned(), Secret::new(without_nul(&field, value)?)))
     };
-    // VS Code's way to say that a variable is not set; here none is that is not named.
-    let is_set = |(_, field): &(&str, Field)| !field.is_null();
-    Some(field.object()?.into_entries().into_iter().filter(is_set).filter_map(variable).collect())
+    // VS Code unsets a variable with `null`; here only listed variables are set.
+    let is_set = |(_, field): &(&str, FieldReader)| !field.is_null();
+    Some(field.read_object()?.into_entries().into_iter().filter(is_set).filter_map(variable).collect())
 }
 
-fn without_nul(field: &Field, text: String) -> Option<String> {
+fn without_nul(field: &FieldReader, text: String) -> Option<String> {
     match text.contains('\0') {
-        true => complain(field, "must not hold the character NUL"),
+        true => reject(field, "must not contain a NUL character"),
         false => Some(text),
     }
 }
 
-fn address(field: &Field, variables: &Variables) -> Option<ServerUrl> {
-    let text = expanded(field, field.text()?, variables)?;
+fn read_url(field: &FieldReader, variables: &VariableExpander) -> Option<ServerUrl> {
+    let text = expand(field, field.read_string()?, variables)?;
     ServerUrl::parse(&text).map_err(|error| field.error(error)).ok()
 }
 
-fn header_list(field: Field, variables: &Variables) -> Option<Vec<(String, Secret<String>)>> {
-    let header = |(name, field): (&str, Field)| {
+fn read_headers(field: FieldReader, variables: &VariableExpander) -> Option<Vec<(String, Secret<String>)>> {
+    let header = |(name, field): (&str, FieldReader)| {
         if !is_header_name(name) {
-            field.key_error("a header's name consists of letters, digits and !#$%&'*+-.^_`|~");
+            field.key_error("invalid header name: use letters, digits and !#$%&'*+-.^_`|~");
         }
-        let value = expanded(&field, field.secret_text()?, variables)?;
+        let value = expand(&field, field.read_secret_string()?, variables)?;
         if !value.bytes().all(|c| c == b'\t' || c == b' ' || c.is_ascii_graphic()) {
-            return complain(&field, "a header's value consists of printable ASCII characters, on one line");
+            return reject(&field, "invalid header value: use printable ASCII characters on one line");
         }
         Some((name.to_owned(), Secret::new(value)))
     };
-    Some(field.object()?.into_entries().into_iter().filter_map(header).collect())
+    Some(field.read_object()?.into_entries().into_iter().filter_map(header).collect())
 }
 
 fn is_header_name(name: &str) -> bool {
@@ -149,9 +160,10 @@ fn is_header_name(name: &str) -> bool {
     !name.is_empty() && name.bytes().all(legal)
 }
 
-pub(super) fn expanded(field: &Field, text: &str, variables: &Variables) -> Option<String> {
-    let complain = |errors: Vec<_>| errors.iter().for_each(|error| field.error(error));
-    variables.expand(text).map_err(complain).ok()
+/// Expands the variables of a text and reports errors at its field.
+pub(super) fn expand(field: &FieldReader, text: &str, variables: &VariableExpander) -> Option<String> {
+    let report = |errors: Vec<_>| errors.iter().for_each(|error| field.error(error));
+    variables.expand(text).map_err(report).ok()
 }
 
 #[cfg(test)]
@@ -172,7 +184,7 @@ mod tests {
     // req: BR-01
     // req: SB-04
     #[test]
-    fn a_command_has_arguments_an_environment_and_a_folder() {
+    fn reads_arguments_environment_and_directory_of_a_command() {
         let entry = r#"{"command": "${workspaceFolder}/run", "args": ["-y", "${A:-b}"], "cwd": "data/./x",
                         "env": {"Z": "${TOKEN}", "A": 1.50, "UNSET": null}}"#;
         let expected = TransportSettings::Stdio {
@@ -186,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absolute_folder_stays_as_it_is() {
+    fn absolute_directory_is_unchanged() {
         let TransportSettings::Stdio { cwd, .. } = transport(r#"{"command": "x", "cwd": "/data"}"#) else {
             panic!("a command is stdio");
         };
@@ -195,7 +207,7 @@ mod tests {
 
     // req: BR-01
     #[test]
-    fn a_type_says_how_an_address_is_spoken_to() {
+    fn type_selects_the_http_transport() {
         let headers = Vec::new;
         let at = |kind: &str| server(&format!(r#"{{"type": "{kind}", "url": "http://a"}}"#)).transport;
         let http = TransportSettings::Http { url: url("http://a"), headers: headers() };
@@ -209,7 +221,7 @@ mod tests {
 
     // req: BR-01
     #[test]
-    fn an_address_has_headers() {
+    fn reads_headers_of_a_url() {
         let entry = r#"{"url": "http://${H:-a}/?${TOKEN}", "headers": {"Authorization": "Bearer ${TOKEN}"}}"#;
         let expected = TransportSettings::HttpOrSse {
             url: url("http://a/?hunter2"),
@@ -220,21 +232,24 @@ mod tests {
     }
 
     #[test]
-    fn a_server_has_a_command_or_a_url_and_not_both() {
-        check_server("{}", "1:22: mcpServers.it: needs `command` or `url`");
+    fn requires_either_command_or_url() {
+        check_server(
+            "{}",
+            "1:22: mcpServers.it: missing `command` (to start a process) or `url` (to connect to a server)",
+        );
         check_server(
             r#"{"command": "x", "url": "http://a"}"#,
-            "1:46: mcpServers.it.url: stands beside `command`: a server has one or the other",
+            "1:46: mcpServers.it.url: a server has either `command` or `url`, not both: remove one",
         );
-        let stdio = "1:22: mcpServers.it: needs `command`, being of type `stdio`";
+        let stdio = "1:22: mcpServers.it: missing `command`, which type `stdio` needs";
         check_server(r#"{"type": "stdio"}"#, stdio);
         check_server(r#"{"type": "stdio", "url": "http://a"}"#, stdio);
-        let http = "1:22: mcpServers.it: needs `url`, being of a type reached over HTTP";
+        let http = "1:22: mcpServers.it: missing `url`, which types `http` and `sse` need";
         check_server(r#"{"type": "http", "command": "x"}"#, http);
     }
 
     #[test]
-    fn what_does_not_belong_to_the_transport_is_warned_about() {
+    fn warns_of_keys_without_effect_on_the_transport() {
         check_server(
             r#"{"url": "http://a", "args": [], "cwd": "."}"#,
             "1:42: warning: mcpServers.it.args: has no effect without `command`\n\
@@ -247,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_transport_does_not_hide_what_else_is_wrong() {
+    fn wrong_type_does_not_hide_other_problems() {
         check_server(
             r#"{"type": "ws", "url": "ws://a", "headers": {"A": 1, "B": true}}"#,
             "1:31: mcpServers.it.type: must be \"stdio\", \"http\", \"sse\", \"streamable-http\" or \
@@ -258,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn values_of_the_wrong_kind_are_pointed_at() {
+    fn reports_values_of_the_wrong_type() {
         check_server(
             r#"{"command": ["npx", "x"], "args": "y", "env": []}"#,
             "1:34: mcpServers.it.command: must be a string, is a list\n\
@@ -268,7 +283,7 @@ mod tests {
         check_server(r#"{"command": ""}"#, "1:34: mcpServers.it.command: must not be empty");
         check_server(
             r#"{"command": "a\u0000"}"#,
-            "1:34: mcpServers.it.command: must not hold the character NUL",
+            "1:34: mcpServers.it.command: must not contain a NUL character",
         );
         check_server(
             r#"{"url": "ftp://a"}"#,
@@ -277,30 +292,30 @@ mod tests {
     }
 
     #[test]
-    fn undefined_variables_are_named_with_their_place() {
+    fn reports_undefined_variables_with_their_position() {
         check_server(
             r#"{"command": "x", "args": ["${A} ${env:B}"], "env": {"T": "${"}}"#,
-            "1:48: mcpServers.it.args[0]: the environment variable `A` is not set (a default is given with `${A:-…}`)\n\
-             1:48: mcpServers.it.args[0]: the environment variable `B` is not set (a default is given with `${B:-…}`)\n\
-             1:79: mcpServers.it.env.T: holds a `${` without its `}`",
+            "1:48: mcpServers.it.args[0]: environment variable `A` is not set: set it, or write a default as `${A:-default}`\n\
+             1:48: mcpServers.it.args[0]: environment variable `B` is not set: set it, or write a default as `${B:-default}`\n\
+             1:79: mcpServers.it.env.T: `${` has no closing `}`",
         );
         check_server(
             r#"{"url": "http://a", "headers": {"Authorization": "Bearer ${input:token}"}}"#,
-            "1:71: mcpServers.it.headers.Authorization: asks for an input (`${input:…}`), and Bascule cannot ask: \
-             use an environment variable",
+            "1:71: mcpServers.it.headers.Authorization: `${input:…}` is not supported, because Bascule \
+             does not prompt: use an environment variable",
         );
     }
 
     #[test]
-    fn names_of_variables_and_headers_are_checked() {
-        let variable = "an environment variable's name has at least one character, and no `=` among them";
+    fn checks_names_of_variables_and_headers() {
+        let variable = "invalid environment variable name: it must not be empty or contain `=`";
         check_server(
             r#"{"command": "x", "env": {"A=B": "1"}}"#,
             &format!("1:47: mcpServers.it.env[\"A=B\"]: {variable}"),
         );
         check_server(
             r#"{"url": "http://a", "headers": {"X Y": "1"}}"#,
-            "1:54: mcpServers.it.headers[\"X Y\"]: a header's name consists of letters, digits and !#$%&'*+-.^_`|~",
+            "1:54: mcpServers.it.headers[\"X Y\"]: invalid header name: use letters, digits and !#$%&'*+-.^_`|~",
         );
     }
 
@@ -314,12 +329,12 @@ mod tests {
         check_server(
             r#"{"command": "x", "env": {"T": ["hunter2"], "U": "hunter2\u0000"}}"#,
             "1:52: mcpServers.it.env.T: must be a string, is a list\n\
-             1:70: mcpServers.it.env.U: must not hold the character NUL",
+             1:70: mcpServers.it.env.U: must not contain a NUL character",
         );
         check_server(
             r#"{"url": "http://me:hunter2@a", "headers": {"T": "hunter2\n", "U": true}}"#,
-            "1:30: mcpServers.it.url: must not hold a user or a password: use an `Authorization` header\n\
-             1:70: mcpServers.it.headers.T: a header's value consists of printable ASCII characters, on one line\n\
+            "1:30: mcpServers.it.url: must not contain a user or a password: use an `Authorization` header\n\
+             1:70: mcpServers.it.headers.T: invalid header value: use printable ASCII characters on one line\n\
              1:88: mcpServers.it.headers.U: must be a string, is a boolean",
         );
     }

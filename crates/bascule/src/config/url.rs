@@ -1,32 +1,32 @@
-//! The address of a server that runs elsewhere.
+//! The URL of a remote server.
 
 use std::fmt;
 use std::net::Ipv6Addr;
 
-/// An `http://` or `https://` address that was checked. Its query, which may hold a key, is not printed.
+/// A checked `http://` or `https://` URL. Its query is not printed, because it may contain a key.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct ServerUrl(String);
 
-/// Why a text is no address of a server. Does not quote it: it may hold a key.
+/// A text is not a server URL. Messages do not quote it, because it may contain a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
 pub enum UrlError {
     #[error("must start with `http://` or `https://`")]
     Scheme,
-    #[error("must name a host, like `https://example.org/mcp`")]
+    #[error("must name a host, for example `https://example.org/mcp`")]
     Host,
     #[error("must have a port from 1 to 65535, or none")]
     Port,
-    #[error("must not hold a user or a password: use an `Authorization` header")]
+    #[error("must not contain a user or a password: use an `Authorization` header")]
     User,
     #[error("must not have a fragment (`#…`)")]
     Fragment,
-    #[error("must not hold spaces, line breaks or other characters that a URL has to encode")]
+    #[error("must not contain spaces, line breaks or other characters that need percent-encoding")]
     Character,
 }
 
 impl ServerUrl {
-    /// Checks and keeps an address.
+    /// Checks a URL.
     pub fn parse(text: &str) -> Result<Self, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
         if !["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
@@ -35,14 +35,14 @@ impl ServerUrl {
         if text.contains('#') {
             return Err(UrlError::Fragment);
         }
-        if !text.bytes().all(is_legal) {
+        if !text.bytes().all(is_url_byte) {
             return Err(UrlError::Character);
         }
         check_authority(rest.split(['/', '?']).next().unwrap_or(rest))?;
         Ok(Self(text.into()))
     }
 
-    /// The whole address, its query included.
+    /// The whole URL, including its query.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -52,7 +52,7 @@ fn check_authority(authority: &str) -> Result<(), UrlError> {
     if authority.contains('@') {
         return Err(UrlError::User);
     }
-    // The colons of an IPv6 address stand in brackets, so the last one outside is the port's.
+    // The colons of an IPv6 address are inside brackets, so the last one outside precedes the port.
     let (host, port) = match authority.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
         _ => (authority, None),
@@ -72,7 +72,7 @@ fn is_host(host: &str) -> bool {
     }
 }
 
-fn is_legal(c: u8) -> bool {
+fn is_url_byte(c: u8) -> bool {
     c.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&c)
 }
 
@@ -97,7 +97,7 @@ mod tests {
 
     // req: BR-01
     #[test]
-    fn addresses_people_use_are_accepted() {
+    fn accepts_common_urls() {
         for text in [
             "http://mcp-db:8080/sse",
             "https://example.org",
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_address_is_refused_with_the_reason() {
+    fn refuses_invalid_urls_with_the_reason() {
         use UrlError::*;
         let cases = [
             ("", Scheme),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_is_not_printed() {
+    fn does_not_print_the_query() {
         let url = ServerUrl::parse("https://a/mcp?key=hunter2").unwrap();
         assert_eq!(format!("{url} {url:?}"), "https://a/mcp?*** `https://a/mcp?***`");
         assert_eq!(url.as_str(), "https://a/mcp?key=hunter2");

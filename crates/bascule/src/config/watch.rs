@@ -1,7 +1,7 @@
-//! Notices that the configuration file has changed.
+//! Reports changes of the configuration file.
 //!
-//! Watches folders, not the file: editors write a new file and put it in the old one's place. A file that is a link
-//! is watched at both ends. Whether anything in it has changed is for those who read it to find out.
+//! Watches directories instead of the file, because editors replace the file by a new one. A symbolic link is watched at
+//! both ends. The content is not compared: that is the reader's task.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,20 +12,20 @@ use rustix::fs::inotify;
 use tokio::io::unix::AsyncFd;
 use tokio::time::{Instant, timeout_at};
 
-/// A file that is being written changes several times: it is read once it has been quiet for so long.
-const SETTLED: Duration = Duration::from_millis(150);
-/// Even if it never is.
-const AT_THE_LATEST: Duration = Duration::from_secs(5);
+/// A file changes several times while it is written. It is reported after this time without a change.
+const QUIET_TIME: Duration = Duration::from_millis(150);
+/// The longest delay of a report, for a file that changes all the time.
+const MAX_DELAY: Duration = Duration::from_secs(5);
 
-/// A file that is watched.
+/// A watch on one file.
 pub struct FileWatch {
     inotify: AsyncFd<std::os::fd::OwnedFd>,
-    /// By what the kernel calls the folder, and the file's name in it.
+    /// The watch descriptor of the directory, and the file's name in it.
     names: Vec<(i32, OsString)>,
 }
 
 impl FileWatch {
-    /// Begins to watch. Must be called within a runtime.
+    /// Starts watching. Must be called within a tokio runtime.
     pub fn new(file: &Path) -> io::Result<Self> {
         let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         let flags = inotify::WatchFlags::CLOSE_WRITE
@@ -33,55 +33,54 @@ impl FileWatch {
             | inotify::WatchFlags::CREATE
             | inotify::WatchFlags::DELETE;
         let mut names = Vec::new();
-        for path in both_ends(file)? {
-            let folder =
-                path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-            let watch = inotify::add_watch(&inotify, folder, flags)?;
+        for path in link_and_target(file)? {
+            let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+            let watch = inotify::add_watch(&inotify, parent.unwrap_or(Path::new(".")), flags)?;
             names.push((watch, path.file_name().unwrap_or_default().to_owned()));
         }
         #[allow(
             deprecated,
-            reason = "its replacement is unsafe for types that give up their descriptor; this one keeps it"
+            reason = "the replacement is unsafe for types that may close their descriptor; `OwnedFd` does not"
         )]
         let inotify = AsyncFd::new(inotify)?;
         Ok(Self { inotify, names })
     }
 
-    /// Returns when the file has changed and is quiet again. Nothing is lost if it is dropped before.
+    /// Returns after the file has changed and settled. Cancel-safe.
     pub async fn changed(&mut self) {
-        while !self.stirred().await {}
-        let latest = Instant::now() + AT_THE_LATEST;
-        while timeout_at((Instant::now() + SETTLED).min(latest), self.stirred()).await.is_ok() {
+        while !self.next_event().await {}
+        let latest = Instant::now() + MAX_DELAY;
+        while timeout_at((Instant::now() + QUIET_TIME).min(latest), self.next_event()).await.is_ok() {
             if Instant::now() >= latest {
                 break;
             }
         }
     }
 
-    /// Waits for something to happen in the folders. Says whether it happened to the file.
-    async fn stirred(&mut self) -> bool {
+    /// Waits for events in the directories. Returns true if one concerns the file.
+    async fn next_event(&mut self) -> bool {
         let Ok(mut ready) = self.inotify.readable_mut().await else {
             return std::future::pending().await;
         };
         let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
         let mut reader = inotify::Reader::new(ready.get_inner(), &mut buffer);
-        let mut ours = false;
+        let mut concerns_file = false;
         while let Ok(event) = reader.next() {
             let name = event.file_name().map(|name| name.to_bytes());
-            let is_it = |(watch, file): &(i32, OsString)| {
+            let is_file = |(watch, file): &(i32, OsString)| {
                 *watch == event.wd() && name == Some(file.as_encoded_bytes())
             };
-            // What was lost in an overflow may have been the file.
+            // An event lost in an overflow may have concerned the file.
             let overflow = event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW);
-            ours |= overflow || self.names.iter().any(is_it);
+            concerns_file |= overflow || self.names.iter().any(is_file);
         }
         ready.clear_ready();
-        ours
+        concerns_file
     }
 }
 
-/// The file as it is named, and where it really lies.
-fn both_ends(file: &Path) -> io::Result<Vec<PathBuf>> {
+/// The file's own path, and its target if it is a symbolic link.
+fn link_and_target(file: &Path) -> io::Result<Vec<PathBuf>> {
     let real = file.canonicalize()?;
     let named = std::path::absolute(file)?;
     Ok(if named == real { vec![real] } else { vec![named, real] })
@@ -91,37 +90,37 @@ fn both_ends(file: &Path) -> io::Result<Vec<PathBuf>> {
 mod tests {
     use super::*;
 
-    async fn noticed(watch: &mut FileWatch) {
-        tokio::time::timeout(Duration::from_secs(30), watch.changed()).await.expect("the change is noticed");
+    async fn wait_for_change(watch: &mut FileWatch) {
+        tokio::time::timeout(Duration::from_secs(30), watch.changed()).await.expect("the change is reported");
     }
 
     // req: BR-13
     #[tokio::test]
-    async fn a_file_that_is_written_or_replaced_has_changed_and_its_neighbours_do_not_matter() {
+    async fn reports_writes_and_replacements_but_not_other_files() {
         let folder = tempfile::tempdir().unwrap();
         let (file, new) = (folder.path().join("mcp.json"), folder.path().join("mcp.json.new"));
         std::fs::write(&file, "1").unwrap();
         let mut watch = FileWatch::new(&file).unwrap();
         std::fs::write(&file, "2").unwrap();
-        noticed(&mut watch).await;
+        wait_for_change(&mut watch).await;
         std::fs::write(&new, "3").unwrap();
-        assert!(!watch.stirred().await, "a neighbour");
+        assert!(!watch.next_event().await, "another file");
         std::fs::rename(&new, &file).unwrap();
-        noticed(&mut watch).await;
+        wait_for_change(&mut watch).await;
     }
 
     // req: BR-13
     #[tokio::test]
-    async fn a_link_is_watched_at_both_ends() {
+    async fn watches_a_link_at_both_ends() {
         let folder = tempfile::tempdir().unwrap();
         let (real, link) = (folder.path().join("real.json"), folder.path().join("link.json"));
         std::fs::write(&real, "1").unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
         let mut watch = FileWatch::new(&link).unwrap();
         std::fs::write(&real, "2").unwrap();
-        noticed(&mut watch).await;
+        wait_for_change(&mut watch).await;
         std::fs::remove_file(&link).unwrap();
         std::fs::write(&link, "3").unwrap();
-        noticed(&mut watch).await;
+        wait_for_change(&mut watch).await;
     }
 }

@@ -40,9 +40,9 @@ fn clock() -> Value {
 #[test]
 fn what_is_not_json_is_refused_with_its_place() {
     check("{\n  \"mcpServers\": {\n", &["mcp.json:2:17: not JSON: this object is not closed"]);
-    check("", &["mcp.json:1:1: holds no JSON value"]);
+    check("", &[r#"mcp.json:1:1: the file contains no JSON value: start with `{ "mcpServers": {} }`"#]);
     check("hello", &["mcp.json:1:1: not JSON: unexpected word"]);
-    check("{\"mcpServers\": {}} x", &["mcp.json:1:20: not JSON: something follows the end of the value"]);
+    check("{\"mcpServers\": {}} x", &["mcp.json:1:20: not JSON: unexpected text after the end of the value"]);
     check("<html>\n</html>", &["mcp.json:1:1: not JSON: unexpected token"]);
 }
 
@@ -50,7 +50,7 @@ fn what_is_not_json_is_refused_with_its_place() {
 #[test]
 fn json_of_the_wrong_kind_is_refused_with_its_place() {
     check("[]", &["mcp.json:1:1: must be an object, is a list"]);
-    check("{}", &["mcp.json:1:1: has neither `mcpServers` nor `servers`"]);
+    check("{}", &["mcp.json:1:1: neither `mcpServers` nor `servers` is present: add one of them"]);
     check(r#"{"mcpServers": []}"#, &["mcp.json:1:16: mcpServers: must be an object, is a list"]);
 }
 
@@ -68,7 +68,7 @@ fn every_wrong_value_is_reported_at_once_with_its_line_and_column() {
 }"#,
         &[
             r#"mcp.json:3:41: mcpServers.a.timeoutMs: must be a positive integer, is "soon""#,
-            "mcp.json:4:10: mcpServers.b: needs `command` or `url`",
+            "mcp.json:4:10: mcpServers.b: missing `command` (to start a process) or `url` (to connect to a server)",
             r#"mcp.json:5:5: mcpServers["c d"]: server name `c d` may only contain letters, digits, `_` and `-`, and must not be empty"#,
             r#"mcp.json:5:21: mcpServers["c d"].url: must start with `http://` or `https://`"#,
             "mcp.json:7:26: bascule.listen: must be a string, is 7420",
@@ -148,9 +148,13 @@ fn where_there_is_none_the_places_are_listed() {
     let (code, document) = used(&["home/.config/bascule/mcp.json"], &[]);
     let said = document["error"]["message"].as_str().unwrap();
     assert_eq!((code, &document["error"]["code"]), (2, &json!("CONFIG_INVALID")));
-    for part in
-        ["found no configuration", "  mcp.json\n", "  .mcp.json\n", "  ~/xdg/bascule/mcp.json\n", "--config"]
-    {
+    for part in [
+        "no configuration file found",
+        "  mcp.json\n",
+        "  .mcp.json\n",
+        "  ~/xdg/bascule/mcp.json\n",
+        "--config",
+    ] {
         assert!(said.contains(part), "no `{part}` in\n{said}");
     }
 }
@@ -163,7 +167,7 @@ fn a_named_file_that_cannot_be_read_is_no_reason_to_look_elsewhere() {
     fs::write(bascule.folder().join("binary"), b"{\n\xff\xfe").unwrap();
     let said = |file| refused(&bascule, &["tools", "--config", file]);
     assert!(said("gone.json").contains("could not read the configuration `gone.json`: No such file"));
-    assert!(said("folder").contains("`folder` is a folder, not a file"));
+    assert!(said("folder").contains("`folder`: it is a directory, not a file"));
     assert!(said("binary").contains("`binary` is not UTF-8 text: line 2"));
 }
 

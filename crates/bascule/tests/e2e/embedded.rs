@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bascule::config::{Origin, Settings, parse};
+use bascule::config::{Settings, SourceFile, parse};
 use bascule::{BridgeConfig, McpBridgeAdapter};
 use bascule_model::{CallRequest, CallTimeout, ProviderAdapter, ToolId};
 use serde_json::value::RawValue;
@@ -30,7 +30,7 @@ pub async fn confined(servers: Value) -> McpBridgeAdapter {
 }
 
 pub fn settings(configuration: &Value) -> Settings {
-    let origin = Origin { name: "mcp.json".into(), folder: std::env::temp_dir() };
+    let origin = SourceFile { name: "mcp.json".into(), directory: std::env::temp_dir() };
     parse(&configuration.to_string(), &origin, &|_| None).unwrap().settings
 }
 

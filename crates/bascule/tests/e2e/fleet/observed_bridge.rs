@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule::config::{Origin, Settings, parse};
+use bascule::config::{Settings, SourceFile, parse};
 use bascule::{BridgeConfig, McpBridgeAdapter, Reloaded};
 use bascule_model::{Event, EventSink, ProviderAdapter, ServerName};
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ impl ObservedBridge {
 }
 
 pub fn settings(servers: &Value) -> Settings {
-    let origin = Origin { name: "mcp.json".into(), folder: std::env::temp_dir() };
+    let origin = SourceFile { name: "mcp.json".into(), directory: std::env::temp_dir() };
     let configuration = json!({ "mcpServers": servers }).to_string();
     parse(&configuration, &origin, &|_| None).unwrap().settings
 }

@@ -1,7 +1,7 @@
-//! Indents JSON without reading it: order of keys and spelling of numbers stay as they were.
+//! Indents JSON without parsing it: order of keys and spelling of numbers are unchanged.
 
-/// Indents valid JSON by two blanks a level.
-pub(crate) fn pretty(json: &str) -> String {
+/// Indents valid JSON by two spaces per level.
+pub(crate) fn pretty_json(json: &str) -> String {
     let (mut out, mut depth, mut in_string, mut escaped) =
         (String::with_capacity(json.len() * 2), 0, false, false);
     let mut characters = json.chars().peekable();
@@ -52,13 +52,13 @@ fn new_line(out: &mut String, depth: usize) {
 
 #[cfg(test)]
 mod tests {
-    use super::pretty;
+    use super::pretty_json;
 
     #[test]
-    fn json_is_indented_and_otherwise_untouched() {
+    fn indents_json_and_changes_nothing_else() {
         let text = r#"{"b":[1.0, {"x":"a\\\"{,:"}],"a":{ },"c":[],"b":-0}"#;
         assert_eq!(
-            pretty(text),
+            pretty_json(text),
             "{\n  \"b\": [\n    1.0,\n    {\n      \"x\": \"a\\\\\\\"{,:\"\n    }\n  ],\n  \"a\": {},\n  \"c\": [],\n  \"b\": -0\n}"
         );
     }

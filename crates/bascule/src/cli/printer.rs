@@ -1,0 +1,110 @@
+//! Prints results on stdout, as one JSON document or as text, and everything else on stderr.
+
+use std::cell::Cell;
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use bascule_model::{BridgeError, Delivery};
+use serde::Serialize;
+
+use super::error::{CommandError, error_chain};
+use super::terminal::{TerminalStyle, sanitize_line};
+
+/// The output of a command.
+pub(crate) struct Printer {
+    pub(crate) json: bool,
+    /// The style of stdout.
+    pub(crate) style: TerminalStyle,
+    pub(crate) stderr_style: TerminalStyle,
+    has_failed: Cell<bool>,
+    is_closed: Cell<bool>,
+}
+
+impl Printer {
+    pub(crate) fn new(json: bool) -> Self {
+        Self {
+            json,
+            style: TerminalStyle::for_stdout(),
+            stderr_style: TerminalStyle::for_stderr(),
+            has_failed: Cell::new(false),
+            is_closed: Cell::new(false),
+        }
+    }
+
+    /// Prints a JSON document on stdout.
+    pub(crate) fn print_json(&self, document: &impl Serialize) {
+        match serde_json::to_string(document) {
+            Ok(text) => self.print_line(&text),
+            Err(error) => self.print_note(&format!("could not print the result: {error}")),
+        }
+    }
+
+    /// Prints a line on stdout. A reader that closes the pipe is not an error.
+    pub(crate) fn print_line(&self, line: &str) {
+        match writeln!(io::stdout().lock(), "{line}") {
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                self.print_note(&format!("could not write the result: {error}"));
+                self.has_failed.set(true);
+            }
+            Err(_) => self.is_closed.set(true),
+            Ok(()) => {}
+        }
+    }
+
+    /// Returns true if the reader of stdout has closed it.
+    pub(crate) fn is_stdout_closed(&self) -> bool {
+        self.is_closed.get()
+    }
+
+    /// Returns the exit code: `code`, or 2 if a result could not be written.
+    pub(crate) fn exit_code(&self, code: ExitCode) -> ExitCode {
+        if self.has_failed.get() { ExitCode::from(2) } else { code }
+    }
+
+    /// Prints a line on stderr.
+    pub(crate) fn print_note(&self, note: &str) {
+        let _ = writeln!(io::stderr().lock(), "{note}");
+    }
+
+    /// Prints the error of a command and returns its exit code.
+    pub(crate) fn print_error(&self, error: &CommandError) -> ExitCode {
+        match error {
+            _ if self.json => self.print_json(error),
+            CommandError::Usage(message) => self.print_message(message),
+            CommandError::Config(error) => self.print_message(&error_chain(error)),
+            CommandError::Bridge(error) | CommandError::Arguments(error) => self.print_bridge_error(error),
+            CommandError::Interrupted(error) => self.print_note(&error.message),
+        }
+        error.exit_code()
+    }
+
+    fn print_message(&self, message: &str) {
+        self.print_note(&format!("{} {message}", self.stderr_style.red("error:")));
+    }
+
+    fn print_bridge_error(&self, error: &BridgeError) {
+        let code = serde_json::to_value(error.code).unwrap_or_default();
+        let code = code.as_str().unwrap_or_default();
+        self.print_message(&format!("{} ({})", sanitize_line(&error.message), self.stderr_style.bold(code)));
+        // The message contains the first three violations.
+        for violation in error.violations.iter().skip(3) {
+            let (pointer, message) = (sanitize_line(&violation.pointer), sanitize_line(&violation.message));
+            self.print_note(&format!("  {pointer}: {message}"));
+        }
+        self.print_note(&format!("  {}", self.stderr_style.dim(&describe_outcome(error))));
+        for line in error.stderr.iter().flat_map(|text| text.lines()) {
+            self.print_note(&format!("  {} {}", self.stderr_style.dim("stderr |"), sanitize_line(line)));
+        }
+    }
+}
+
+fn describe_outcome(error: &BridgeError) -> String {
+    let delivery = match error.delivery {
+        Delivery::NotSent => "the tool did not run",
+        Delivery::Unknown => "the request was sent; the tool may have run",
+        Delivery::Answered => "the server responded",
+    };
+    let retry = if error.retryable { "a retry may help" } else { "a retry will not help" };
+    let id = error.correlation_id.iter().map(|id| format!(" · correlation id {id}")).collect::<String>();
+    format!("{delivery} · {retry}{id}")
+}
