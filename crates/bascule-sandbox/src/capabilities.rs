@@ -1,44 +1,46 @@
-//! What root may do beyond other users: taken away, except what has to do with files and users.
+//! Drops Linux capabilities. Servers keep only those that concern files, users and low ports.
 
 use std::io;
 
 /// chown, dac_override, dac_read_search, fowner, fsetid, kill, setgid, setuid, net_bind_service.
 const KEPT: [u32; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 10];
 
+/// `__user_cap_header_struct` of the kernel.
 #[repr(C)]
-struct Header {
+struct CapabilityHeader {
     version: u32,
     pid: i32,
 }
 
+/// `__user_cap_data_struct` of the kernel.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Sets {
+struct CapabilitySets {
     effective: u32,
     permitted: u32,
     inheritable: u32,
 }
 
-/// Drops for good what no tool server needs.
+/// Drops every capability except `KEPT`, also for programs this process will execute.
 pub(crate) fn drop_most() -> io::Result<()> {
     for capability in (0..64).filter(|capability| !KEPT.contains(capability)) {
-        // SAFETY: takes numbers only. Fails where the capability is unknown or we have no right to drop, and then
-        // there is nothing to drop.
+        // SAFETY: takes numbers only. Fails if the kernel does not know the capability or this process has no right to
+        // drop it; then there is nothing to drop.
         unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability as libc::c_ulong, 0, 0, 0) };
     }
-    keep(&KEPT)
+    keep_only(&KEPT)
 }
 
-/// Drops all that this process has, for one that will never become another program: only then could they come back.
+/// Drops every capability. Only for a process that never executes another program, which could regain them.
 pub(crate) fn drop_all() -> io::Result<()> {
-    keep(&[])
+    keep_only(&[])
 }
 
-/// For anybody but root there is usually nothing to drop.
-fn keep(kept: &[u32]) -> io::Result<()> {
-    let mut header = Header { version: 0x2008_0522, pid: 0 };
-    let mut sets = [Sets { effective: 0, permitted: 0, inheritable: 0 }; 2];
-    // SAFETY: both point at values laid out as version 3 of the interface wants them, which live long enough.
+/// Users other than root usually have no capabilities to drop.
+fn keep_only(kept: &[u32]) -> io::Result<()> {
+    let mut header = CapabilityHeader { version: 0x2008_0522, pid: 0 };
+    let mut sets = [CapabilitySets { effective: 0, permitted: 0, inheritable: 0 }; 2];
+    // SAFETY: both pointers are valid and have the layout that version 3 of the interface expects.
     let read = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) };
     if read != 0 {
         return Err(io::Error::last_os_error());

@@ -1,7 +1,7 @@
-//! Limits that the kernel keeps for a whole process tree, where it lets us: control groups, of either version.
+//! Limits a whole process tree with control groups, version 1 or 2, where the bridge may create them.
 //!
-//! A group is made beside our own, the jail enters it before it becomes the server, and it is removed when
-//! the last process has gone. Where no group can be made the watchdog is all there is.
+//! A group is created below the bridge's own group. The jail enters it before it executes the server, and the group is
+//! removed after its last process has ended. Where no group can be created, only the watchdog limits the tree.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,53 +13,53 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crate::watchdog::TreeLimits;
 
-/// A group counts threads, people count processes: so many threads a process are thought to be enough for all.
-const THREADS_A_PROCESS: u64 = 16;
-/// What the folders of our groups begin with; the number of the process that made them follows.
+/// A group counts threads, the configuration counts processes. This many threads per process are allowed.
+const THREADS_PER_PROCESS: u64 = 16;
+/// Prefix of group names. The pid of the bridge that created the group follows.
 const PREFIX: &str = "bascule-";
 
-/// A group of processes that share limits. Dropped, it is removed, unless processes are left in it.
+/// A control group with limits. Dropping it kills the processes in it and removes it.
 #[derive(Debug)]
-pub(crate) struct Group {
+pub(crate) struct CgroupGuard {
+    /// One folder in version 2, one per controller in version 1.
     folders: Vec<PathBuf>,
-    version: Version,
-    /// Where the kernel counts the processes that it had to end for want of memory.
-    kills: Option<File>,
-    /// Where it counts those that there are, threads included.
+    version: CgroupVersion,
+    /// The file with the number of processes the OOM killer ended.
+    oom_events: Option<File>,
+    /// The file with the number of tasks: processes and their threads.
     tasks: Option<File>,
-    /// What the kernel writes on every socket that is made in it.
-    stamp: Option<u64>,
+    /// The id that the kernel records in every socket created in the group. Version 2 only.
+    id: Option<u64>,
 }
 
-/// Which files a group has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Version {
+enum CgroupVersion {
     One,
     Two,
 }
 
-/// Where groups can be made on this machine.
+/// The folders of this process's own groups, in which it can create others.
 #[derive(Debug)]
-pub(crate) struct Place {
-    version: Version,
+pub(crate) struct CgroupParent {
+    version: CgroupVersion,
     memory: Option<PathBuf>,
-    /// In version two the same folder as above.
+    /// In version 2 the same folder as `memory`.
     pids: Option<PathBuf>,
 }
 
-impl Group {
-    /// Makes a group, where this machine has a place for one.
-    pub(crate) fn make(limits: TreeLimits) -> Option<Self> {
-        let place = Place::here()?;
+impl CgroupGuard {
+    /// Returns `None` if no group can be created on this machine.
+    pub(crate) fn create(limits: TreeLimits) -> Option<Self> {
+        let parent = CgroupParent::get()?;
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        Self::make_in(place, &name, limits).ok()
+        Self::create_in(parent, &name, limits).ok()
     }
 
-    fn make_in(place: &Place, name: &str, limits: TreeLimits) -> io::Result<Self> {
+    fn create_in(parent: &CgroupParent, name: &str, limits: TreeLimits) -> io::Result<Self> {
         let mut group =
-            Self { folders: Vec::new(), version: place.version, kills: None, tasks: None, stamp: None };
-        for folder in [&place.memory, &place.pids].into_iter().flatten() {
+            Self { folders: Vec::new(), version: parent.version, oom_events: None, tasks: None, id: None };
+        for folder in [&parent.memory, &parent.pids].into_iter().flatten() {
             let folder = folder.join(name);
             if !group.folders.contains(&folder) {
                 fs::create_dir(&folder)?;
@@ -67,87 +67,85 @@ impl Group {
             }
         }
         let open = |file: &str| group.find(file).and_then(|path| File::open(path).ok());
-        (group.kills, group.tasks) = (open(kills_file(group.version)), open("pids.current"));
-        group.limit(limits)?;
-        group.stamp();
+        (group.oom_events, group.tasks) = (open(oom_events_file(group.version)), open("pids.current"));
+        group.set_limits(limits)?;
+        group.register_id();
         Ok(group)
     }
 
-    /// Only version two has a stamp: the number of its folder.
-    fn stamp(&mut self) {
-        let folder = self.folders.first().filter(|_| self.version == Version::Two);
-        self.stamp = folder.and_then(|folder| folder.metadata().ok()).map(|folder| folder.ino());
-        stamps().extend(self.stamp);
+    /// The id of a version 2 group is the inode of its folder. Version 1 groups have none.
+    fn register_id(&mut self) {
+        let folder = self.folders.first().filter(|_| self.version == CgroupVersion::Two);
+        self.id = folder.and_then(|folder| folder.metadata().ok()).map(|folder| folder.ino());
+        own_ids().extend(self.id);
     }
 
-    /// From now on these limits hold. What is over its memory already cannot always be told so at once: then this
-    /// fails, and may be tried again.
-    pub(crate) fn limit(&self, limits: TreeLimits) -> io::Result<()> {
-        if let (Some(most), Some(file)) = (limits.memory_bytes, self.find(memory_file(self.version))) {
-            // In version one neither may pass the other: whichever way this goes, one of the two orders is right.
-            self.refuse_swap(most);
-            fs::write(file, most.to_string())?;
-            self.refuse_swap(most);
+    /// May fail while the group uses more memory than the new limit; then it can be retried.
+    pub(crate) fn set_limits(&self, limits: TreeLimits) -> io::Result<()> {
+        if let (Some(max), Some(file)) = (limits.memory_bytes, self.find(memory_file(self.version))) {
+            // Version 1 requires memory <= memory and swap. Before or after, one of the two writes is in the right order.
+            self.forbid_swap(max);
+            fs::write(file, max.to_string())?;
+            self.forbid_swap(max);
         }
-        if let (Some(most), Some(file)) = (limits.processes, self.find("pids.max")) {
-            fs::write(file, (most * THREADS_A_PROCESS).to_string())?;
+        if let (Some(max), Some(file)) = (limits.processes, self.find("pids.max")) {
+            fs::write(file, (max * THREADS_PER_PROCESS).to_string())?;
         }
         Ok(())
     }
 
-    /// What is swapped out is memory too. Kernels without swap accounting have no such file.
-    fn refuse_swap(&self, most: u64) {
+    /// Swapped memory counts as memory. Kernels without swap accounting have no such file.
+    fn forbid_swap(&self, max: u64) {
         let (file, value) = match self.version {
-            Version::One => ("memory.memsw.limit_in_bytes", most),
-            Version::Two => ("memory.swap.max", 0),
+            CgroupVersion::One => ("memory.memsw.limit_in_bytes", max),
+            CgroupVersion::Two => ("memory.swap.max", 0),
         };
         self.find(file).into_iter().for_each(|file| drop(fs::write(file, value.to_string())));
     }
 
-    /// Whether the kernel had to end one of its processes because there was no memory left for the group.
+    /// Returns true if the kernel's OOM killer ended a process of the group.
     pub(crate) fn ran_out_of_memory(&self) -> bool {
-        let text = self.kills.as_ref().map(content).unwrap_or_default();
+        let text = self.oom_events.as_ref().map(read_current).unwrap_or_default();
         text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|count| count.trim() != "0"))
     }
 
-    /// How many threads its processes have, together.
+    /// The number of threads of all processes in the group.
     pub(crate) fn tasks(&self) -> Option<u64> {
-        content(self.tasks.as_ref()?).trim().parse().ok()
+        read_current(self.tasks.as_ref()?).trim().parse().ok()
     }
 
-    /// Whoever keeps the tree has ended it by now. What is left has lost its keeper, and is ended here.
+    /// Removes the group. The reaper has normally ended the tree by now; if it was killed itself, remaining processes are
+    /// killed here.
     pub(crate) fn remove(&self) {
-        const ROUNDS: usize = 20;
-        for _ in 0..ROUNDS {
+        const ATTEMPTS: usize = 20;
+        for _ in 0..ATTEMPTS {
             if self.folders.iter().all(|folder| fs::remove_dir(folder).is_ok() || !folder.exists()) {
                 return;
             }
-            self.kill();
+            self.kill_processes();
             std::thread::yield_now();
         }
     }
 
-    /// Ends whatever is in it.
-    fn kill(&self) {
+    fn kill_processes(&self) {
         for folder in &self.folders {
-            // Version two has a word for it.
+            // Only version 2 has this file.
             if fs::write(folder.join("cgroup.kill"), "1").is_ok() {
                 continue;
             }
             let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
             for pid in processes.lines().filter_map(|pid| pid.parse::<libc::pid_t>().ok()) {
-                // SAFETY: takes numbers only; the process was in our group a moment ago.
+                // SAFETY: takes numbers only; the process was in the group a moment ago.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
             }
         }
     }
 
-    /// Whether memory is among what it bounds.
-    pub(crate) fn counts_memory(&self) -> bool {
+    pub(crate) fn limits_memory(&self) -> bool {
         self.find(memory_file(self.version)).is_some()
     }
 
-    /// Its folders: who is to be in it writes itself into their `cgroup.procs`.
+    /// A process enters the group by writing itself into `cgroup.procs` of each of these folders.
     pub(crate) fn folders(&self) -> &[PathBuf] {
         &self.folders
     }
@@ -157,169 +155,169 @@ impl Group {
     }
 }
 
-impl Drop for Group {
+impl Drop for CgroupGuard {
     fn drop(&mut self) {
         self.remove();
-        if let Some(stamp) = self.stamp {
-            stamps().remove(&stamp);
+        if let Some(id) = self.id {
+            own_ids().remove(&id);
         }
     }
 }
 
-fn stamps() -> MutexGuard<'static, BTreeSet<u64>> {
-    static STAMPS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-    STAMPS.lock().expect("nothing panics while holding it")
+fn own_ids() -> MutexGuard<'static, BTreeSet<u64>> {
+    static IDS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
+    IDS.lock().expect("nothing panics while holding it")
 }
 
-/// Whether a socket with this stamp was made in one of our groups.
-pub(crate) fn is_stamp_of_ours(stamp: u64) -> bool {
-    stamps().contains(&stamp)
+/// Returns true if the id is that of a group this process created.
+pub(crate) fn is_own_id(id: u64) -> bool {
+    own_ids().contains(&id)
 }
 
-/// The calling process, and its children to come, belong to the group from now on.
+/// Moves the calling process, and so its future children, into the group.
 pub(crate) fn enter(folders: &[PathBuf]) -> io::Result<()> {
     folders.iter().try_for_each(|folder| fs::write(folder.join("cgroup.procs"), "0"))
 }
 
-/// Removes what is empty; what is not has somebody else to remove it.
+/// Removes the groups that are empty.
 pub(crate) fn remove(folders: &[PathBuf]) {
     folders.iter().for_each(|folder| drop(fs::remove_dir(folder)));
 }
 
-/// What a small file holds now.
-fn content(file: &File) -> String {
+/// Reads the current content of a small file of the kernel.
+fn read_current(file: &File) -> String {
     let mut text = [0; 512];
     let length = file.read_at(&mut text, 0).unwrap_or(0);
     String::from_utf8_lossy(&text[..length]).into_owned()
 }
 
-fn memory_file(version: Version) -> &'static str {
+fn memory_file(version: CgroupVersion) -> &'static str {
     match version {
-        Version::One => "memory.limit_in_bytes",
-        Version::Two => "memory.max",
+        CgroupVersion::One => "memory.limit_in_bytes",
+        CgroupVersion::Two => "memory.max",
     }
 }
 
-fn kills_file(version: Version) -> &'static str {
+fn oom_events_file(version: CgroupVersion) -> &'static str {
     match version {
-        Version::One => "memory.oom_control",
-        Version::Two => "memory.events",
+        CgroupVersion::One => "memory.oom_control",
+        CgroupVersion::Two => "memory.events",
     }
 }
 
-impl Place {
-    /// Found once, by making a group and removing it.
-    pub(crate) fn here() -> Option<&'static Self> {
-        static PLACE: OnceLock<Option<Place>> = OnceLock::new();
-        PLACE.get_or_init(Self::find).as_ref()
+impl CgroupParent {
+    /// Determined once, by creating a group and removing it.
+    pub(crate) fn get() -> Option<&'static Self> {
+        static PARENT: OnceLock<Option<CgroupParent>> = OnceLock::new();
+        PARENT.get_or_init(Self::find).as_ref()
     }
 
-    /// What groups bound here, and how.
-    pub(crate) fn told(&self) -> String {
-        let version = if self.version == Version::One { "v1" } else { "v2" };
-        let what = match (&self.memory, &self.pids) {
+    /// Describes, for users, what groups limit here.
+    pub(crate) fn describe(&self) -> String {
+        let version = if self.version == CgroupVersion::One { "v1" } else { "v2" };
+        let limited = match (&self.memory, &self.pids) {
             (Some(_), Some(_)) => "memory and tasks of the whole tree",
             (Some(_), None) => "memory of the whole tree",
             _ => "tasks of the whole tree",
         };
-        format!("{what} (cgroup {version})")
+        format!("{limited} (cgroup {version})")
     }
 
     fn find() -> Option<Self> {
         let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
         let own = fs::read_to_string("/proc/self/cgroup").ok()?;
-        [Self::of_version_two(&mounts, &own), Self::of_version_one(&mounts, &own)]
+        [Self::find_version_two(&mounts, &own), Self::find_version_one(&mounts, &own)]
             .into_iter()
             .flatten()
             .find(Self::works)
     }
 
-    fn of_version_two(mounts: &str, own: &str) -> Option<Self> {
-        let folder = folder(mounts, own, |kind, _| kind == "cgroup2", "0::")?;
-        hand_down(&folder).ok()?;
-        Some(Self { version: Version::Two, memory: Some(folder.clone()), pids: Some(folder) })
+    fn find_version_two(mounts: &str, own: &str) -> Option<Self> {
+        let folder = own_folder(mounts, own, |kind, _| kind == "cgroup2", "0::")?;
+        delegate_controllers(&folder).ok()?;
+        Some(Self { version: CgroupVersion::Two, memory: Some(folder.clone()), pids: Some(folder) })
     }
 
-    fn of_version_one(mounts: &str, own: &str) -> Option<Self> {
-        let place = |controller: &str| {
-            let is_its =
+    fn find_version_one(mounts: &str, own: &str) -> Option<Self> {
+        let find = |controller: &str| {
+            let is_mount =
                 |kind: &str, options: &str| kind == "cgroup" && options.split(',').any(|o| o == controller);
-            let folder = folder(mounts, own, is_its, &format!(":{controller}:"))?;
-            writable(&folder).then_some(folder)
+            let folder = own_folder(mounts, own, is_mount, &format!(":{controller}:"))?;
+            is_writable(&folder).then_some(folder)
         };
-        let (memory, pids) = (place("memory"), place("pids"));
-        (memory.is_some() || pids.is_some()).then_some(Self { version: Version::One, memory, pids })
+        let (memory, pids) = (find("memory"), find("pids"));
+        (memory.is_some() || pids.is_some()).then_some(Self { version: CgroupVersion::One, memory, pids })
     }
 
     fn works(&self) -> bool {
-        [&self.memory, &self.pids].into_iter().flatten().for_each(|folder| sweep(folder));
+        [&self.memory, &self.pids].into_iter().flatten().for_each(|folder| remove_stale_groups(folder));
         let name = format!("{PREFIX}{}-trial", std::process::id());
         let limits = TreeLimits { memory_bytes: Some(1 << 30), processes: Some(64) };
-        Group::make_in(self, &name, limits).is_ok()
+        CgroupGuard::create_in(self, &name, limits).is_ok()
     }
 }
 
-/// Where our own group of one hierarchy is in the file system.
-fn folder(mounts: &str, own: &str, is_its: impl Fn(&str, &str) -> bool, line: &str) -> Option<PathBuf> {
+/// The folder of this process's own group in one hierarchy.
+fn own_folder(mounts: &str, own: &str, is_mount: impl Fn(&str, &str) -> bool, line: &str) -> Option<PathBuf> {
     let own = own.lines().find_map(|text| text.split_once(line).map(|(_, path)| path))?;
     mounts.lines().find_map(|mount| {
-        let (place, kind) = mount.split_once(" - ")?;
-        let mut place = place.split(' ').skip(3);
-        let (root, point) = (place.next()?, place.next()?);
+        let (location, kind) = mount.split_once(" - ")?;
+        let mut location = location.split(' ').skip(3);
+        let (root, mount_point) = (location.next()?, location.next()?);
         let mut kind = kind.split(' ');
-        if !is_its(kind.next()?, kind.nth(1)?) {
+        if !is_mount(kind.next()?, kind.nth(1)?) {
             return None;
         }
-        // In a container the mount begins somewhere below the real root, and what is above it is not seen.
+        // In a container the mount's root may be below the hierarchy's root, and groups above it are not visible.
         let below = Path::new(own).strip_prefix(root).unwrap_or(Path::new(""));
-        Some(Path::new(point).join(below.strip_prefix("/").unwrap_or(below)))
+        Some(Path::new(mount_point).join(below.strip_prefix("/").unwrap_or(below)))
     })
 }
 
-/// Version two gives a group's children only the controllers that the group hands down, which it may not do while
-/// processes are in it. Where we are alone in ours, we step down into a child of it.
-fn hand_down(folder: &Path) -> io::Result<()> {
+/// In version 2 a group's children get only the controllers that the group delegates, which is refused while processes
+/// are in the group. If this process is the only one in its group, it moves itself into a child group first.
+fn delegate_controllers(folder: &Path) -> io::Result<()> {
     const WANTED: [&str; 2] = ["memory", "pids"];
-    let handed = |file: &str| {
+    let lists_wanted = |file: &str| {
         let text = fs::read_to_string(folder.join(file)).unwrap_or_default();
         WANTED.iter().all(|wanted| text.split_whitespace().any(|word| word == *wanted))
     };
-    if handed("cgroup.subtree_control") {
+    if lists_wanted("cgroup.subtree_control") {
         return Ok(());
     }
-    if !handed("cgroup.controllers") {
+    if !lists_wanted("cgroup.controllers") {
         return Err(io::ErrorKind::Unsupported.into());
     }
-    let hand_down = || fs::write(folder.join("cgroup.subtree_control"), "+memory +pids");
-    if hand_down().is_ok() {
+    let delegate = || fs::write(folder.join("cgroup.subtree_control"), "+memory +pids");
+    if delegate().is_ok() {
         return Ok(());
     }
-    let alone = fs::read_to_string(folder.join("cgroup.procs"))?.trim() == std::process::id().to_string();
-    if !alone {
+    let processes = fs::read_to_string(folder.join("cgroup.procs"))?;
+    if processes.trim() != std::process::id().to_string() {
         return Err(io::ErrorKind::ResourceBusy.into());
     }
     let leaf = folder.join(format!("{PREFIX}itself"));
     fs::create_dir_all(&leaf)?;
     fs::write(leaf.join("cgroup.procs"), "0")?;
-    hand_down()
+    delegate()
 }
 
-fn writable(folder: &Path) -> bool {
+fn is_writable(folder: &Path) -> bool {
     let trial = folder.join(format!("{PREFIX}{}-look", std::process::id()));
     fs::create_dir(&trial).and_then(|()| fs::remove_dir(&trial)).is_ok()
 }
 
-/// Removes what bridges that are no more have left. A group with processes in it cannot be removed.
-fn sweep(folder: &Path) {
+/// Removes groups that bridges left behind which have ended. Groups with processes in them cannot be removed.
+fn remove_stale_groups(folder: &Path) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let maker = |name: &str| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok();
+    let creator = |name: &str| name.strip_prefix(PREFIX)?.split('-').next()?.parse::<u32>().ok();
     for entry in entries {
-        let dead = entry
+        let is_stale = entry
             .file_name()
             .to_str()
-            .and_then(maker)
+            .and_then(creator)
             .is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists());
-        if dead {
+        if is_stale {
             let _ = fs::remove_dir(entry.path());
         }
     }
@@ -336,9 +334,9 @@ mod tests {
     const OWN: &str = "8:pids:/docker/a/b\n4:memory:/x/y\n0::/";
 
     #[test]
-    fn our_own_group_is_found_in_each_hierarchy() {
+    fn finds_own_group_in_each_hierarchy() {
         let one = |controller: &str| {
-            folder(
+            own_folder(
                 MOUNTS,
                 OWN,
                 |kind, options| kind == "cgroup" && options.contains(controller),
@@ -347,27 +345,27 @@ mod tests {
         };
         assert_eq!(one("memory").unwrap(), Path::new("/sys/fs/cgroup/memory/x/y"));
         assert_eq!(one("pids").unwrap(), Path::new("/sys/fs/cgroup/pids/b"));
-        let two = folder(MOUNTS, OWN, |kind, _| kind == "cgroup2", "0::").unwrap();
+        let two = own_folder(MOUNTS, OWN, |kind, _| kind == "cgroup2", "0::").unwrap();
         assert_eq!(two, Path::new("/sys/fs/cgroup/unified/"));
     }
 
-    /// A folder of plain files stands for version two: few machines offer both, and ours may offer the other.
+    /// Plain files stand in for a version 2 group: this machine may only have version 1.
     // req: SB-02
     #[test]
-    fn version_two_is_told_its_limits_in_its_own_words() {
+    fn writes_limits_in_version_two_format() {
         let parent = std::env::temp_dir().join(format!("bascule-cgroup-test-{}", std::process::id()));
-        let group = Group {
+        let group = CgroupGuard {
             folders: vec![parent.clone()],
-            version: Version::Two,
-            kills: None,
+            version: CgroupVersion::Two,
+            oom_events: None,
             tasks: None,
-            stamp: None,
+            id: None,
         };
         fs::create_dir_all(&parent).unwrap();
         for file in ["memory.max", "memory.swap.max", "pids.max"] {
             fs::write(parent.join(file), "max").unwrap();
         }
-        group.limit(TreeLimits { memory_bytes: Some(5 << 20), processes: Some(3) }).unwrap();
+        group.set_limits(TreeLimits { memory_bytes: Some(5 << 20), processes: Some(3) }).unwrap();
         let read = |file| fs::read_to_string(parent.join(file)).unwrap();
         assert_eq!(
             (read("memory.max"), read("memory.swap.max"), read("pids.max")),
@@ -378,10 +376,10 @@ mod tests {
 
     // req: SB-02
     #[test]
-    fn a_real_group_holds_its_memory_and_says_so() {
+    fn kernel_kills_process_over_memory_limit_of_group() {
         let limits = TreeLimits { memory_bytes: Some(64 << 20), processes: Some(4) };
-        let Some(group) = Group::make(limits) else {
-            eprintln!("skipped: no control group can be made here");
+        let Some(group) = CgroupGuard::create(limits) else {
+            eprintln!("skipped: no control group can be created here");
             return;
         };
         assert!(!group.ran_out_of_memory());

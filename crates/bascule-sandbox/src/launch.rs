@@ -1,4 +1,4 @@
-//! Starts the jail, and holds the line on which its life hangs.
+//! Builds the command that starts a jail, and the lifeline that keeps it alive.
 
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
@@ -9,128 +9,135 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use crate::cgroup::Group;
-use crate::jail::{LIFELINE, Orders};
+use crate::cgroup::CgroupGuard;
+use crate::jail::{JailConfig, LIFELINE};
 use crate::policy::Policy;
-use crate::watchdog::{TreeLimits, Watch};
+use crate::watchdog::{TreeLimits, TreeWatch};
 
-/// While this is held, and not cut, the server lives. Dropped, cut, or gone with the process that held it,
-/// everything that the server started is killed.
+/// Keeps a server alive. The reaper kills the server's whole process tree when this is dropped, and when the process
+/// that holds it ends.
 #[derive(Debug)]
-pub struct Lifeline(Scissors);
+pub struct Lifeline(KillSwitch);
 
 impl Drop for Lifeline {
     fn drop(&mut self) {
-        self.0.cut();
+        self.0.kill();
     }
 }
 
-/// Ends a server without owning it.
+/// Kills a server's process tree without owning the server.
 #[derive(Debug, Clone)]
-pub(crate) struct Scissors(Arc<Mutex<Line>>);
+pub(crate) struct KillSwitch(Arc<Mutex<LifelineSocket>>);
 
-/// The line itself, until it is cut, and what came along it.
 #[derive(Debug)]
-struct Line {
+struct LifelineSocket {
+    /// `None` once it is closed, which makes the reaper kill the tree.
     stream: Option<UnixStream>,
-    last_word: Option<u64>,
+    peak_bytes: Option<u64>,
 }
 
-impl Scissors {
-    fn of(stream: UnixStream) -> Self {
-        Self(Arc::new(Mutex::new(Line { stream: Some(stream), last_word: None })))
+impl KillSwitch {
+    fn new(stream: UnixStream) -> Self {
+        Self(Arc::new(Mutex::new(LifelineSocket { stream: Some(stream), peak_bytes: None })))
     }
 
-    /// Ends the server and all that came of it.
-    pub(crate) fn cut(&self) {
-        let mut line = self.line();
-        line.listen();
-        line.stream = None;
+    pub(crate) fn kill(&self) {
+        let mut socket = self.socket();
+        socket.read_peak();
+        socket.stream = None;
     }
 
-    /// What the jail said when its server had ended by itself: how much memory that used at the most, in bytes.
-    pub(crate) fn last_word(&self) -> Option<u64> {
-        let mut line = self.line();
-        line.listen();
-        line.last_word
+    /// The server's peak memory, which the reaper reports after the server exits by itself.
+    pub(crate) fn peak_bytes(&self) -> Option<u64> {
+        let mut socket = self.socket();
+        socket.read_peak();
+        socket.peak_bytes
     }
 
-    fn line(&self) -> MutexGuard<'_, Line> {
+    fn socket(&self) -> MutexGuard<'_, LifelineSocket> {
         self.0.lock().expect("nothing panics while holding it")
     }
 }
 
-impl Line {
-    /// Takes what is there, without waiting for more.
-    fn listen(&mut self) {
-        let mut word = [0; 8];
-        if self.stream.as_ref().is_some_and(|mut stream| stream.read_exact(&mut word).is_ok()) {
-            self.last_word = Some(u64::from_ne_bytes(word));
+impl LifelineSocket {
+    /// Does not block: the stream is non-blocking.
+    fn read_peak(&mut self) {
+        let mut bytes = [0; 8];
+        if self.stream.as_ref().is_some_and(|mut stream| stream.read_exact(&mut bytes).is_ok()) {
+            self.peak_bytes = Some(u64::from_ne_bytes(bytes));
         }
     }
 }
 
 /// A jail that is ready to be started.
 pub struct Jail {
-    /// What starts it. Environment, folder and pipes are set here, and reach the server.
+    /// Starts the jail. The server inherits the environment, working directory and pipes that are set here.
     pub command: Command,
-    /// On this its life hangs.
     pub lifeline: Lifeline,
-    /// Looks after it once it runs.
-    pub warden: Warden,
+    /// To be started once `command` runs.
+    pub watch: PendingWatch,
 }
 
-/// Knows the limits of a jail that does not run yet.
-pub struct Warden {
-    scissors: Scissors,
-    group: Option<Group>,
+/// The limits of a jail that does not run yet, and the means to enforce them.
+pub struct PendingWatch {
+    kill_switch: KillSwitch,
+    cgroup: Option<CgroupGuard>,
     limits: TreeLimits,
 }
 
-impl Warden {
-    /// The jail runs as this process.
-    pub fn watch(self, pid: u32) -> Arc<Watch> {
-        Watch::start(pid, self.scissors, self.group, self.limits)
+impl PendingWatch {
+    /// Starts to enforce the limits. `pid` is the jail's process.
+    pub fn start(self, pid: u32) -> Arc<TreeWatch> {
+        TreeWatch::start(pid, self.kill_switch, self.cgroup, self.limits)
     }
 }
 
-static IS_USED: AtomicBool = AtomicBool::new(false);
+static ANY_JAIL: AtomicBool = AtomicBool::new(false);
 
-/// Whether there was ever a jail, or is about to be one.
-pub(crate) fn is_used() -> bool {
-    IS_USED.load(Ordering::Relaxed)
+/// Returns true if this process has created a jail.
+pub(crate) fn has_jails() -> bool {
+    ANY_JAIL.load(Ordering::Relaxed)
 }
 
-/// Runs a program under a policy and limits: `ourselves` is the program that understands `__jail`.
-pub fn launch(
-    ourselves: &Path,
-    policy: &Policy,
-    limits: TreeLimits,
-    program: &str,
-    arguments: &[String],
-) -> io::Result<Jail> {
-    IS_USED.store(true, Ordering::Relaxed);
-    let (ours, theirs) = UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
-    let mut command = Command::new(ourselves);
-    let group = Group::make(limits);
-    let groups = group.as_ref().map_or_else(Vec::new, |group| group.folders().to_vec());
-    let processes = limits.processes.filter(|_| group.is_none());
-    let orders = serde_json::to_string(&Orders { policy, groups, processes }).map_err(io::Error::other)?;
-    command.arg("__jail").arg(orders).arg("--").arg(program).args(arguments);
-    let prepare = move || {
-        // SAFETY: async-signal-safe, as everything between fork and exec must be. `dup2` leaves the copy open
-        // across exec; if it already is the right one, its flag is cleared instead.
+impl Jail {
+    /// Prepares to run `program` under a policy and limits. `jailer` is the executable that implements `__jail`.
+    pub fn new(
+        jailer: &Path,
+        policy: &Policy,
+        limits: TreeLimits,
+        program: &str,
+        arguments: &[String],
+    ) -> io::Result<Self> {
+        ANY_JAIL.store(true, Ordering::Relaxed);
+        let (ours, theirs) = UnixStream::pair()?;
+        ours.set_nonblocking(true)?;
+        let cgroup = CgroupGuard::create(limits);
+        let cgroups = cgroup.as_ref().map_or_else(Vec::new, |cgroup| cgroup.folders().to_vec());
+        let max_processes = limits.processes.filter(|_| cgroup.is_none());
+        let config = JailConfig { policy, cgroups, max_processes };
+        let config = serde_json::to_string(&config).map_err(io::Error::other)?;
+        let mut command = Command::new(jailer);
+        command.arg("__jail").arg(config).arg("--").arg(program).args(arguments);
+        pass_lifeline(&mut command, theirs);
+        let kill_switch = KillSwitch::new(ours);
+        let lifeline = Lifeline(kill_switch.clone());
+        Ok(Self { command, lifeline, watch: PendingWatch { kill_switch, cgroup, limits } })
+    }
+}
+
+/// Passes the jail's end of the lifeline as descriptor `LIFELINE`.
+fn pass_lifeline(command: &mut Command, socket: UnixStream) {
+    let duplicate = move || {
+        // SAFETY: both calls are async-signal-safe, which code between fork and exec must be. `dup2` leaves the copy
+        // open across exec; if the descriptor already has the right number, its close-on-exec flag is cleared instead.
         let result = unsafe {
-            match theirs.as_raw_fd() {
+            match socket.as_raw_fd() {
                 LIFELINE => libc::fcntl(LIFELINE, libc::F_SETFD, 0),
                 other => libc::dup2(other, LIFELINE),
             }
         };
         if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     };
-    // SAFETY: `prepare` only duplicates a descriptor.
-    unsafe { command.pre_exec(prepare) };
-    let scissors = Scissors::of(ours);
-    Ok(Jail { command, lifeline: Lifeline(scissors.clone()), warden: Warden { scissors, group, limits } })
+    // SAFETY: `duplicate` only duplicates a descriptor.
+    unsafe { command.pre_exec(duplicate) };
 }

@@ -1,41 +1,41 @@
-//! Confinement: a tool server runs in a process that can do what its policy grants, and that ends with us.
+//! Confines tool servers and script workers with Linux kernel mechanisms, and kills them when the bridge ends.
 //!
-//! The bridge starts its own program again as `bascule __jail`: [`jail::main`] splits into a reaper, which stays
-//! and sees to it that nothing survives, and the server's process, which confines itself and then becomes the
-//! server. One file per mechanism: `capabilities`, `filesystem` (Landlock), `syscalls` (seccomp), `limits`
-//! (rlimits), `cgroup` and `watchdog` (the whole tree), `namespaces`, `reaper`. `peers` tells who of them
-//! connects to us, with the help of `sockets` and `tree`. [`policy`] says what is wanted, [`probe`] what this kernel can give.
+//! **Servers.** The bridge starts its own program again as `bascule __jail`. [`jail::main`] forks: the parent is the
+//! reaper, which kills every process the server leaves behind; the child confines itself and executes the server.
+//! [`policy`] defines the permissions. [`probe`] reports which of them this kernel can enforce. Each mechanism has one
+//! file: `capabilities`, `filesystem` (Landlock), `server_syscalls` (seccomp), `rlimits`, `namespaces`, `reaper`, and
+//! for whole process trees `cgroup` and `watchdog`. `peers` detects connections that come from a confined server.
 //!
-//! A script runs in a worker, which is our own code and needs next to nothing: [`spawn_worker`] starts it (`worker`,
-//! `launcher`), and it locks itself with [`cell::lock`] (`cell`, `allowed`) before it reads anything.
+//! **Script workers.** [`spawn_worker`] starts a worker process (`worker`, `spawn_thread`). The worker calls
+//! [`lockdown::lock_down`] (`lockdown`, `worker_syscalls`) before it reads any input.
 
 #![allow(unsafe_code, reason = "confinement is system calls; every block states why it is sound")]
 
-pub mod cell;
 pub mod jail;
+pub mod lockdown;
 pub mod policy;
 pub mod probe;
 
-mod allowed;
 mod capabilities;
 mod cgroup;
 mod filesystem;
-mod filter;
 mod launch;
-mod launcher;
-mod limits;
 mod namespaces;
 mod peers;
+mod process_tree;
 mod reaper;
+mod rlimits;
+mod seccomp;
+mod server_syscalls;
 mod sockets;
-mod syscalls;
-mod tree;
+mod spawn_thread;
 mod watchdog;
 mod worker;
+mod worker_syscalls;
 
-pub use launch::{Jail, Lifeline, Warden, launch};
-pub use peers::{Peer, is_ours, peer};
-pub use policy::{Files, Policy};
+pub use launch::{Jail, Lifeline, PendingWatch};
+pub use peers::{PeerConfinement, check_peer, may_be_descendant};
+pub use policy::{FileAccess, Policy};
 pub use probe::Confinement;
-pub use watchdog::{Hit, TreeLimits, Watch, resident_bytes};
-pub use worker::{End, Output, Worker, spawn_worker, spawn_worker_then};
+pub use watchdog::{LimitHit, TreeLimits, TreeWatch, resident_bytes};
+pub use worker::{WorkerExit, WorkerOutput, WorkerProcess, spawn_worker, spawn_worker_with_callback};

@@ -1,12 +1,13 @@
-//! Tells whether who connects to us on this machine is one of our own confined servers.
+//! Detects whether a local TCP connection comes from one of the bridge's own confined servers.
 //!
-//! No rule that Landlock or seccomp has can keep a server with a network from one port of the loopback interface. But
-//! the kernel says which socket is at the other end, and `/proc` who holds it. A confined process can fork, end and pass
-//! its sockets about while it is looked for, so nobody is free for not having been found in a jail: one who holds the
-//! socket must be seen to be in none, at one moment. Whatever a control group of version two made bears its stamp.
+//! Neither Landlock nor seccomp can keep a server with network access from one port of the loopback interface. But the
+//! kernel identifies the socket at the other end, and `/proc` the processes that hold it. A confined process can fork, exit
+//! and pass its sockets on during the search, so a peer that is not found in a jail is not thereby unconfined: a process
+//! that holds the socket must be seen outside all jails at one moment. A socket created in a version 2 control group
+//! carries the group's id.
 //!
-//! Looking for a holder is dear, so one look serves everybody who asked before it began, goes no further than it must,
-//! and begins with those who came before.
+//! The search is expensive. One scan therefore serves all callers that asked before it began, stops as early as possible,
+//! and starts with processes found by earlier scans.
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -15,175 +16,176 @@ use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use crate::sockets::{End, end_between};
-use crate::tree::{below, is_below, numbers};
+use crate::process_tree::{all_pids, descendants_of, is_descendant};
+use crate::sockets::{SocketRecord, find_socket};
 use crate::{cgroup, launch};
 
-/// Who is at the other end of a connection.
+/// The peer of a connection, as far as it is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Peer {
-    /// A process in none of our jails, or another machine.
-    Free,
-    /// A process in one of our jails.
+pub enum PeerConfinement {
+    /// A process outside all jails, or another machine.
+    Unconfined,
+    /// A process in a jail of this bridge.
     Confined,
-    /// Nobody that can be seen: it has hung up, or it is in a container of its own, or it hides. A socket that is on its
-    /// way from one process to another, for one, is held by neither of them.
-    Unseen,
+    /// No process was found: the peer has closed the connection, runs in a container, or hides. A socket that is being
+    /// passed from one process to another, for example, is held by neither.
+    Unknown,
 }
 
-/// Looks who it is that connects from `peer` to us at `local`. What was seen since `asked` need not be looked at again.
-pub fn peer(peer: SocketAddr, local: SocketAddr, asked: Instant) -> Peer {
-    static LAST: Mutex<Option<Look>> = Mutex::new(None);
-    if !launch::is_used() {
-        return Peer::Free;
+/// Identifies the process that connects from `peer` to `local`. A scan that began after `asked` may be reused.
+pub fn check_peer(peer: SocketAddr, local: SocketAddr, asked: Instant) -> PeerConfinement {
+    static LAST: Mutex<Option<HolderScan>> = Mutex::new(None);
+    if !launch::has_jails() {
+        return PeerConfinement::Unconfined;
     }
-    let is_near = peer.ip().is_loopback() || peer.ip() == local.ip();
-    let Some(End { inode, user, group }) = end_between(peer, local) else {
-        return if is_near { Peer::Unseen } else { Peer::Free };
+    let is_local = peer.ip().is_loopback() || peer.ip() == local.ip();
+    let Some(SocketRecord { inode, user, cgroup }) = find_socket(peer, local) else {
+        return if is_local { PeerConfinement::Unknown } else { PeerConfinement::Unconfined };
     };
-    if group.is_some_and(cgroup::is_stamp_of_ours) {
-        return Peer::Confined;
+    if cgroup.is_some_and(cgroup::is_own_id) {
+        return PeerConfinement::Confined;
     }
-    // Jails have our own user, which only root can exchange for another, and root sees everybody.
-    let ours = fs::metadata("/proc/self").map_or(0, |own| own.uid());
-    if ours != 0 && user != ours {
-        return Peer::Free;
+    // Jails run as the bridge's user. Only root can change that, and root can inspect all processes.
+    let own_user = fs::metadata("/proc/self").map_or(0, |own| own.uid());
+    if own_user != 0 && user != own_user {
+        return PeerConfinement::Unconfined;
     }
     if inode == 0 {
-        return Peer::Unseen;
+        return PeerConfinement::Unknown;
     }
     let mut last = LAST.lock().expect("nothing panics while holding it");
-    let fresh = last.take().map_or_else(|| Look::begin(Vec::new()), |last| last.since(asked));
-    last.insert(fresh).holder_of(inode)
+    let scan = last.take().map_or_else(|| HolderScan::begin(Vec::new()), |last| last.renew_if_before(asked));
+    last.insert(scan).check(inode)
 }
 
-/// Whether a process is below us: all that we start are servers. Also so if it ends while it is asked for.
-pub fn is_ours(pid: u32) -> bool {
-    launch::is_used() && !is_free(pid)
+/// Returns true unless the process is certainly no descendant of this one. All descendants are servers or workers.
+pub fn may_be_descendant(pid: u32) -> bool {
+    launch::has_jails() && !is_unconfined(pid)
 }
 
-/// Whether a process is surely not below us.
-fn is_free(pid: u32) -> bool {
-    // One above it may end just when it is asked, as anybody may.
-    const TRIES: usize = 3;
+/// Returns true if the process is certainly no descendant of this one.
+fn is_unconfined(pid: u32) -> bool {
+    // An ancestor may end during an attempt, which makes its result unknown.
+    const ATTEMPTS: usize = 3;
     let own = std::process::id();
-    pid == own || (0..TRIES).find_map(|_| is_below(pid, own)) == Some(false)
+    pid == own || (0..ATTEMPTS).find_map(|_| is_descendant(pid, own)) == Some(false)
 }
 
-/// So many descriptors of our servers are looked at; who has more open can hide.
-const MOST_DESCRIPTORS: usize = 100_000;
-/// So many of those who were found are looked at first, next time.
-const MOST_KNOWN: usize = 8;
+/// Servers with more open descriptors make every peer unknown.
+const MAX_DESCRIPTORS: usize = 100_000;
+/// Number of processes that the next scan checks first.
+const MAX_KNOWN: usize = 8;
 
-/// Who holds which socket, as far as one has looked.
-struct Look {
+/// An incremental scan for the processes that hold sockets.
+struct HolderScan {
     began: Instant,
-    /// Our own servers, and what they hold; none if that is too much to look at.
     servers: HashSet<u32>,
-    servers_sockets: Option<HashSet<u32>>,
-    /// Who is still to be looked at, the next one last.
-    left: Vec<u32>,
+    /// Inodes of the servers' sockets; `None` if the servers have too many descriptors.
+    server_sockets: Option<HashSet<u32>>,
+    /// Processes still to be scanned; the next is last.
+    remaining: Vec<u32>,
     has_listed_all: bool,
-    holders: HashMap<u32, Vec<Holder>>,
-    /// Who was found to be free, the latest one last.
+    /// Scanned processes by the inodes of their sockets.
+    holders: HashMap<u32, Vec<SocketHolder>>,
+    /// Unconfined processes found before; the latest is last.
     known: Vec<u32>,
 }
 
-/// A process's descriptor that is a socket.
+/// A descriptor of a process that refers to a socket.
 #[derive(Clone, Copy)]
-struct Holder {
+struct SocketHolder {
     pid: u32,
     descriptor: u32,
 }
 
-impl Look {
+impl HolderScan {
     fn begin(known: Vec<u32>) -> Self {
         let began = Instant::now();
-        let servers: HashSet<u32> = below(std::process::id()).into_iter().collect();
-        let held: Vec<Option<u32>> = servers
+        let servers: HashSet<u32> = descendants_of(std::process::id()).into_iter().collect();
+        let sockets: Vec<Option<u32>> = servers
             .iter()
             .flat_map(|pid| descriptors_of(*pid))
             .map(|(_, socket)| socket)
-            .take(MOST_DESCRIPTORS)
+            .take(MAX_DESCRIPTORS)
             .collect();
-        let servers_sockets = (held.len() < MOST_DESCRIPTORS).then(|| held.into_iter().flatten().collect());
-        let (left, holders) = (known.clone(), HashMap::new());
-        Self { began, servers, servers_sockets, left, has_listed_all: false, holders, known }
+        let server_sockets =
+            (sockets.len() < MAX_DESCRIPTORS).then(|| sockets.into_iter().flatten().collect());
+        let (remaining, holders) = (known.clone(), HashMap::new());
+        Self { began, servers, server_sockets, remaining, has_listed_all: false, holders, known }
     }
 
-    /// This one, or another if it began too early.
-    fn since(self, asked: Instant) -> Self {
+    fn renew_if_before(self, asked: Instant) -> Self {
         if self.began >= asked { self } else { Self::begin(self.known) }
     }
 
-    fn holder_of(&mut self, inode: u32) -> Peer {
-        match self.servers_sockets.as_ref().map(|sockets| sockets.contains(&inode)) {
-            Some(true) => Peer::Confined,
-            Some(false) if self.has_free_holder(inode) => Peer::Free,
-            _ => Peer::Unseen,
+    fn check(&mut self, inode: u32) -> PeerConfinement {
+        match self.server_sockets.as_ref().map(|sockets| sockets.contains(&inode)) {
+            Some(true) => PeerConfinement::Confined,
+            Some(false) if self.has_unconfined_holder(inode) => PeerConfinement::Unconfined,
+            _ => PeerConfinement::Unknown,
         }
     }
 
-    fn has_free_holder(&mut self, inode: u32) -> bool {
-        let mut asked = 0;
+    fn has_unconfined_holder(&mut self, inode: u32) -> bool {
+        let mut checked = 0;
         loop {
             let holders = self.holders.get(&inode).map_or(&[][..], Vec::as_slice);
-            if let Some(free) = holders[asked..].iter().find(|holder| holder.is_free(inode)) {
-                let pid = free.pid;
+            if let Some(holder) = holders[checked..].iter().find(|holder| holder.is_unconfined(inode)) {
+                let pid = holder.pid;
                 self.remember(pid);
                 return true;
             }
-            asked = holders.len();
-            let Some(pid) = self.next() else { return false };
+            checked = holders.len();
+            let Some(pid) = self.next_process() else { return false };
             for (descriptor, socket) in descriptors_of(pid) {
-                let holder = Holder { pid, descriptor };
+                let holder = SocketHolder { pid, descriptor };
                 socket.into_iter().for_each(|inode| self.holders.entry(inode).or_default().push(holder));
             }
         }
     }
 
-    /// Who is to be looked at next. Who connects was often started of late.
-    fn next(&mut self) -> Option<u32> {
-        if self.left.is_empty() && !self.has_listed_all {
+    /// Newest pids come first: clients have often just been started.
+    fn next_process(&mut self) -> Option<u32> {
+        if self.remaining.is_empty() && !self.has_listed_all {
             self.has_listed_all = true;
-            self.left =
-                numbers().filter(|pid| !self.servers.contains(pid) && !self.known.contains(pid)).collect();
-            self.left.sort_unstable();
+            self.remaining =
+                all_pids().filter(|pid| !self.servers.contains(pid) && !self.known.contains(pid)).collect();
+            self.remaining.sort_unstable();
         }
-        self.left.pop()
+        self.remaining.pop()
     }
 
     fn remember(&mut self, pid: u32) {
         self.known.retain(|known| *known != pid);
         self.known.push(pid);
-        if self.known.len() > MOST_KNOWN {
+        if self.known.len() > MAX_KNOWN {
             self.known.remove(0);
         }
     }
 }
 
-impl Holder {
-    /// Whether it is in no jail while it holds the socket. The number may be another process's by now: then that one
-    /// would have to hold it before and after.
-    fn is_free(&self, inode: u32) -> bool {
-        self.holds(inode) && is_free(self.pid) && self.holds(inode)
+impl SocketHolder {
+    /// Returns true if the process is outside all jails while it holds the socket. The pid may have been reused; then the
+    /// new process would have to hold the socket before and after the check.
+    fn is_unconfined(&self, inode: u32) -> bool {
+        self.holds(inode) && is_unconfined(self.pid) && self.holds(inode)
     }
 
     fn holds(&self, inode: u32) -> bool {
-        socket_at(&format!("/proc/{}/fd/{}", self.pid, self.descriptor)) == Some(inode)
+        socket_inode(&format!("/proc/{}/fd/{}", self.pid, self.descriptor)) == Some(inode)
     }
 }
 
-/// The descriptors of a process, and which of them are which sockets.
+/// The descriptors of a process, with the inode of those that are sockets.
 fn descriptors_of(pid: u32) -> impl Iterator<Item = (u32, Option<u32>)> {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     descriptors.filter_map(|entry| {
         let number = entry.file_name().to_str()?.parse().ok()?;
-        Some((number, socket_at(entry.path().to_str()?)))
+        Some((number, socket_inode(entry.path().to_str()?)))
     })
 }
 
-fn socket_at(path: &str) -> Option<u32> {
+fn socket_inode(path: &str) -> Option<u32> {
     let target = fs::read_link(path).ok()?;
     target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
 }
@@ -195,24 +197,28 @@ mod tests {
 
     use super::*;
 
-    /// A connection of ours, and who is at the other end by a look that began now.
-    fn check(client: impl FnOnce(SocketAddr) -> Option<Child>, look: &mut Look, expected: Peer) {
+    /// Has `client` connect, and compares what a new scan finds.
+    fn check(
+        client: impl FnOnce(SocketAddr) -> Option<Child>,
+        scan: &mut HolderScan,
+        expected: PeerConfinement,
+    ) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let child = client(listener.local_addr().unwrap());
         let (server, from) = listener.accept().unwrap();
-        let end = end_between(from, server.local_addr().unwrap()).unwrap();
-        let mut told = Peer::Confined;
-        // What another test is about to start holds all that we hold, for a moment: who is free may have to be looked
-        // for again.
-        for _ in 0..if expected == Peer::Free { 1000 } else { 1 } {
-            *look = Look::begin(std::mem::take(&mut look.known));
-            told = look.holder_of(end.inode);
-            if told == expected {
+        let record = find_socket(from, server.local_addr().unwrap()).unwrap();
+        let mut found = PeerConfinement::Confined;
+        // A process that another test is starting briefly holds all our descriptors, so an unconfined peer may take several
+        // scans.
+        for _ in 0..if expected == PeerConfinement::Unconfined { 1000 } else { 1 } {
+            *scan = HolderScan::begin(std::mem::take(&mut scan.known));
+            found = scan.check(record.inode);
+            if found == expected {
                 break;
             }
             std::thread::yield_now();
         }
-        assert_eq!(told, expected);
+        assert_eq!(found, expected);
         drop(server);
         child.map(|mut child| child.wait());
     }
@@ -227,29 +233,29 @@ mod tests {
 
     // req: GW-07
     #[test]
-    fn who_we_started_is_not_free_and_who_we_are_is() {
-        let mut look = Look::begin(Vec::new());
-        check(|address| python("s.recv(1)", address), &mut look, Peer::Confined);
-        check(|address| python("os.fork(); s.recv(1)", address), &mut look, Peer::Confined);
+    fn own_child_is_confined_and_own_process_is_not() {
+        let mut scan = HolderScan::begin(Vec::new());
+        check(|address| python("s.recv(1)", address), &mut scan, PeerConfinement::Confined);
+        check(|address| python("os.fork(); s.recv(1)", address), &mut scan, PeerConfinement::Confined);
         let mut kept = Vec::new();
-        let ourselves = |address| {
+        let connect = |address| {
             kept.push(TcpStream::connect(address).unwrap());
             None
         };
-        check(ourselves, &mut look, Peer::Free);
-        assert_eq!(look.known, [std::process::id()]);
-        let all = numbers().count();
-        let ourselves = |address| {
+        check(connect, &mut scan, PeerConfinement::Unconfined);
+        assert_eq!(scan.known, [std::process::id()]);
+        let all = all_pids().count();
+        let connect = |address| {
             kept.push(TcpStream::connect(address).unwrap());
             None
         };
-        check(ourselves, &mut look, Peer::Free);
-        assert!(all > 1 && !look.has_listed_all, "who was known is looked at first");
+        check(connect, &mut scan, PeerConfinement::Unconfined);
+        assert!(all > 1 && !scan.has_listed_all, "a known process is scanned first");
     }
 
     // req: GW-07
     #[test]
-    fn who_is_free_does_not_vouch_for_a_server_that_holds_the_same_socket() {
+    fn socket_shared_with_server_is_confined() {
         let mut kept = Vec::new();
         let both = |address| {
             let stream = TcpStream::connect(address).unwrap();
@@ -257,29 +263,29 @@ mod tests {
             kept.push(stream);
             Some(Command::new("cat").stdin(theirs).stdout(Stdio::null()).spawn().unwrap())
         };
-        check(both, &mut Look::begin(Vec::new()), Peer::Confined);
+        check(both, &mut HolderScan::begin(Vec::new()), PeerConfinement::Confined);
     }
 
     // req: GW-07
     #[test]
-    fn one_look_is_enough_for_all_who_asked_before_it() {
+    fn scan_is_reused_for_callers_that_asked_before_it() {
         let asked = Instant::now();
-        let look = Look::begin(Vec::new());
-        let began = look.began;
-        let look = look.since(asked).since(asked);
-        assert_eq!(look.began, began);
-        assert!(look.since(Instant::now()).began > began);
+        let scan = HolderScan::begin(Vec::new());
+        let began = scan.began;
+        let scan = scan.renew_if_before(asked).renew_if_before(asked);
+        assert_eq!(scan.began, began);
+        assert!(scan.renew_if_before(Instant::now()).began > began);
     }
 
     // req: GW-07
     #[test]
-    fn a_socket_bears_the_stamp_of_the_group_it_was_made_in() {
+    fn socket_carries_id_of_its_control_group() {
         let folder = format!("/sys/fs/cgroup/unified/bascule-test-{}", std::process::id());
         let folder = [folder.replace("/unified", ""), folder].into_iter().find(|folder| {
             fs::create_dir(folder).is_ok() && fs::metadata(format!("{folder}/cgroup.procs")).is_ok()
         });
         let Some(folder) = folder else {
-            eprintln!("skipped: no control group of version two can be made here");
+            eprintln!("skipped: no version 2 control group can be created here");
             return;
         };
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -290,13 +296,13 @@ mod tests {
         );
         let mut child = Command::new("python3").args(["-c", &code]).spawn().unwrap();
         let (server, from) = listener.accept().unwrap();
-        let end = end_between(from, server.local_addr().unwrap()).unwrap();
-        let stamp = fs::metadata(&folder).unwrap().ino();
+        let record = find_socket(from, server.local_addr().unwrap()).unwrap();
+        let id = fs::metadata(&folder).unwrap().ino();
         drop(server);
         child.wait().unwrap();
         while fs::remove_dir(&folder).is_err() {
             std::thread::yield_now();
         }
-        assert_eq!(end.group, Some(stamp));
+        assert_eq!(record.cgroup, Some(id));
     }
 }

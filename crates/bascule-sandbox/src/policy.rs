@@ -1,93 +1,79 @@
-//! What a confined process may do, in one value that crosses to the jail as JSON.
+//! The permissions of a confined process, passed to the jail as JSON.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// A policy, complete: the jail adds nothing of its own.
+/// A complete policy: the jail adds no permissions.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
-    /// Which files.
-    pub files: Files,
-    /// Whether it may open sockets.
+    pub files: FileAccess,
+    /// Allows sockets.
     pub network: bool,
-    /// Whether it is kept from system calls that no tool server needs, and from the capabilities behind them.
+    /// Refuses system calls that no tool server needs, and drops the capabilities behind them.
     pub harden: bool,
-    /// How many files each of its processes may hold open.
+    /// Maximum number of open files per process.
     pub open_files: Option<u64>,
 }
 
-/// Which files a process may reach.
+/// The files a process may access.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub enum Files {
-    /// Whatever the user may.
+pub enum FileAccess {
+    /// Everything the user may access.
     All,
-    /// Everything may be read and run, except `secrets` and what is below them; written, only below `write`.
-    AllBut {
-        /// What nobody but the user should read.
-        secrets: Vec<PathBuf>,
-        /// Where it may write.
-        write: Vec<PathBuf>,
-    },
-    /// Only these.
+    /// Read and execute everything except `secrets` and their contents; write only below `write`.
+    AllExcept { secrets: Vec<PathBuf>, write: Vec<PathBuf> },
+    /// Read and execute only below `read` and `write`; write only below `write`.
     Listed {
-        /// What it may read and run.
         read: Vec<PathBuf>,
-        /// What it may also write.
         write: Vec<PathBuf>,
-        /// What is not meant when something above it is listed.
+        /// Closed even if a folder above them is listed. A path that is itself listed is open.
         secrets: Vec<PathBuf>,
     },
 }
 
 impl Policy {
-    /// No confinement at all, but for the reaper.
+    /// No confinement. The jail still has its reaper.
     pub fn off() -> Self {
-        Self { files: Files::All, network: true, harden: false, open_files: None }
+        Self { files: FileAccess::All, network: true, harden: false, open_files: None }
     }
 
-    /// What nearly every server can live with. `write` is what this server may write besides the temporary
-    /// folder and the caches of the usual package managers.
-    pub fn standard(home: Option<&Path>, write: Vec<PathBuf>) -> Self {
-        let mut write = write;
-        write.extend(scratch());
-        write.extend(home.into_iter().flat_map(caches));
-        let secrets = home.into_iter().flat_map(secrets).chain(runtime_folder()).collect();
-        let files = Files::AllBut { secrets, write };
+    /// A policy that nearly every server works under. The server may write `write`, the temporary folders and the caches
+    /// of common package managers.
+    pub fn standard(home: Option<&Path>, mut write: Vec<PathBuf>) -> Self {
+        write.extend(temporary_folders());
+        write.extend(home.into_iter().flat_map(package_caches));
+        let files = FileAccess::AllExcept { secrets: all_secrets(home), write };
         Self { files, network: true, harden: true, open_files: None }
     }
 
-    /// Nothing but system libraries, the interpreter and what is listed; no network.
-    pub fn strict(home: Option<&Path>, program: &Path, read: Vec<PathBuf>, write: Vec<PathBuf>) -> Self {
-        let mut read = read;
+    /// Access to system libraries, the program with its interpreter, and the listed paths. No network.
+    pub fn strict(home: Option<&Path>, program: &Path, mut read: Vec<PathBuf>, write: Vec<PathBuf>) -> Self {
         read.extend(SYSTEM.iter().map(PathBuf::from));
-        let real = home.and_then(|home| home.canonicalize().ok());
-        read.extend(interpreters(program, real.as_deref()));
-        let secrets = home.into_iter().flat_map(secrets).chain(runtime_folder()).collect();
-        let files = Files::Listed { read, write, secrets };
+        let real_home = home.and_then(|home| home.canonicalize().ok());
+        read.extend(program_folders(program, real_home.as_deref()));
+        let files = FileAccess::Listed { read, write, secrets: all_secrets(home) };
         Self { files, network: false, harden: true, open_files: None }
     }
-}
 
-impl Policy {
-    /// Whether it lets a process write this file, which exists.
-    pub fn lets_write(&self, file: &Path) -> bool {
+    /// Returns true if the policy allows writing an existing file.
+    pub fn allows_write(&self, file: &Path) -> bool {
         let Ok(file) = file.canonicalize() else { return false };
-        let within = |paths: &[PathBuf]| {
+        let is_below = |paths: &[PathBuf]| {
             paths.iter().filter_map(|path| path.canonicalize().ok()).any(|path| file.starts_with(path))
         };
         match &self.files {
-            Files::All => true,
-            Files::AllBut { secrets, write } | Files::Listed { secrets, write, .. } => {
-                within(write) && !within(secrets)
+            FileAccess::All => true,
+            FileAccess::AllExcept { secrets, write } | FileAccess::Listed { secrets, write, .. } => {
+                is_below(write) && !is_below(secrets)
             }
         }
     }
 }
 
-/// What programs need to run at all.
+/// Readable under every policy: programs need these to run at all.
 const SYSTEM: [&str; 16] = [
     "/usr",
     "/bin",
@@ -107,7 +93,7 @@ const SYSTEM: [&str; 16] = [
     "/etc/ca-certificates",
 ];
 
-/// Below the home folder: keys, tokens, and what browsers remember. Bascule's own files are among them.
+/// Paths in the home folder that hold keys, tokens and browser profiles, and Bascule's own files.
 const SECRETS: [&str; 34] = [
     ".ssh",
     ".aws",
@@ -145,69 +131,75 @@ const SECRETS: [&str; 34] = [
     ".var/app",
 ];
 
-/// Below the home folder: where package managers keep what they fetched.
+/// Caches of package managers in the home folder.
 const CACHES: [&str; 4] = [".npm", ".cache", ".local/share/uv", ".bun/install/cache"];
 
-fn secrets(home: &Path) -> Vec<PathBuf> {
+fn all_secrets(home: Option<&Path>) -> Vec<PathBuf> {
+    home.into_iter().flat_map(home_secrets).chain(runtime_folder()).collect()
+}
+
+fn home_secrets(home: &Path) -> Vec<PathBuf> {
     SECRETS.iter().map(|name| home.join(name)).collect()
 }
 
-/// Where a running bridge keeps what its own commands need to reach it.
+/// Holds the control socket of a running bridge and its token.
 fn runtime_folder() -> Option<PathBuf> {
     let folder = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())?;
     Some(folder.join("bascule"))
 }
 
-fn caches(home: &Path) -> Vec<PathBuf> {
+fn package_caches(home: &Path) -> Vec<PathBuf> {
     CACHES.iter().map(|name| home.join(name)).collect()
 }
 
-fn scratch() -> Vec<PathBuf> {
+fn temporary_folders() -> Vec<PathBuf> {
     vec![std::env::temp_dir(), "/tmp".into(), "/var/tmp".into()]
 }
 
-/// The folders that a program, and the program that its first line names, were installed into.
-fn interpreters(program: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+/// The installation folders of a program and of the interpreter in its `#!` line.
+fn program_folders(program: &Path, home: Option<&Path>) -> Vec<PathBuf> {
     let mut folders = Vec::new();
-    for program in [Some(program.to_path_buf()), runner(program)].into_iter().flatten() {
-        folders.extend(environment(&program));
+    for program in [Some(program.to_path_buf()), interpreter(program)].into_iter().flatten() {
+        folders.extend(virtual_environment(&program));
         folders.extend(installation(&program, home));
     }
     folders
 }
 
-/// What a script's first line says it is run by. A script may begin with anything, and with no line at all.
-fn runner(script: &Path) -> Option<PathBuf> {
+/// The interpreter in a script's `#!` line. The file may have any content.
+fn interpreter(script: &Path) -> Option<PathBuf> {
     let mut start = Vec::new();
-    std::fs::File::open(script).ok()?.take(LONGEST_FIRST_LINE).read_to_end(&mut start).ok()?;
+    std::fs::File::open(script).ok()?.take(MAX_FIRST_LINE).read_to_end(&mut start).ok()?;
     let line = start.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let path = std::str::from_utf8(line).ok()?.split_whitespace().next()?;
     Some(path.into())
 }
 
 /// The kernel reads no further either.
-const LONGEST_FIRST_LINE: u64 = 256;
+const MAX_FIRST_LINE: u64 = 256;
 
-/// A virtual environment of Python's: its interpreter is a link to one elsewhere, its libraries are here.
-fn environment(program: &Path) -> Option<PathBuf> {
+/// The folder of a Python virtual environment. Its interpreter is a link out of it; its libraries are in it.
+fn virtual_environment(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?.parent()?;
     folder.join("pyvenv.cfg").is_file().then(|| folder.to_path_buf())
 }
 
-/// The folder that a program was installed into: beside its `bin` are its libraries. Where secrets are beside it
-/// too, as with `~/bin`, only the folder that it lies in, or at the worst nothing but itself.
+/// The folder above a program's `bin`, which holds its libraries. If that folder also holds secrets, as with `~/bin`: the
+/// program's own folder. If that one does too: only the program.
 fn installation(program: &Path, home: Option<&Path>) -> Option<PathBuf> {
     let real = program.canonicalize().ok()?;
     let folder = real.parent()?;
     let above = folder.parent().filter(|above| folder.ends_with("bin") && !holds_secrets(above, home));
     let installed = above.unwrap_or(folder);
-    // A program at the top of the tree must not open the whole of it, nor one at the top of the home.
+    // A program directly in `/` must not open the whole file system, nor one directly in the home the whole home.
     let too_much = installed.components().count() <= 1 || holds_secrets(installed, home);
     Some(if too_much { real } else { installed.to_path_buf() })
 }
 
 fn holds_secrets(folder: &Path, home: Option<&Path>) -> bool {
-    home.is_some_and(|home| home.starts_with(folder) || secrets(home).iter().any(|it| it.starts_with(folder)))
+    home.is_some_and(|home| {
+        home.starts_with(folder) || home_secrets(home).iter().any(|secret| secret.starts_with(folder))
+    })
 }
 
 #[cfg(test)]
@@ -217,7 +209,7 @@ mod tests {
 
     use super::*;
 
-    /// A home with these programs, each with its first line; what may be read because of the first of them.
+    /// Creates programs (path, content) and links in a home, and compares the folders that the first one opens.
     fn check(programs: &[(&str, &str)], links: &[(&str, &str)], expected: &[&str]) {
         let home = tempfile::tempdir().unwrap();
         let home = home.path().canonicalize().unwrap();
@@ -230,21 +222,21 @@ mod tests {
             symlink(home.join(to), home.join(from)).unwrap();
         }
         let start = links.first().map_or(programs[0].0, |(from, _)| from);
-        let found = interpreters(&home.join(start), Some(&home));
+        let found = program_folders(&home.join(start), Some(&home));
         let found: Vec<_> = found.iter().map(|path| path.strip_prefix(&home).unwrap_or(path)).collect();
         assert_eq!(found, expected.iter().map(Path::new).collect::<Vec<_>>());
     }
 
     // req: SB-04
     #[test]
-    fn a_program_is_read_with_what_was_installed_beside_it() {
+    fn opens_installation_folder_of_program() {
         check(&[("opt/tool/bin/server", "\x7fELF")], &[], &["opt/tool"]);
         check(&[("opt/tool/server", "")], &[], &["opt/tool"]);
     }
 
     // req: SB-04
     #[test]
-    fn a_script_is_read_with_its_interpreter_and_that_with_its_own() {
+    fn opens_interpreter_and_virtual_environment_of_script() {
         let script = ("venv/bin/server", "#!~/venv/bin/python -I\nimport this");
         let python = ("python/3.11/bin/python3.11", "\x7fELF");
         check(&[script, python, ("venv/pyvenv.cfg", "")], &[], &["venv", "venv", "venv"]);
@@ -254,7 +246,7 @@ mod tests {
 
     // req: SB-04
     #[test]
-    fn what_lies_beside_secrets_does_not_open_them() {
+    fn never_opens_folder_that_holds_secrets() {
         check(&[("bin/server", "")], &[], &["bin"]);
         check(&[(".local/bin/server", "")], &[], &[".local/bin"]);
         check(&[("server", "")], &[], &["server"]);

@@ -1,85 +1,86 @@
-//! What this kernel can give, told in words for `check` and status.
+//! Describes the protections that this kernel provides for a policy, for `check` and `status`.
 
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::Place;
+use crate::cgroup::CgroupParent;
 use crate::namespaces;
-use crate::policy::{Files, Policy};
+use crate::policy::{FileAccess, Policy};
 
-/// What confines a server, by which mechanism, and what could not be had.
+/// The protections of a server, each with its mechanism, as sentences for users.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Confinement {
-    /// What is in force.
     pub in_force: Vec<String>,
-    /// What was wanted and is missing here.
+    /// Protections of the policy that this machine cannot provide.
     pub missing: Vec<String>,
 }
 
 impl Confinement {
-    /// What a policy comes to on this machine.
-    pub fn of(policy: &Policy) -> Self {
-        let mut told = Self::default();
-        told.have("own session, reaper, no new privileges, no core dumps");
-        told.files(policy);
+    /// Describes what a policy results in on this machine.
+    pub fn for_policy(policy: &Policy) -> Self {
+        let mut confinement = Self::default();
+        confinement.add("own session, reaper, no new privileges, no core dumps");
+        confinement.add_files(policy);
         if policy.harden {
-            told.have("capabilities dropped; ptrace, bpf, mount, keyctl, io_uring, modules and the like refused (seccomp)");
+            confinement.add("capabilities dropped; ptrace, bpf, mount, keyctl, io_uring, kernel modules and similar system calls refused (seccomp)");
         }
         if !policy.network {
-            let namespace = namespaces::can_leave_the_network();
-            told.have(if namespace {
-                "no sockets (seccomp, network namespace)"
-            } else {
-                "no sockets (seccomp)"
+            confinement.add(match namespaces::can_unshare_network() {
+                true => "no sockets (seccomp, network namespace)",
+                false => "no sockets (seccomp)",
             });
         }
-        match Place::here() {
-            Some(place) => {
-                told.have(&place.told());
-                told.have("number of processes (watchdog over the whole tree)");
-            }
-            None => {
-                told.lack("limits on the whole tree by the kernel: no control group can be made here");
-                told.have(
-                    "memory and number of processes (watchdog over the whole tree; RLIMIT_DATA for each)",
-                );
-            }
+        confinement.add_tree_limits();
+        if let Some(max) = policy.open_files {
+            confinement.add(&format!("at most {max} open files per process (rlimit)"));
         }
-        if let Some(most) = policy.open_files {
-            told.have(&format!("at most {most} open files a process (rlimit)"));
-        }
-        told
+        confinement
     }
 
-    fn files(&mut self, policy: &Policy) {
+    fn add_files(&mut self, policy: &Policy) {
         let wanted = match &policy.files {
-            Files::All => return,
-            Files::AllBut { .. } => "secrets unreadable, writes only where granted",
-            Files::Listed { .. } => "only listed files",
+            FileAccess::All => return,
+            FileAccess::AllExcept { .. } => "secrets unreadable, writes only where granted",
+            FileAccess::Listed { .. } => "only listed files",
         };
         match landlock_abi() {
-            0 => self.lack(&format!("{wanted}: this kernel has no Landlock")),
-            abi => self.have(&format!("{wanted} (Landlock ABI {abi})")),
+            0 => self.add_missing(&format!("{wanted}: this kernel has no Landlock")),
+            abi => self.add(&format!("{wanted} (Landlock ABI {abi})")),
         }
         match landlock_abi() {
-            6.. => self.have("signals and abstract sockets stay inside (Landlock)"),
-            _ => self.lack("signals and abstract sockets are not confined: needs Landlock ABI 6"),
+            6.. => self.add("no signals or abstract sockets to processes outside (Landlock)"),
+            _ => {
+                self.add_missing("no signals or abstract sockets to processes outside: needs Landlock ABI 6")
+            }
         }
     }
 
-    fn have(&mut self, what: &str) {
-        self.in_force.push(what.to_owned());
+    fn add_tree_limits(&mut self) {
+        match CgroupParent::get() {
+            Some(parent) => {
+                self.add(&parent.describe());
+                self.add("number of processes of the whole tree (watchdog)");
+            }
+            None => {
+                self.add_missing("kernel limits on the whole tree: no control group can be created here");
+                self.add("memory and number of processes of the whole tree (watchdog); memory per process (RLIMIT_DATA)");
+            }
+        }
     }
 
-    fn lack(&mut self, what: &str) {
-        self.missing.push(what.to_owned());
+    fn add(&mut self, protection: &str) {
+        self.in_force.push(protection.to_owned());
+    }
+
+    fn add_missing(&mut self, protection: &str) {
+        self.missing.push(protection.to_owned());
     }
 }
 
-/// Which revision of Landlock the kernel speaks; 0 for none.
+/// The kernel's Landlock ABI version; 0 if it has no Landlock.
 pub fn landlock_abi() -> i64 {
     const VERSION: libc::c_ulong = 1;
-    // SAFETY: asked for its version, the call takes no pointer.
+    // SAFETY: with this flag the call takes no pointer.
     let abi = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, VERSION) };
     abi.max(0)
 }

@@ -1,81 +1,86 @@
-//! Finds the socket at the other end of a TCP connection on this machine: whose it is, and its number.
+//! Finds the local socket at the other end of a TCP connection: its inode, user and control group.
 //!
-//! The kernel is asked for that one (`sock_diag`). Where it will not tell, its tables are looked through, for which it
-//! goes through all the room it has for sockets: milliseconds, however few there are.
+//! Queries the kernel for the one socket (`sock_diag`). Where that is not available, reads `/proc/net/tcp`, for which the
+//! kernel walks its whole hash table: milliseconds, however few sockets exist.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A socket as the kernel knows it.
+/// The kernel's record of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct End {
-    /// None is left of one that was closed: then it is 0.
+pub(crate) struct SocketRecord {
+    /// 0 after the socket was closed.
     pub(crate) inode: u32,
     pub(crate) user: u32,
-    /// The control group (v2) in which it was made, where the kernel remembers: that stays, whoever has it now.
-    pub(crate) group: Option<u64>,
+    /// The version 2 control group in which the socket was created, if the kernel records it. It never changes.
+    pub(crate) cgroup: Option<u64>,
 }
 
-/// The socket that is bound to `from` and connected to `to`.
-pub(crate) fn end_between(from: SocketAddr, to: SocketAddr) -> Option<End> {
-    static HAS_TOLD: AtomicBool = AtomicBool::new(false);
-    match asked(from, to) {
-        Ok(Some(end)) => {
-            HAS_TOLD.store(true, Ordering::Relaxed);
-            Some(end)
+/// Finds the socket that is bound to `from` and connected to `to`.
+pub(crate) fn find_socket(from: SocketAddr, to: SocketAddr) -> Option<SocketRecord> {
+    static DIAG_WORKS: AtomicBool = AtomicBool::new(false);
+    match query_sock_diag(from, to) {
+        Ok(Some(record)) => {
+            DIAG_WORKS.store(true, Ordering::Relaxed);
+            Some(record)
         }
-        // One that tells of no connection at all says the same as one that knows of none such.
-        Ok(None) if HAS_TOLD.load(Ordering::Relaxed) => None,
-        _ => looked_up(from, to),
+        // A kernel that reports no connections at all gives the same answer as one that has no such connection.
+        Ok(None) if DIAG_WORKS.load(Ordering::Relaxed) => None,
+        _ => search_proc_tables(from, to),
     }
 }
 
-/// What `sock_diag` says: a header, then the question or the answer, in which the addresses are at the same place.
+/// Layout of `sock_diag` messages: a netlink header, then `inet_diag_req_v2` or `inet_diag_msg`.
 mod diag {
     pub(super) const HEADER: usize = 16;
-    pub(super) const QUESTION: usize = HEADER + 56;
-    pub(super) const ANSWER: usize = HEADER + 72;
-    /// `SOCK_DIAG_BY_FAMILY`, the type of both.
+    pub(super) const REQUEST: usize = HEADER + 56;
+    pub(super) const RESPONSE: usize = HEADER + 72;
+    /// `SOCK_DIAG_BY_FAMILY`, the type of both messages.
     pub(super) const BY_FAMILY: u16 = 20;
     pub(super) const ANY_STATE: u32 = u32::MAX;
-    pub(super) const LISTENS: u8 = 10;
-    pub(super) const STATE_AT: usize = HEADER + 1;
-    /// Behind four ports' worth of bytes in the answer, and four more in the question.
-    pub(super) const PORTS_AT: usize = HEADER + 4;
-    pub(super) const USER_AT: usize = HEADER + 64;
-    pub(super) const INODE_AT: usize = HEADER + 68;
-    /// `INET_DIAG_CGROUP_ID`, among the attributes that follow.
-    pub(super) const GROUP: u16 = 21;
+    pub(super) const LISTEN: u8 = 10;
+    pub(super) const STATE_OFFSET: usize = HEADER + 1;
+    /// In the response. In the request the ports are four bytes further.
+    pub(super) const PORTS_OFFSET: usize = HEADER + 4;
+    pub(super) const USER_OFFSET: usize = HEADER + 64;
+    pub(super) const INODE_OFFSET: usize = HEADER + 68;
+    /// `INET_DIAG_CGROUP_ID`, one of the attributes that follow the response.
+    pub(super) const CGROUP_ID: u16 = 21;
 }
 
-/// Fails where the kernel will not tell.
-fn asked(from: SocketAddr, to: SocketAddr) -> io::Result<Option<End>> {
-    let question = question(from, to);
-    // SAFETY: takes numbers only; the descriptor that comes back is ours alone.
+/// Fails where `sock_diag` is not available.
+fn query_sock_diag(from: SocketAddr, to: SocketAddr) -> io::Result<Option<SocketRecord>> {
+    let request = encode_request(from, to);
+    // SAFETY: takes numbers only; nothing else owns the returned descriptor.
     let socket = unsafe {
         let socket =
             libc::socket(libc::AF_NETLINK, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, libc::NETLINK_SOCK_DIAG);
         OwnedFd::from_raw_fd(check(socket as isize)? as i32)
     };
-    let mut answer = [0_u8; 512];
-    // SAFETY: both are valid for the length that goes with them. The kernel answers before `send` returns.
+    let mut response = [0_u8; 512];
+    // SAFETY: both buffers are valid for the given length. The kernel responds before `send` returns.
     let length = unsafe {
-        check(libc::send(socket.as_raw_fd(), question.as_ptr().cast(), question.len(), 0))?;
-        check(libc::recv(socket.as_raw_fd(), answer.as_mut_ptr().cast(), answer.len(), libc::MSG_DONTWAIT))?
+        check(libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0))?;
+        check(libc::recv(
+            socket.as_raw_fd(),
+            response.as_mut_ptr().cast(),
+            response.len(),
+            libc::MSG_DONTWAIT,
+        ))?
     };
-    read(&answer[..length as usize], &question)
+    decode_response(&response[..length as usize], &request)
 }
 
-fn question(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+fn encode_request(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
     let (source, target) = (from.ip().to_canonical(), to.ip().to_canonical());
     let family = if source.is_ipv4() { libc::AF_INET } else { libc::AF_INET6 };
-    let mut out = Vec::with_capacity(diag::QUESTION);
-    out.extend((diag::QUESTION as u32).to_ne_bytes());
+    let mut out = Vec::with_capacity(diag::REQUEST);
+    out.extend((diag::REQUEST as u32).to_ne_bytes());
     out.extend(diag::BY_FAMILY.to_ne_bytes());
     out.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    // Neither numbered nor from anybody in particular.
+    // Sequence number and port id.
     out.extend([0; 8]);
     out.extend([family as u8, libc::IPPROTO_TCP as u8, 0, 0]);
     out.extend(diag::ANY_STATE.to_ne_bytes());
@@ -87,29 +92,30 @@ fn question(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
             IpAddr::V6(six) => out.extend(six.octets()),
         }
     }
-    // On any interface, under any cookie.
+    // Any interface, any cookie.
     out.extend([0; 4]);
     out.extend([0xFF; 8]);
     out
 }
 
-fn read(answer: &[u8], question: &[u8]) -> io::Result<Option<End>> {
+fn decode_response(response: &[u8], request: &[u8]) -> io::Result<Option<SocketRecord>> {
     let number =
-        |at: usize| answer.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
-    let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
+        |at: usize| response.get(at..at + 4).and_then(|bytes| bytes.try_into().ok()).map(u32::from_ne_bytes);
+    let kind = response.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     match kind {
-        Some(diag::BY_FAMILY) if answer.len() >= diag::ANSWER => {
-            // Where there is no such connection, a socket that waits for one is as good an answer to the kernel.
-            let ports = |text: &[u8], at: usize| text.get(at..at + 4).map(<[u8]>::to_vec);
-            let is_it = answer[diag::STATE_AT] != diag::LISTENS
-                && ports(answer, diag::PORTS_AT) == ports(question, diag::PORTS_AT + 4);
-            Ok(number(diag::INODE_AT).zip(number(diag::USER_AT)).filter(|_| is_it).map(|(inode, user)| End {
+        Some(diag::BY_FAMILY) if response.len() >= diag::RESPONSE => {
+            // Without such a connection the kernel may return a listening socket instead.
+            let ports = |message: &[u8], at: usize| message.get(at..at + 4).map(<[u8]>::to_vec);
+            let is_connection = response[diag::STATE_OFFSET] != diag::LISTEN
+                && ports(response, diag::PORTS_OFFSET) == ports(request, diag::PORTS_OFFSET + 4);
+            let numbers = number(diag::INODE_OFFSET).zip(number(diag::USER_OFFSET));
+            Ok(numbers.filter(|_| is_connection).map(|(inode, user)| SocketRecord {
                 inode,
                 user,
-                group: group(&answer[diag::ANSWER..]),
+                cgroup: find_cgroup_id(&response[diag::RESPONSE..]),
             }))
         }
-        // An error, whose number follows the header.
+        // The error number follows the header.
         Some(kind) if i32::from(kind) == libc::NLMSG_ERROR => {
             match number(diag::HEADER).map(|number| -(number as i32)) {
                 Some(libc::ENOENT) => Ok(None),
@@ -120,14 +126,13 @@ fn read(answer: &[u8], question: &[u8]) -> io::Result<Option<End>> {
     }
 }
 
-/// Looks for the group among the attributes. Each has its length, its kind and its content, and begins at a multiple of
-/// four.
-fn group(mut attributes: &[u8]) -> Option<u64> {
+/// Searches netlink attributes. Each has a length, a type and a content, and starts at a multiple of four.
+fn find_cgroup_id(mut attributes: &[u8]) -> Option<u64> {
     loop {
         let &[one, two, three, four] = attributes.first_chunk()?;
         let length = usize::from(u16::from_ne_bytes([one, two]));
         let content = attributes.get(4..length)?;
-        if u16::from_ne_bytes([three, four]) == diag::GROUP {
+        if u16::from_ne_bytes([three, four]) == diag::CGROUP_ID {
             return content.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
         }
         attributes = attributes.get(length.next_multiple_of(4)..)?;
@@ -138,23 +143,24 @@ fn check(result: isize) -> io::Result<isize> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-fn looked_up(from: SocketAddr, to: SocketAddr) -> Option<End> {
-    let (from, to) = (spelled(from), spelled(to));
+fn search_proc_tables(from: SocketAddr, to: SocketAddr) -> Option<SocketRecord> {
+    let (from, to) = (table_spellings(from), table_spellings(to));
     ["/proc/net/tcp", "/proc/net/tcp6"].into_iter().find_map(|table| {
         let table = std::fs::read_to_string(table).ok()?;
         table.lines().find_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            let is_it = from.iter().any(|from| fields.get(1) == Some(&from.as_str()))
+            let is_connection = from.iter().any(|from| fields.get(1) == Some(&from.as_str()))
                 && to.iter().any(|to| fields.get(2) == Some(&to.as_str()));
-            is_it.then_some(())?;
-            Some(End { inode: fields.get(9)?.parse().ok()?, user: fields.get(7)?.parse().ok()?, group: None })
+            is_connection.then_some(())?;
+            let (inode, user) = (fields.get(9)?.parse().ok()?, fields.get(7)?.parse().ok()?);
+            Some(SocketRecord { inode, user, cgroup: None })
         })
     })
 }
 
-/// An address as the kernel's tables have it: the bytes of each group of four turned round, the port as it is. One of
-/// version four may stand among those of version six too.
-fn spelled(address: SocketAddr) -> Vec<String> {
+/// Spells an address as `/proc/net/tcp` does: each group of four bytes reversed, the port unchanged. An IPv4 address may
+/// also be in the IPv6 table.
+fn table_spellings(address: SocketAddr) -> Vec<String> {
     let port = address.port();
     let group = |bytes: &[u8]| bytes.iter().rev().map(|byte| format!("{byte:02X}")).collect::<String>();
     let six = |bytes: [u8; 16]| format!("{}:{port:04X}", bytes.chunks(4).map(group).collect::<String>());
@@ -176,7 +182,7 @@ mod tests {
 
     // req: GW-07
     #[test]
-    fn the_kernel_and_its_tables_say_the_same() {
+    fn sock_diag_and_proc_tables_agree() {
         for (listen, connect) in
             [("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1"), ("[::]:0", "::ffff:127.0.0.1")]
         {
@@ -185,18 +191,19 @@ mod tests {
             let Ok(client) = TcpStream::connect(to) else { continue };
             let (server, from) = listener.accept().unwrap();
             let to = server.local_addr().unwrap();
-            let end = looked_up(from, to).expect("it is in the table");
-            assert_ne!(end.inode, 0);
-            match asked(from, to) {
-                Ok(told) => {
-                    assert_eq!(told.map(|told| End { group: None, ..told }), Some(end), "{from} to {to}")
+            let record = search_proc_tables(from, to).expect("the connection is in the table");
+            assert_ne!(record.inode, 0);
+            match query_sock_diag(from, to) {
+                Ok(found) => {
+                    let found = found.map(|found| SocketRecord { cgroup: None, ..found });
+                    assert_eq!(found, Some(record), "{from} to {to}")
                 }
-                Err(error) => eprintln!("skipped: this kernel does not tell: {error}"),
+                Err(error) => eprintln!("skipped: sock_diag is not available: {error}"),
             }
-            assert_eq!(end_between(from, to).map(|end| end.inode), Some(end.inode));
+            assert_eq!(find_socket(from, to).map(|found| found.inode), Some(record.inode));
             drop((client, server));
-            let nobody = SocketAddr::new(from.ip(), to.port());
-            assert_eq!(asked(nobody, to).ok().flatten(), None, "who listens is not connected");
+            let listening = SocketAddr::new(from.ip(), to.port());
+            assert_eq!(query_sock_diag(listening, to).ok().flatten(), None, "a listener is not a connection");
         }
     }
 }

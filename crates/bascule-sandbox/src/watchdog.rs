@@ -1,7 +1,7 @@
-//! Limits on a whole process tree, memory and number of processes, as far as no control group keeps them.
+//! Limits the memory and the number of processes of whole trees, as far as no control group does.
 //!
-//! One thread looks at all trees, more often when one of them is near a limit. What it finds over a limit it
-//! ends, by cutting the lifeline, and remembers why. Between two looks a single process is held by RLIMIT_DATA.
+//! One thread checks all trees, more often while one of them is near a limit. It kills a tree that is over a limit by its
+//! kill switch, and records the reason. Between two checks RLIMIT_DATA limits each single process.
 
 use std::cell::LazyCell;
 use std::fs::{self, File};
@@ -10,252 +10,264 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
-use crate::cgroup::Group;
-use crate::launch::Scissors;
-use crate::limits;
-use crate::tree::{Census, Processes, below};
+use crate::cgroup::CgroupGuard;
+use crate::launch::KillSwitch;
+use crate::process_tree::{ProcessScanner, ProcessTree, descendants_of};
+use crate::rlimits;
 
-const CALM: Duration = Duration::from_millis(100);
-/// Between two looks a single process is bounded by what it may write to, which is more than it uses: so large a part
-/// of its limit comes on top.
+const NORMAL_INTERVAL: Duration = Duration::from_millis(100);
+/// Used while a tree is at more than half of a limit.
+const SHORT_INTERVAL: Duration = Duration::from_millis(10);
+/// RLIMIT_DATA counts writable memory, of which a process uses only a part. It exceeds the memory limit by this fraction
+/// (1/5).
 const DATA_SLACK: u64 = 5;
-const ALERT: Duration = Duration::from_millis(10);
+/// In thousandths of the memory limit: a sudden death above this was probably caused by a refused allocation.
+const NEAR_LIMIT: u64 = 600;
 
-/// What a tree may use up.
+/// Limits of a process tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TreeLimits {
-    /// Resident memory less what is shared, of all processes together.
+    /// Resident memory of all processes together; shared memory counts once.
     pub memory_bytes: Option<u64>,
-    /// How many processes.
     pub processes: Option<u64>,
 }
 
-/// A limit that was reached.
+/// A limit that a tree exceeded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Hit {
-    /// So many bytes were seen.
+pub enum LimitHit {
+    /// The watchdog measured this many bytes.
     Memory(u64),
-    /// The kernel ended a process of its control group.
+    /// The kernel's OOM killer ended a process of the tree's control group.
     OutOfMemory,
-    /// So many processes were seen.
+    /// The watchdog counted this many processes.
     Processes(u64),
 }
 
-/// A tree that is looked after, until this is dropped.
+/// A process tree that the watchdog checks until this is dropped.
 #[derive(Debug)]
-pub struct Watch {
+pub struct TreeWatch {
     root: u32,
-    scissors: Scissors,
-    /// What the kernel keeps for us, where it can.
-    group: Option<Group>,
+    kill_switch: KillSwitch,
+    cgroup: Option<CgroupGuard>,
     limits: Mutex<TreeLimits>,
-    hit: Mutex<Option<Hit>>,
-    /// Whether the group holds the memory to the limit in force: then nobody else has to.
-    held: AtomicBool,
-    /// Whether it was over its memory when last looked at.
+    hit: Mutex<Option<LimitHit>>,
+    /// True if the control group enforces the current memory limit, so that the watchdog need not.
+    is_enforced: AtomicBool,
+    /// True if the last check found the tree over its memory limit.
     was_over: AtomicBool,
-    /// How much of its memory was in use at the most, in thousandths of what is allowed.
-    most_memory: AtomicU64,
+    /// In thousandths of the memory limit.
+    peak_memory: AtomicU64,
 }
 
-impl Watch {
-    /// Looks after the tree below the process that ends when the lifeline is cut.
+impl TreeWatch {
+    /// `root` is the reaper's process; `kill_switch` ends the tree below it.
     pub(crate) fn start(
         root: u32,
-        scissors: Scissors,
-        group: Option<Group>,
+        kill_switch: KillSwitch,
+        cgroup: Option<CgroupGuard>,
         limits: TreeLimits,
     ) -> Arc<Self> {
         let watch = Arc::new(Self {
             root,
-            scissors,
-            group,
+            kill_switch,
+            cgroup,
             limits: Mutex::new(limits),
             hit: Mutex::new(None),
-            held: AtomicBool::new(false),
+            is_enforced: AtomicBool::new(false),
             was_over: AtomicBool::new(false),
-            most_memory: AtomicU64::new(0),
+            peak_memory: AtomicU64::new(0),
         });
-        trees().push(Arc::downgrade(&watch));
+        watched_trees().push(Arc::downgrade(&watch));
         static THREAD: OnceLock<()> = OnceLock::new();
         THREAD.get_or_init(|| {
-            // Without the thread nothing is looked after: better no bridge than that.
+            // Without this thread no limit would hold, so the bridge must not run without it.
             std::thread::Builder::new()
                 .name("watchdog".into())
-                .spawn(look)
+                .spawn(check_forever)
                 .map(drop)
                 .expect("a thread can be started");
         });
         watch
     }
 
-    /// From now on these limits hold, for each process as far as the kernel can see to it.
-    pub fn bind(&self, limits: TreeLimits) {
+    /// Replaces the limits of the tree, and sets RLIMIT_DATA of each of its processes.
+    pub fn set_limits(&self, limits: TreeLimits) {
         *self.limits.lock().expect("nothing panics while holding it") = limits;
-        self.hold();
-        // Much too much at once is refused: that is something a server can survive. What is reserved but not used, of which
-        // Node has plenty, is nobody's concern: each may add to what it has reserved by now what it may still use.
-        let slack = if self.held.load(Ordering::Relaxed) { 1 } else { DATA_SLACK };
-        let Some(most) = limits.memory_bytes else { return };
-        for pid in below(self.root) {
-            let Pages { resident, data } = pages(pid);
-            limits::bind_data(pid, data + most.saturating_sub(resident) + most / slack);
+        self.update_cgroup();
+        // A refused allocation is something a server can survive. Memory that is reserved but not used, of which Node has
+        // much, does not count: each process may add to its current reservation as much as it may still use.
+        let slack = if self.is_enforced() { 1 } else { DATA_SLACK };
+        let Some(max) = limits.memory_bytes else { return };
+        for pid in descendants_of(self.root) {
+            let ProcessMemory { resident, data } = memory_of(pid);
+            rlimits::limit_data(pid, data + max.saturating_sub(resident) + max / slack);
         }
     }
 
-    /// Has the group hold the limits in force. One that is over its memory already will not have it at once.
-    fn hold(&self) {
-        let held = self.group.as_ref().is_some_and(|group| group.limit(self.limits()).is_ok());
-        self.held.store(held && self.group.as_ref().is_some_and(Group::counts_memory), Ordering::Relaxed);
+    /// Writes the limits to the control group. The kernel may refuse that while the group uses more memory.
+    fn update_cgroup(&self) {
+        let cgroup = self.cgroup.as_ref();
+        let is_set = cgroup.is_some_and(|cgroup| cgroup.set_limits(self.limits()).is_ok());
+        let is_enforced = is_set && cgroup.is_some_and(CgroupGuard::limits_memory);
+        self.is_enforced.store(is_enforced, Ordering::Relaxed);
     }
 
-    /// There is nothing left to look after: what the kernel kept for it is removed, which may take a while.
-    pub fn release(&self) {
+    fn is_enforced(&self) -> bool {
+        self.is_enforced.load(Ordering::Relaxed)
+    }
+
+    /// Removes the control group after the tree has ended. May block for a moment.
+    pub fn remove_cgroup(&self) {
         if self.ran_out_of_memory() {
-            self.hit.lock().expect("nothing panics while holding it").get_or_insert(Hit::OutOfMemory);
+            self.record(LimitHit::OutOfMemory);
         }
-        self.group.iter().for_each(Group::remove);
+        self.cgroup.iter().for_each(CgroupGuard::remove);
     }
 
-    /// The server's own process: the first below the one that keeps it.
-    pub fn server(&self) -> Option<u32> {
-        below(self.root).first().copied()
+    /// The server's own process: the reaper's first descendant.
+    pub fn server_pid(&self) -> Option<u32> {
+        descendants_of(self.root).first().copied()
     }
 
-    /// The limits in force.
     pub fn limits(&self) -> TreeLimits {
         *self.limits.lock().expect("nothing panics while holding it")
     }
 
-    /// The limit that was reached, if one was.
-    pub fn hit(&self) -> Option<Hit> {
-        let seen = self.hit.lock().expect("nothing panics while holding it").clone();
-        seen.or_else(|| self.ran_out_of_memory().then_some(Hit::OutOfMemory))
+    /// The limit that the tree exceeded, if any.
+    pub fn limit_hit(&self) -> Option<LimitHit> {
+        let hit = self.hit.lock().expect("nothing panics while holding it").clone();
+        hit.or_else(|| self.ran_out_of_memory().then_some(LimitHit::OutOfMemory))
     }
 
-    /// Whether it came close to what it may use: then a sudden end may have come of being refused more.
-    pub fn was_near_its_memory(&self) -> bool {
-        let most = self.limits().memory_bytes.unwrap_or(u64::MAX);
-        if let Some(peak) = self.scissors.last_word() {
-            self.most_memory.fetch_max(peak.saturating_mul(1000) / most.max(1), Ordering::Relaxed);
+    /// Returns true if the tree came close to its memory limit, so that a refused allocation may explain a sudden death.
+    pub fn was_near_memory_limit(&self) -> bool {
+        let max = self.limits().memory_bytes.unwrap_or(u64::MAX);
+        if let Some(peak) = self.kill_switch.peak_bytes() {
+            self.peak_memory.fetch_max(peak.saturating_mul(1000) / max.max(1), Ordering::Relaxed);
         }
-        self.most_memory.load(Ordering::Relaxed) > 600
+        self.peak_memory.load(Ordering::Relaxed) > NEAR_LIMIT
     }
 
     fn ran_out_of_memory(&self) -> bool {
-        self.group.as_ref().is_some_and(Group::ran_out_of_memory)
+        self.cgroup.as_ref().is_some_and(CgroupGuard::ran_out_of_memory)
     }
 
-    /// Looks once; says how near the nearest limit is, 1 being reached.
-    fn check(&self, processes: &LazyCell<Processes, impl FnOnce() -> Processes>) -> f64 {
+    /// Checks the tree once. Returns its largest use of a limit; 1 means that the limit is reached.
+    fn check(&self, processes: &LazyCell<ProcessTree, impl FnOnce() -> ProcessTree>) -> f64 {
         if self.ran_out_of_memory() {
-            // The kernel picked one process; what is left of the tree is no longer what it was.
-            self.end(Hit::OutOfMemory);
+            // The OOM killer picks one process. The rest of the tree is not in a usable state.
+            self.kill(LimitHit::OutOfMemory);
             return 0.0;
         }
         let limits = self.limits();
-        if self.held.load(Ordering::Relaxed) && self.has_few_tasks(&limits) {
+        if self.is_enforced() && self.has_few_tasks(&limits) {
             return 0.0;
         }
-        let tree = processes.below(self.root);
-        let share = |used: u64, most: Option<u64>| most.map_or(0.0, |most| used as f64 / most.max(1) as f64);
+        let tree = processes.descendants_of(self.root);
+        let share = |used: u64, max: Option<u64>| max.map_or(0.0, |max| used as f64 / max.max(1) as f64);
         let count = tree.len() as u64;
-        let memory = self.memory(&tree, &limits);
+        let memory = self.measure_memory(&tree, &limits);
         let (by_memory, by_count) = (share(memory, limits.memory_bytes), share(count, limits.processes));
-        self.most_memory.fetch_max((by_memory * 1000.0) as u64, Ordering::Relaxed);
+        self.peak_memory.fetch_max((by_memory * 1000.0) as u64, Ordering::Relaxed);
         if by_count > 1.0 {
-            self.end(Hit::Processes(count));
-        } else if by_memory > 1.0 && self.is_surely_over() {
-            self.end(Hit::Memory(memory));
+            self.kill(LimitHit::Processes(count));
+        } else if by_memory > 1.0 && self.is_confirmed_over() {
+            self.kill(LimitHit::Memory(memory));
         }
         self.was_over.store(by_memory > 1.0, Ordering::Relaxed);
         by_memory.max(by_count)
     }
 
-    /// What the tree uses: looked at quickly, which counts files and shared pages for everybody who has them, and
-    /// closely only where even that is too much.
-    fn memory(&self, tree: &[u32], limits: &TreeLimits) -> u64 {
-        if self.held.load(Ordering::Relaxed) {
+    /// Measures resident memory, which is quick but counts file mappings and shared pages for each process. Only if that
+    /// is over the limit, measures proportional shares.
+    fn measure_memory(&self, tree: &[u32], limits: &TreeLimits) -> u64 {
+        if self.is_enforced() {
             return 0;
         }
-        let quick = tree.iter().map(|pid| resident_bytes(*pid)).sum::<u64>();
-        match limits.memory_bytes.is_some_and(|most| quick > most) {
-            true => tree.iter().map(|pid| fair_bytes(*pid)).sum(),
-            false => quick,
+        let resident = tree.iter().map(|pid| resident_bytes(*pid)).sum::<u64>();
+        match limits.memory_bytes.is_some_and(|max| resident > max) {
+            true => tree.iter().map(|pid| proportional_bytes(*pid)).sum(),
+            false => resident,
         }
     }
 
-    /// There are at least as many tasks as processes.
+    /// The number of tasks is an upper bound of the number of processes.
     fn has_few_tasks(&self, limits: &TreeLimits) -> bool {
-        let tasks = self.group.as_ref().and_then(Group::tasks);
-        limits.processes.is_none_or(|most| tasks.is_some_and(|tasks| tasks <= most))
+        let tasks = self.cgroup.as_ref().and_then(CgroupGuard::tasks);
+        limits.processes.is_none_or(|max| tasks.is_some_and(|tasks| tasks <= max))
     }
 
-    /// What is held by a group cannot be over, and is only counted differently. Elsewhere a second look decides:
-    /// processes that come and go while they are counted may be counted twice.
-    fn is_surely_over(&self) -> bool {
-        if self.group.is_some() && !self.held.load(Ordering::Relaxed) {
-            self.hold();
+    /// A tree whose control group enforces the limit cannot be over it: the watchdog only counts differently. Otherwise a
+    /// second check must agree, because processes that start and end during a check may be counted twice.
+    fn is_confirmed_over(&self) -> bool {
+        if self.cgroup.is_some() && !self.is_enforced() {
+            self.update_cgroup();
         }
-        !self.held.load(Ordering::Relaxed) && self.was_over.load(Ordering::Relaxed)
+        !self.is_enforced() && self.was_over.load(Ordering::Relaxed)
     }
 
-    fn end(&self, hit: Hit) {
+    fn kill(&self, hit: LimitHit) {
+        self.record(hit);
+        self.kill_switch.kill();
+    }
+
+    /// Keeps the first limit hit only.
+    fn record(&self, hit: LimitHit) {
         self.hit.lock().expect("nothing panics while holding it").get_or_insert(hit);
-        self.scissors.cut();
     }
 }
 
-fn trees() -> MutexGuard<'static, Vec<Weak<Watch>>> {
-    static TREES: Mutex<Vec<Weak<Watch>>> = Mutex::new(Vec::new());
+fn watched_trees() -> MutexGuard<'static, Vec<Weak<TreeWatch>>> {
+    static TREES: Mutex<Vec<Weak<TreeWatch>>> = Mutex::new(Vec::new());
     TREES.lock().expect("nothing panics while holding it")
 }
 
-fn look() {
-    let mut census = Census::default();
+fn check_forever() {
+    let mut scanner = ProcessScanner::default();
     loop {
-        let watched: Vec<Arc<Watch>> = {
-            let mut trees = trees();
+        let watched: Vec<Arc<TreeWatch>> = {
+            let mut trees = watched_trees();
             trees.retain(|tree| tree.strong_count() > 0);
             trees.iter().filter_map(Weak::upgrade).collect()
         };
-        // Where control groups do the work nobody has to look at every process of the machine.
-        let processes = LazyCell::new(|| census.take());
-        let nearest = watched.iter().map(|watch| watch.check(&processes)).fold(0.0, f64::max);
+        // Lazy: where control groups enforce all limits, the processes need not be scanned.
+        let processes = LazyCell::new(|| scanner.scan());
+        let largest = watched.iter().map(|watch| watch.check(&processes)).fold(0.0, f64::max);
         drop((watched, processes));
-        std::thread::sleep(if nearest > 0.5 { ALERT } else { CALM });
+        std::thread::sleep(if largest > 0.5 { SHORT_INTERVAL } else { NORMAL_INTERVAL });
     }
 }
 
-/// What a process has, in bytes.
-struct Pages {
+/// In bytes.
+struct ProcessMemory {
     resident: u64,
-    /// What it could write to, whether it uses it or not.
+    /// Writable memory, used or only reserved.
     data: u64,
 }
 
-fn pages(pid: u32) -> Pages {
+fn memory_of(pid: u32) -> ProcessMemory {
     let mut start = [0; 128];
     let read = File::open(format!("/proc/{pid}/statm")).and_then(|mut file| file.read(&mut start));
     let statm = String::from_utf8_lossy(&start[..read.unwrap_or(0)]);
-    let field = |place: usize| statm.split(' ').nth(place).and_then(|field| field.trim().parse::<u64>().ok());
-    let bytes = |place| field(place).unwrap_or(0) * limits::page_size();
-    Pages { resident: bytes(1), data: bytes(5) }
+    let field = |index: usize| statm.split(' ').nth(index).and_then(|field| field.trim().parse::<u64>().ok());
+    let bytes = |index| field(index).unwrap_or(0) * rlimits::page_size();
+    ProcessMemory { resident: bytes(1), data: bytes(5) }
 }
 
-/// How much memory a process has resident, in bytes, files that it maps included. 0 if there is no such process.
+/// Resident memory of a process, mapped files included. 0 if there is no such process.
 pub fn resident_bytes(pid: u32) -> u64 {
-    pages(pid).resident
+    memory_of(pid).resident
 }
 
-/// A process's share of its memory that is no file's: what several use counts for each in part.
-fn fair_bytes(pid: u32) -> u64 {
+/// The proportional share of a process in memory that no file backs. A page that several processes use counts for each
+/// in part.
+fn proportional_bytes(pid: u32) -> u64 {
     let Ok(rollup) = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")) else {
         return resident_bytes(pid);
     };
     let kilobytes = |line: &str| line.split_whitespace().nth(1)?.parse::<u64>().ok();
-    let counted = |line: &&str| line.starts_with("Pss_Anon:") || line.starts_with("Pss_Shmem:");
-    rollup.lines().filter(counted).filter_map(kilobytes).sum::<u64>() << 10
+    let is_counted = |line: &&str| line.starts_with("Pss_Anon:") || line.starts_with("Pss_Shmem:");
+    rollup.lines().filter(is_counted).filter_map(kilobytes).sum::<u64>() << 10
 }
 
 #[cfg(test)]
@@ -263,8 +275,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_counted_quickly_and_closely() {
+    fn measures_resident_and_proportional_memory() {
         let own = std::process::id();
-        assert!(resident_bytes(own) > 100_000 && fair_bytes(own) > 100_000);
+        assert!(resident_bytes(own) > 100_000 && proportional_bytes(own) > 100_000);
     }
 }

@@ -1,8 +1,8 @@
-//! Starts a script worker, and sees it off.
+//! Spawns script worker processes and collects their exit.
 //!
-//! The worker is our own program again, with an empty environment and one end of a socket as its standard input; it locks
-//! itself (`cell`). Nothing is run between fork and exec, so that starting one costs the same however large the bridge
-//! has grown.
+//! A worker is the bridge's own program with an empty environment and one end of a socket as standard input. It locks
+//! itself down (`lockdown`). No code runs between fork and exec, so spawning takes the same time however much memory the
+//! bridge uses.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -15,148 +15,141 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
-use crate::launcher;
-use crate::watchdog::resident_bytes;
+use crate::spawn_thread;
 
-/// What becomes of what a worker writes to standard output and standard error.
+/// The destination of a worker's standard output and standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Output {
-    /// Nobody reads it.
-    Dropped,
-    /// It comes to `Worker::output`. A worker that writes more than is read waits.
+pub enum WorkerOutput {
+    Discarded,
+    /// Available in [`WorkerProcess::output`]. The worker blocks while the pipe is full.
     Captured,
 }
 
-/// A worker that was started. Dropped, it is killed and waited for, so that none is left over.
+/// A running worker. Dropping it kills the process and waits for its end.
 #[derive(Debug)]
-pub struct Worker {
-    /// Our end of its socket; does not block. At its end the worker has ended, or has closed it and is of no more use.
+pub struct WorkerProcess {
+    /// The host's end of the worker's socket; non-blocking. At end of file the worker has ended or closed its end, and is
+    /// of no more use.
     pub socket: UnixStream,
-    /// What it writes, if that is captured; does not block.
+    /// Captured output; non-blocking.
     pub output: Option<PipeReader>,
     child: Child,
     killed: bool,
-    end: Option<End>,
+    exit: Option<WorkerExit>,
 }
 
-/// Starts a worker, and waits the fraction of a millisecond that takes. Its environment is empty but for the time zone.
+/// Spawns a worker and blocks for the fraction of a millisecond that takes. Its environment contains only the time zone.
 pub fn spawn_worker(
     program: &Path,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
     zone: &str,
-    output: Output,
-) -> io::Result<Worker> {
-    let (done, started) = sync_channel(1);
-    spawn_worker_then(program, arguments, zone, output, move |worker| drop(done.send(worker)))?;
-    started.recv().map_err(io::Error::other)?
+    output: WorkerOutput,
+) -> io::Result<WorkerProcess> {
+    let (sender, spawned) = sync_channel(1);
+    spawn_worker_with_callback(program, arguments, zone, output, move |worker| drop(sender.send(worker)))?;
+    spawned.recv().map_err(io::Error::other)?
 }
 
-/// The same for who cannot wait: the thread of ours that starts workers, and lives as long as we do, hands it over.
-pub fn spawn_worker_then(
+/// Spawns a worker without blocking. The thread that spawns workers calls `on_spawned`.
+pub fn spawn_worker_with_callback(
     program: &Path,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
     zone: &str,
-    output: Output,
-    done: impl FnOnce(io::Result<Worker>) + Send + 'static,
+    output: WorkerOutput,
+    on_spawned: impl FnOnce(io::Result<WorkerProcess>) + Send + 'static,
 ) -> io::Result<()> {
     let mut command = Command::new(program);
     command.args(arguments).env_clear().env("TZ", zone).current_dir("/");
-    // What is typed at the bridge's terminal is not for it. A session of its own would do as well, but makes it a newcomer
-    // to the scheduler, who waits until everybody else had a turn: milliseconds on a busy machine.
+    // Keeps signals of the bridge's terminal away. A new session would too, but puts the worker into a new scheduler group,
+    // whose first turn takes milliseconds on a busy machine.
     command.process_group(0);
-    launcher::order(move || done(start(command, output)))
+    spawn_thread::submit(move || on_spawned(spawn(command, output)))
 }
 
-/// What of the command is the worker's, pipes above all, is closed before this returns.
-fn start(mut command: Command, output: Output) -> io::Result<Worker> {
+/// Consumes the command, which closes the worker's ends of the socket and pipes in this process.
+fn spawn(mut command: Command, output: WorkerOutput) -> io::Result<WorkerProcess> {
     let (ours, theirs) = UnixStream::pair()?;
     ours.set_nonblocking(true)?;
     command.stdin(OwnedFd::from(theirs));
     let output = match output {
-        Output::Dropped => {
+        WorkerOutput::Discarded => {
             command.stdout(Stdio::null()).stderr(Stdio::null());
             None
         }
-        Output::Captured => {
+        WorkerOutput::Captured => {
             let (reader, writer) = io::pipe()?;
-            do_not_block(&reader)?;
+            set_nonblocking(&reader)?;
             command.stdout(writer.try_clone()?).stderr(writer);
             Some(reader)
         }
     };
     let child = command.spawn()?;
-    Ok(Worker { socket: ours, output, child, killed: false, end: None })
+    Ok(WorkerProcess { socket: ours, output, child, killed: false, exit: None })
 }
 
-impl Worker {
-    /// Its process.
+impl WorkerProcess {
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// How much memory it has resident, in bytes. 0 if it has ended.
-    pub fn resident_bytes(&self) -> u64 {
-        if self.end.is_some() { 0 } else { resident_bytes(self.pid()) }
-    }
-
-    /// Kills it, whatever it does. If it has ended already, that end is the one that is told.
+    /// If the worker has ended already, its own exit is the one reported.
     pub fn kill(&mut self) -> io::Result<()> {
         self.killed = true;
         self.child.kill()
     }
 
-    /// How it ended, if it has. Does not wait.
-    pub fn try_wait(&mut self) -> io::Result<Option<End>> {
-        if self.end.is_none() {
-            self.end = self.child.try_wait()?.map(|status| End::of(status, self.killed));
+    /// Returns the worker's exit, or `None` if it is still running.
+    pub fn try_wait(&mut self) -> io::Result<Option<WorkerExit>> {
+        if self.exit.is_none() {
+            self.exit = self.child.try_wait()?.map(|status| WorkerExit::new(status, self.killed));
         }
-        Ok(self.end)
+        Ok(self.exit)
     }
 
-    /// Waits for its end, however long that takes.
-    pub fn wait(&mut self) -> io::Result<End> {
-        let end = End::of(self.child.wait()?, self.killed);
-        Ok(*self.end.get_or_insert(end))
+    /// Blocks until the worker ends.
+    pub fn wait(&mut self) -> io::Result<WorkerExit> {
+        let exit = WorkerExit::new(self.child.wait()?, self.killed);
+        Ok(*self.exit.get_or_insert(exit))
     }
 
-    /// Lets it end by itself for so long, then kills it. To be called when the socket has: what has ended then is about
-    /// to be over, and patience tells how it came to that; what only closed its socket will be killed.
-    pub fn finish(&mut self, patience: Duration) -> io::Result<End> {
-        if self.try_wait()?.is_none() && !ends_within(self.pid(), patience) {
+    /// Waits for the worker's end and kills it after the timeout. To be called at the socket's end of file: a worker that
+    /// is ending gets the time to do so, which reveals the cause; one that only closed its socket is killed.
+    pub fn wait_or_kill(&mut self, timeout: Duration) -> io::Result<WorkerExit> {
+        if self.try_wait()?.is_none() && !ends_within(self.pid(), timeout) {
             self.kill()?;
         }
         self.wait()
     }
 }
 
-impl Drop for Worker {
+impl Drop for WorkerProcess {
     fn drop(&mut self) {
-        if self.end.is_none() {
-            // Fails only for what has ended.
+        if self.exit.is_none() {
+            // Fails only if the process has ended.
             let _ = self.kill().and_then(|()| self.wait());
         }
     }
 }
 
-/// How a worker ended.
+/// The way a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// By itself, with this code.
+pub enum WorkerExit {
+    /// It exited with this code.
     Exited(i32),
-    /// We killed it.
+    /// The host killed it.
     Killed,
-    /// It made a system call that it may not make (SIGSYS).
+    /// It made a forbidden system call (SIGSYS).
     Violation,
     /// It used up its processor time (SIGXCPU).
     OutOfTime,
-    /// It gave up (SIGABRT), as Rust and C programs do that find themselves in an impossible state, or out of memory.
+    /// It aborted (SIGABRT), as Rust and C programs do on a failed invariant or without memory.
     Aborted,
-    /// It crashed: SIGSEGV above all; or somebody else killed it: SIGKILL, by the kernel when memory is short.
+    /// It crashed, mostly by SIGSEGV, or another process or the kernel's OOM killer ended it by SIGKILL.
     Signal(i32),
 }
 
-impl End {
-    fn of(status: ExitStatus, killed: bool) -> Self {
+impl WorkerExit {
+    fn new(status: ExitStatus, killed: bool) -> Self {
         match (status.code(), status.signal().unwrap_or(0)) {
             (Some(code), _) => Self::Exited(code),
             (_, libc::SIGKILL) if killed => Self::Killed,
@@ -168,12 +161,12 @@ impl End {
     }
 }
 
-impl fmt::Display for End {
+impl fmt::Display for WorkerExit {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Exited(code) => write!(out, "it ended with code {code}"),
+            Self::Exited(code) => write!(out, "it exited with code {code}"),
             Self::Killed => out.write_str("it was killed"),
-            Self::Violation => out.write_str("it made a system call that is forbidden"),
+            Self::Violation => out.write_str("it made a forbidden system call"),
             Self::OutOfTime => out.write_str("it used up its processor time"),
             Self::Aborted => out.write_str("it aborted"),
             Self::Signal(signal) => write!(out, "it was ended by signal {signal}"),
@@ -181,21 +174,21 @@ impl fmt::Display for End {
     }
 }
 
-/// Waits for a child that nobody has waited for yet.
-fn ends_within(pid: u32, patience: Duration) -> bool {
+/// The process must be a child that has not been waited for.
+fn ends_within(pid: u32, timeout: Duration) -> bool {
     // SAFETY: takes numbers only.
     let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
     let Ok(descriptor @ 0..) = i32::try_from(descriptor) else { return false };
-    // SAFETY: the kernel just gave it to us, and nobody else has it.
+    // SAFETY: the kernel just returned it, and nothing else owns it.
     let process = unsafe { OwnedFd::from_raw_fd(descriptor) };
     let mut watched = libc::pollfd { fd: process.as_raw_fd(), events: libc::POLLIN, revents: 0 };
-    let milliseconds = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-    // SAFETY: `watched` is one valid entry. Interrupted, it says that nothing has happened.
+    let milliseconds = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX);
+    // SAFETY: `watched` is one valid entry. An interrupted call counts as a timeout.
     unsafe { libc::poll(&raw mut watched, 1, milliseconds) > 0 }
 }
 
-fn do_not_block(pipe: &PipeReader) -> io::Result<()> {
-    // SAFETY: the pipe is open, and has no other flags that matter.
+fn set_nonblocking(pipe: &PipeReader) -> io::Result<()> {
+    // SAFETY: the pipe is open, and no other status flag of it matters.
     match unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -1,5 +1,4 @@
-//! Starts a server's process: with the environment it is configured to have and no other, confined as its
-//! `sandbox` settings ask.
+//! Starts a server's process with its configured environment, confined by its `sandbox` settings.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,78 +6,76 @@ use std::sync::Arc;
 
 use bascule_mcp::{Grace, StdioChild, TransportError};
 use bascule_model::Secret;
-use bascule_sandbox::{Confinement, Jail, Policy, TreeLimits, Watch};
+use bascule_sandbox::{Confinement, Jail, Policy, TreeLimits, TreeWatch};
 
 use crate::config::{Isolation, Limits, Network, Sandbox, ServerSettings, TransportSettings};
 
-/// What a child inherits from the bridge's environment. Everything else must be configured (`env`).
+/// Variables that a server inherits from the bridge. All others must be configured (`env`).
 const INHERITED: [&str; 12] = [
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TERM",
     "TMPDIR",
 ];
 
-/// A program to start.
-pub(crate) struct Program<'a> {
+/// The command line, environment and working folder of a server.
+pub(crate) struct ServerProgram<'a> {
     pub(crate) command: &'a str,
     pub(crate) arguments: &'a [String],
     pub(crate) environment: &'a [(String, Secret<String>)],
     pub(crate) folder: Option<&'a Path>,
 }
 
-/// Why there is no process.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LaunchError {
-    #[error("its folder `{0}` does not exist")]
+    #[error("its `cwd` folder `{0}` does not exist")]
     Folder(String),
     #[error("{0}")]
     Spawn(TransportError),
 }
 
-/// A started program, and what watches over it.
-pub(crate) struct Launched {
+pub(crate) struct LaunchedServer {
     pub(crate) child: StdioChild,
-    pub(crate) watch: Option<Arc<Watch>>,
+    /// `None` if the server is not confined.
+    pub(crate) watch: Option<Arc<TreeWatch>>,
 }
 
-/// What a server may use until it has answered `initialize`: it may be a package manager that installs it first.
-const START_ALLOWANCE: u64 = 1 << 30;
+/// Minimum memory limit until the server answers `initialize`: a package manager may first install it.
+const STARTUP_MEMORY: u64 = 1 << 30;
 
-/// Starts a program. `jailer` is the program that understands `__jail`; without one nothing is confined.
-pub(crate) fn child(
-    program: &Program<'_>,
+/// Starts a server. `jailer` is the executable that implements `__jail`; without it the server is not confined.
+pub(crate) fn launch(
+    program: &ServerProgram<'_>,
     settings: &ServerSettings,
     jailer: Option<&Path>,
-) -> Result<Launched, LaunchError> {
-    // The system reports a missing folder and a missing program alike.
+) -> Result<LaunchedServer, LaunchError> {
+    // The system reports a missing folder and a missing program with the same error.
     if let Some(folder) = program.folder.filter(|folder| !folder.is_dir()) {
         return Err(LaunchError::Folder(folder.display().to_string()));
     }
     let failed =
         |reason| LaunchError::Spawn(TransportError::Spawn { program: program.command.to_owned(), reason });
-    let found = find(program).map_err(failed)?;
+    let executable = find_executable(program).map_err(failed)?;
     let Some(jailer) = jailer else {
         let mut command = Command::new(program.command);
         command.args(program.arguments);
-        furnish(&mut command, program);
+        set_environment(&mut command, program);
         let child = StdioChild::spawn(command, grace(settings), None).map_err(LaunchError::Spawn)?;
-        return Ok(Launched { child, watch: None });
+        return Ok(LaunchedServer { child, watch: None });
     };
-    make_caches(&found);
-    let (policy, limits) =
-        (policy(program, &found, settings), at_start(limits_of(settings, &settings.limits)));
-    let Jail { mut command, lifeline, warden } =
-        bascule_sandbox::launch(jailer, &policy, limits, program.command, program.arguments)
-            .map_err(failed)?;
-    furnish(&mut command, program);
+    create_package_caches(&executable);
+    let policy = build_policy(program, &executable, settings);
+    let limits = startup_limits(tree_limits(settings, &settings.limits));
+    let jail = Jail::new(jailer, &policy, limits, program.command, program.arguments);
+    let Jail { mut command, lifeline, watch } = jail.map_err(failed)?;
+    set_environment(&mut command, program);
     let child = StdioChild::spawn(command, grace(settings), Some(Box::new(lifeline)));
     let child = child.map_err(LaunchError::Spawn)?;
-    let watch = child.pid().map(|pid| warden.watch(pid));
-    Ok(Launched { child, watch })
+    let watch = child.pid().map(|pid| watch.start(pid));
+    Ok(LaunchedServer { child, watch })
 }
 
-/// A process that has made its one call has nothing left to do.
+/// A per-call process needs no time to end after its one call.
 fn grace(settings: &ServerSettings) -> Grace {
-    // A relay still has a session to end at the remote server.
+    // Except a relay, which must end its session at the remote server.
     let is_relay = !matches!(settings.transport, TransportSettings::Stdio { .. });
     match settings.isolation {
         Isolation::PerCall if !is_relay => Grace::NONE,
@@ -86,8 +83,7 @@ fn grace(settings: &ServerSettings) -> Grace {
     }
 }
 
-/// Gives a program its environment and its folder.
-fn furnish(command: &mut Command, program: &Program<'_>) {
+fn set_environment(command: &mut Command, program: &ServerProgram<'_>) {
     command.env_clear();
     command.envs(INHERITED.iter().filter_map(|name| Some((name, std::env::var_os(name)?))));
     command.envs(program.environment.iter().map(|(name, value)| (name, value.reveal())));
@@ -96,13 +92,12 @@ fn furnish(command: &mut Command, program: &Program<'_>) {
     }
 }
 
-/// What holds until it has answered `initialize`.
-fn at_start(limits: TreeLimits) -> TreeLimits {
-    TreeLimits { memory_bytes: limits.memory_bytes.map(|most| most.max(START_ALLOWANCE)), ..limits }
+fn startup_limits(limits: TreeLimits) -> TreeLimits {
+    TreeLimits { memory_bytes: limits.memory_bytes.map(|max| max.max(STARTUP_MEMORY)), ..limits }
 }
 
-/// What a server's processes may use up together.
-pub(crate) fn limits_of(settings: &ServerSettings, limits: &Limits) -> TreeLimits {
+/// The limits of a server's whole process tree.
+pub(crate) fn tree_limits(settings: &ServerSettings, limits: &Limits) -> TreeLimits {
     let processes = match settings.sandbox {
         Sandbox::Custom { processes, .. } => processes,
         _ => None,
@@ -113,26 +108,29 @@ pub(crate) fn limits_of(settings: &ServerSettings, limits: &Limits) -> TreeLimit
     }
 }
 
-/// What confines a server of these settings, and what this machine cannot give; nothing where there is no jailer.
-pub(crate) fn confinement(program: &Program<'_>, settings: &ServerSettings) -> Confinement {
-    let found = find(program).unwrap_or_else(|_| program.command.into());
-    Confinement::of(&policy(program, &found, settings))
+/// Describes the confinement of a server that is started with a jailer.
+pub(crate) fn confinement(program: &ServerProgram<'_>, settings: &ServerSettings) -> Confinement {
+    Confinement::for_policy(&expected_policy(program, settings))
 }
 
-/// Whether a server of these settings may write a file.
-pub(crate) fn may_write(program: &Program<'_>, settings: &ServerSettings, file: &Path) -> bool {
-    let found = find(program).unwrap_or_else(|_| program.command.into());
-    policy(program, &found, settings).lets_write(file)
+pub(crate) fn may_write(program: &ServerProgram<'_>, settings: &ServerSettings, file: &Path) -> bool {
+    expected_policy(program, settings).allows_write(file)
 }
 
-/// Where a program is. The jail could only say that it is nowhere when it is too late to say so well.
-fn find(program: &Program<'_>) -> std::io::Result<PathBuf> {
-    let missing = |what: &str| std::io::Error::new(std::io::ErrorKind::NotFound, what);
-    let base = program.folder.map_or_else(|| std::env::current_dir().unwrap_or_default(), Path::to_path_buf);
+/// The policy of a server that may not be installed.
+fn expected_policy(program: &ServerProgram<'_>, settings: &ServerSettings) -> Policy {
+    let executable = find_executable(program).unwrap_or_else(|_| program.command.into());
+    build_policy(program, &executable, settings)
+}
+
+/// Finds the executable before the jail starts: the jail could report a missing one only as an exit code.
+fn find_executable(program: &ServerProgram<'_>) -> std::io::Result<PathBuf> {
+    let missing = |reason: &str| std::io::Error::new(std::io::ErrorKind::NotFound, reason);
+    let base = base_folder(program);
     if program.command.contains('/') {
         let path = base.join(program.command);
         return match path.metadata() {
-            Ok(found) if found.is_dir() => Err(missing("it is a folder")),
+            Ok(metadata) if metadata.is_dir() => Err(missing("it is a folder")),
             Ok(_) => Ok(path),
             Err(error) => Err(error),
         };
@@ -147,14 +145,14 @@ fn find(program: &Program<'_>) -> std::io::Result<PathBuf> {
         .ok_or_else(|| missing("No such file in PATH"))
 }
 
-fn policy(program: &Program<'_>, found: &Path, settings: &ServerSettings) -> Policy {
+fn build_policy(program: &ServerProgram<'_>, executable: &Path, settings: &ServerSettings) -> Policy {
     let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
     let mut policy = match &settings.sandbox {
         Sandbox::Off => Policy::off(),
-        Sandbox::Standard => Policy::standard(home.as_deref(), writable(program, home.as_deref())),
-        Sandbox::Strict => Policy::strict(home.as_deref(), found, named(program), Vec::new()),
+        Sandbox::Standard => Policy::standard(home.as_deref(), writable_paths(program, home.as_deref())),
+        Sandbox::Strict => Policy::strict(home.as_deref(), executable, named_paths(program), Vec::new()),
         Sandbox::Custom { read, write, network, files, .. } => {
-            let mut policy = Policy::strict(home.as_deref(), found, read.clone(), write.clone());
+            let mut policy = Policy::strict(home.as_deref(), executable, read.clone(), write.clone());
             policy.network = *network == Network::Full;
             policy.open_files = files.map(u64::from);
             policy
@@ -166,33 +164,38 @@ fn policy(program: &Program<'_>, found: &Path, settings: &ServerSettings) -> Pol
     policy
 }
 
-/// Its folder, unless that holds the whole home, and whatever its arguments name.
-fn writable(program: &Program<'_>, home: Option<&Path>) -> Vec<PathBuf> {
+/// The server's folder and the paths in its arguments. The bridge's own folder, which is the default, is left out if it
+/// contains the home.
+fn writable_paths(program: &ServerProgram<'_>, home: Option<&Path>) -> Vec<PathBuf> {
     let folder = program.folder.map(Path::to_path_buf).or_else(|| std::env::current_dir().ok());
-    let too_much = |folder: &PathBuf| home.is_some_and(|home| home.starts_with(folder));
-    let folder = folder.filter(|folder| program.folder.is_some() || !too_much(folder));
-    folder.into_iter().chain(named(program)).collect()
+    let contains_home = |folder: &PathBuf| home.is_some_and(|home| home.starts_with(folder));
+    let folder = folder.filter(|folder| program.folder.is_some() || !contains_home(folder));
+    folder.into_iter().chain(named_paths(program)).collect()
 }
 
-/// The existing files and folders that the arguments name.
-fn named(program: &Program<'_>) -> Vec<PathBuf> {
-    let base = program.folder.map_or_else(|| std::env::current_dir().unwrap_or_default(), Path::to_path_buf);
+/// The existing files and folders in the arguments, as `PATH` or `OPTION=PATH`.
+fn named_paths(program: &ServerProgram<'_>) -> Vec<PathBuf> {
+    let base = base_folder(program);
     let values =
         program.arguments.iter().map(|argument| argument.split_once('=').map_or(&**argument, |(_, v)| v));
     values.map(|value| base.join(value)).filter(|path| path.exists()).collect()
 }
 
-/// What is not there cannot be granted: a package manager's first run needs its cache to exist.
-fn make_caches(program: &Path) {
+fn base_folder(program: &ServerProgram<'_>) -> PathBuf {
+    program.folder.map_or_else(|| std::env::current_dir().unwrap_or_default(), Path::to_path_buf)
+}
+
+/// Creates the caches that a package manager needs: Landlock can grant only existing folders.
+fn create_package_caches(executable: &Path) {
     let home = std::env::var_os("HOME").map(PathBuf::from);
-    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let name = executable.file_name().unwrap_or_default().to_string_lossy();
     let folders: &[&str] = match &*name {
         "npx" | "npm" | "pnpm" | "node" => &[".npm"],
         "uvx" | "uv" | "pipx" => &[".cache", ".local/share/uv"],
         _ => &[],
     };
     for folder in folders.iter().filter_map(|folder| Some(home.as_ref()?.join(folder))) {
-        // Where this fails the package manager will say more about it than we could.
+        // If this fails, the package manager reports the cause.
         let _ = std::fs::create_dir_all(folder);
     }
 }

@@ -1,53 +1,59 @@
-//! What can be told of a server's failure that only its settings and its watchdog know: the limit it met, and what of
-//! its words must not be repeated.
+//! Completes a server's error with the limit its process exceeded, and removes configured secrets from it.
 
 use bascule_model::BridgeError;
-use bascule_sandbox::{Hit, Watch};
+use bascule_sandbox::{LimitHit, TreeWatch};
 
 use crate::config::{ServerSettings, TransportSettings};
 
-/// Adds to an error which limit ended the process, where one did or seems to have, and takes secrets out of it.
-pub(crate) fn explained(
+/// Adds the limit that ended the process, or probably did, and redacts secrets.
+pub(crate) fn explain(
     mut error: Box<BridgeError>,
-    watch: Option<&Watch>,
+    watch: Option<&TreeWatch>,
     settings: &ServerSettings,
 ) -> Box<BridgeError> {
-    // What was bound last: a process may have been started for one tool that has limits of its own.
-    let limits = watch.map(Watch::limits).unwrap_or_default();
-    let memory = limits.memory_bytes.unwrap_or_default() >> 20;
-    error.limit = match watch.and_then(Watch::hit) {
-        Some(Hit::Memory(bytes)) => {
-            Some(format!("`maxMemoryMb`: seen using {} MB, {memory} are allowed", bytes >> 20))
-        }
-        Some(Hit::OutOfMemory) => {
-            Some(format!("`maxMemoryMb`: seen by the kernel (cgroup), {memory} MB are allowed"))
-        }
-        Some(Hit::Processes(count)) => {
-            let most = limits.processes.unwrap_or_default();
-            Some(format!("`maxProcesses`: seen running {count}, {most} are allowed"))
-        }
-        None if error.exit.is_some() && says_out_of_memory(error.stderr.as_deref()) => {
-            Some(format!("`maxMemoryMb`: inferred from its last words, {memory} MB are allowed"))
-        }
-        None if was_killed(&error) && watch.is_some_and(Watch::was_near_its_memory) => {
-            Some(format!("`maxMemoryMb`: inferred from what it used before, {memory} MB are allowed"))
-        }
-        None => None,
-    };
+    error.limit = watch.and_then(|watch| describe_limit(&error, watch));
     if let Some(limit) = &error.limit {
         error.message = format!("{}: {limit}", error.message);
     }
-    discreet(error, settings)
+    redact_secrets(error, settings)
+}
+
+fn describe_limit(error: &BridgeError, watch: &TreeWatch) -> Option<String> {
+    // The current limits: a process that runs one tool may have the limits of that tool.
+    let limits = watch.limits();
+    let memory = limits.memory_bytes.unwrap_or_default() >> 20;
+    match watch.limit_hit() {
+        Some(LimitHit::Memory(bytes)) => Some(format!(
+            "`maxMemoryMb` exceeded: the watchdog measured {} MB, the limit is {memory} MB",
+            bytes >> 20
+        )),
+        Some(LimitHit::OutOfMemory) => Some(format!(
+            "`maxMemoryMb` exceeded: the kernel killed a process of its cgroup, the limit is {memory} MB"
+        )),
+        Some(LimitHit::Processes(count)) => {
+            let max = limits.processes.unwrap_or_default();
+            Some(format!(
+                "`maxProcesses` exceeded: the watchdog counted {count} processes, the limit is {max}"
+            ))
+        }
+        None if error.exit.is_some() && reports_out_of_memory(error.stderr.as_deref()) => Some(format!(
+            "`maxMemoryMb` probably exceeded: its stderr reports a failed allocation, the limit is {memory} MB"
+        )),
+        None if was_killed(error) && watch.was_near_memory_limit() => Some(format!(
+            "`maxMemoryMb` probably exceeded: it was killed while its memory was near the limit of {memory} MB"
+        )),
+        None => None,
+    }
 }
 
 fn was_killed(error: &BridgeError) -> bool {
     error.exit.as_deref().is_some_and(|exit| exit.starts_with("signal"))
 }
 
-/// At RLIMIT_DATA a process is refused memory; what it makes of that is its own.
-fn says_out_of_memory(stderr: Option<&str>) -> bool {
-    // The last is what C++, and so Node, says when there is not even memory to say more.
-    const WORDS: [&str; 7] = [
+/// At RLIMIT_DATA an allocation fails. Each runtime reports that in its own words.
+fn reports_out_of_memory(stderr: Option<&str>) -> bool {
+    // C++ programs, such as Node, print the last one when there is no memory for a longer message.
+    const MESSAGES: [&str; 7] = [
         "out of memory",
         "MemoryError",
         "Cannot allocate memory",
@@ -56,18 +62,18 @@ fn says_out_of_memory(stderr: Option<&str>) -> bool {
         "bad_alloc",
         "terminate called",
     ];
-    stderr.is_some_and(|text| WORDS.iter().any(|word| text.contains(word)))
+    stderr.is_some_and(|text| MESSAGES.iter().any(|message| text.contains(message)))
 }
 
-/// Takes out of an error what the configuration holds secret: a server may quote what it was given.
-fn discreet(mut error: Box<BridgeError>, settings: &ServerSettings) -> Box<BridgeError> {
+/// Replaces configured secrets, which a server may quote in its errors.
+fn redact_secrets(mut error: Box<BridgeError>, settings: &ServerSettings) -> Box<BridgeError> {
     let secrets = match &settings.transport {
         TransportSettings::Stdio { env, .. } => env,
         TransportSettings::Http { headers, .. }
         | TransportSettings::Sse { headers, .. }
         | TransportSettings::HttpOrSse { headers, .. } => headers,
     };
-    // `Bearer TOKEN` is as secret in its second word. What is too short to be a secret would garble every error.
+    // The second word of `Bearer TOKEN` is secret on its own. Words too short to be secrets would garble every error.
     let words =
         secrets.iter().flat_map(|(_, value)| value.reveal().split(' ')).filter(|word| word.len() >= 6);
     for word in words {

@@ -1,7 +1,7 @@
-//! `bascule __relay`: makes the calls to a remote server from a process of its own, which is confined (SB-01).
+//! `bascule __relay`: forwards calls to a remote server from a confined process of its own (SB-01).
 //!
-//! On stdin and stdout it is a server to the bridge; every request goes on to the remote one as it is spelled, and
-//! what comes of it comes back. Without the remote server there is nothing for it to do: then it ends and says why.
+//! To the bridge it is a stdio server. It forwards every request with its parameters unchanged, and returns the
+//! response. If the connection to the remote server fails, it writes the reason to stderr and exits.
 
 use std::collections::HashMap;
 use std::io::Write;
@@ -21,38 +21,38 @@ use tokio::task::{AbortHandle, JoinSet};
 
 use crate::config::{Network, Sandbox, ServerSettings, TransportSettings};
 
-/// Where it is told whom to relay to: its environment, which nobody else can read.
-pub(crate) const TARGET: &str = "BASCULE_RELAY_TO";
+/// The environment variable with the `RelayTarget` as JSON. Arguments would be visible to other users.
+pub(crate) const TARGET_VARIABLE: &str = "BASCULE_RELAY_TO";
 
-/// The bridge has bounds of its own for a start; this one is for a relay that was forgotten.
-const CONNECT_WITHIN: Duration = Duration::from_secs(600);
+/// A back-stop: the bridge has its own start timeout.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The remote server.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Target {
-    pub(crate) kind: Kind,
+pub(crate) struct RelayTarget {
+    pub(crate) transport: RelayTransport,
     pub(crate) url: String,
     pub(crate) headers: Vec<(String, String)>,
-    /// The longest message that is read.
+    /// Maximum size of a message from the server, in bytes.
     pub(crate) message_limit: usize,
 }
 
-impl Target {
-    /// What a server's settings say; none for one that is a process already.
-    pub(crate) fn of(settings: &ServerSettings, message_limit: usize) -> Option<Self> {
-        let (kind, url, headers) = match &settings.transport {
+impl RelayTarget {
+    /// Returns `None` for a stdio server, which needs no relay.
+    pub(crate) fn from_settings(settings: &ServerSettings, message_limit: usize) -> Option<Self> {
+        let (transport, url, headers) = match &settings.transport {
             TransportSettings::Stdio { .. } => return None,
-            TransportSettings::Http { url, headers } => (Kind::Http, url, headers),
-            TransportSettings::Sse { url, headers } => (Kind::Sse, url, headers),
-            TransportSettings::HttpOrSse { url, headers } => (Kind::HttpOrSse, url, headers),
+            TransportSettings::Http { url, headers } => (RelayTransport::Http, url, headers),
+            TransportSettings::Sse { url, headers } => (RelayTransport::Sse, url, headers),
+            TransportSettings::HttpOrSse { url, headers } => (RelayTransport::HttpOrSse, url, headers),
         };
         let headers = headers.iter().map(|(name, value)| (name.clone(), value.reveal().clone())).collect();
-        Some(Self { kind, url: url.as_str().to_owned(), headers, message_limit })
+        Some(Self { transport, url: url.as_str().to_owned(), headers, message_limit })
     }
 }
 
-/// The settings under which a relay runs: it may reach the network, and read what it takes to find a name there.
-pub(crate) fn confined(settings: &ServerSettings) -> ServerSettings {
+/// The settings of a relay process. It may use the network and read the resolver configuration, and nothing else.
+pub(crate) fn relay_settings(settings: &ServerSettings) -> ServerSettings {
     const RESOLVER: [&str; 6] = [
         "/etc/resolv.conf",
         "/etc/hosts",
@@ -67,49 +67,48 @@ pub(crate) fn confined(settings: &ServerSettings) -> ServerSettings {
     ServerSettings { sandbox, ..settings.clone() }
 }
 
-/// What it speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Kind {
+pub(crate) enum RelayTransport {
     Http,
     Sse,
     HttpOrSse,
 }
 
-/// The whole program.
+/// Runs the relay until stdin ends.
 pub(crate) fn main() -> ExitCode {
-    let ended = target().and_then(|target| {
+    let result = read_target().and_then(|target| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        let ended = runtime.block_on(relay(target));
-        // It would wait for the thread that reads stdin, which the bridge keeps open as long as we are there.
+        let result = runtime.block_on(relay(target));
+        // A normal shutdown would wait for the thread that reads stdin, which the bridge keeps open until this process ends.
         runtime.shutdown_background();
-        ended
+        result
     });
-    match ended {
+    match result {
         Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            let _ = writeln!(std::io::stderr(), "{why}");
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "{error}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn target() -> Result<Target, String> {
-    let text = std::env::var(TARGET).map_err(|_| format!("{TARGET} is not set"))?;
-    serde_json::from_str(&text).map_err(|error| format!("{TARGET} is not understood: {error}"))
+fn read_target() -> Result<RelayTarget, String> {
+    let text = std::env::var(TARGET_VARIABLE).map_err(|_| format!("`{TARGET_VARIABLE}` is not set"))?;
+    serde_json::from_str(&text).map_err(|error| format!("could not parse `{TARGET_VARIABLE}`: {error}"))
 }
 
-async fn relay(target: Target) -> Result<(), String> {
+async fn relay(target: RelayTarget) -> Result<(), String> {
     let mut lines = BufReader::new(tokio::io::stdin()).split(b'\n');
     let mut remote: Option<Client> = None;
     let mut calls = JoinSet::new();
-    let mut by_id = HashMap::<String, AbortHandle>::new();
+    let mut calls_by_id = HashMap::<String, AbortHandle>::new();
     loop {
         let line = tokio::select! {
             line = lines.next_segment() => line.map_err(|error| error.to_string())?,
-            Some(ended) = calls.join_next() => {
-                // What was called off has nothing to say.
-                ended.unwrap_or(Ok(()))?;
+            Some(result) = calls.join_next() => {
+                // A cancelled call has no result.
+                result.unwrap_or(Ok(()))?;
                 continue;
             }
         };
@@ -117,17 +116,20 @@ async fn relay(target: Target) -> Result<(), String> {
         match (Message::parse(&line), &remote) {
             (Ok(Message::Request { id, method, .. }), _) if method == "initialize" => {
                 let client = connect(&target).await?;
-                print(&success_answer(id, client.info().raw.get()));
+                send(&success_answer(id, client.info().raw.get()));
                 remote = Some(client);
             }
             (Ok(Message::Request { id, method, params }), Some(client)) => {
                 let id = id.as_json().to_owned();
                 let call =
-                    hand_on(client.clone(), id.clone(), method.into_owned(), params.map(ToOwned::to_owned));
-                by_id.insert(id, calls.spawn(call));
+                    forward(client.clone(), id.clone(), method.into_owned(), params.map(ToOwned::to_owned));
+                calls_by_id.insert(id, calls.spawn(call));
             }
             (Ok(Message::Notification { method, params }), _) if method == "notifications/cancelled" => {
-                cancelled(params).and_then(|id| by_id.remove(&id)).into_iter().for_each(|call| call.abort());
+                cancelled_id(params)
+                    .and_then(|id| calls_by_id.remove(&id))
+                    .into_iter()
+                    .for_each(|call| call.abort());
             }
             _ => {}
         }
@@ -139,21 +141,21 @@ async fn relay(target: Target) -> Result<(), String> {
     Ok(())
 }
 
-async fn connect(target: &Target) -> Result<Client, String> {
+async fn connect(target: &RelayTarget) -> Result<Client, String> {
     let headers = target.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let endpoint = HttpEndpoint::new(&target.url, headers).map_err(|error| error.to_string())?;
-    let transport = match target.kind {
-        Kind::Http => Transport::Http(endpoint),
-        Kind::Sse => Transport::Sse(endpoint),
-        Kind::HttpOrSse => Transport::HttpOrSse(endpoint),
+    let transport = match target.transport {
+        RelayTransport::Http => Transport::Http(endpoint),
+        RelayTransport::Sse => Transport::Sse(endpoint),
+        RelayTransport::HttpOrSse => Transport::HttpOrSse(endpoint),
     };
     let options = ClientOptions {
-        timeout: CONNECT_WITHIN,
+        timeout: CONNECT_TIMEOUT,
         message_limit: target.message_limit,
-        // Progress too: its token is the bridge's own.
+        // Includes progress: the bridge chose its token.
         listener: Box::new(|heard| {
             if let Unsolicited::Notification(ServerMessage { method, params, .. }) = heard {
-                print(&notification(method, params.map(RawValue::get)));
+                send(&notification(method, params.map(RawValue::get)));
             }
         }),
         ..ClientOptions::default()
@@ -161,8 +163,8 @@ async fn connect(target: &Target) -> Result<Client, String> {
     Client::connect(transport, options).await.map_err(|error| error.to_string())
 }
 
-/// One request to the remote server. Aborted, it is cancelled there.
-async fn hand_on(
+/// Forwards one request. Aborting the task cancels the request at the remote server.
+async fn forward(
     client: Client,
     id: String,
     method: String,
@@ -171,22 +173,22 @@ async fn hand_on(
     let Some(id) = Id::from_json(&id) else { return Ok(()) };
     match client.request(&method, |_| params.map(|params| params.get().to_owned()), None, None).answer().await
     {
-        Ok(result) => print(&success_answer(id, result.get())),
+        Ok(result) => send(&success_answer(id, result.get())),
         Err(Failure::Answered(fault)) => {
             let data = fault.data.map_or_else(String::new, |data| format!(r#","data":{data}"#));
             let (code, message) = (fault.code, serde_json::Value::from(fault.message));
             let error = format!(r#"{{"code":{code},"message":{message}{data}}}"#);
-            print(format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).as_bytes());
+            send(format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).as_bytes());
         }
         Err(failure @ (Failure::TooLong { .. } | Failure::Garbled)) => {
-            print(&error_answer(id, -32603, &failure.to_string()));
+            send(&error_answer(id, -32603, &failure.to_string()));
         }
         Err(failure) => return Err(failure.to_string()),
     }
     Ok(())
 }
 
-fn cancelled(params: Option<&RawValue>) -> Option<String> {
+fn cancelled_id(params: Option<&RawValue>) -> Option<String> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Cancelled {
@@ -196,15 +198,15 @@ fn cancelled(params: Option<&RawValue>) -> Option<String> {
     Some(cancelled.request_id.get().to_owned())
 }
 
-/// The bridge reads at once, so writing does not wait for long.
-fn print(frame: &[u8]) {
+/// Writes a message to the bridge. Blocks only briefly, because the bridge always reads.
+fn send(frame: &[u8]) {
     let mut stdout = std::io::stdout().lock();
     let written = stdout
         .write_all(frame.trim_ascii_end())
         .and_then(|()| stdout.write_all(b"\n"))
         .and_then(|()| stdout.flush());
     if written.is_err() {
-        // There is no bridge any more.
+        // The bridge has ended.
         std::process::exit(0);
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 use bascule_bus::{BusEventSink, EmbeddedBus, MessageIdGenerator, ReplayLimits};
 use bascule_mcp::{Admitted, Endpoint as At, HttpFace, StdioFace};
 use bascule_model::ProviderAdapter;
-use bascule_sandbox::Peer;
+use bascule_sandbox::{PeerConfinement, check_peer};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -304,8 +304,8 @@ fn admitted_by(settings: &BridgeSettings) -> Admitted {
         origins: settings.origins.clone(),
         tokens: settings.tokens.clone(),
         peers: Some(match settings.tokens.is_empty() {
-            true => |peer, local, asked| bascule_sandbox::peer(peer, local, asked) == Peer::Free,
-            false => |peer, local, asked| bascule_sandbox::peer(peer, local, asked) != Peer::Confined,
+            true => |peer, local, asked| check_peer(peer, local, asked) == PeerConfinement::Unconfined,
+            false => |peer, local, asked| check_peer(peer, local, asked) != PeerConfinement::Confined,
         }),
     }
 }

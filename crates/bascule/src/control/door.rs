@@ -173,7 +173,7 @@ async fn receive(listener: UnixListener, house: Arc<House>, tasks: TaskTracker, 
 fn is_our_own(stream: &UnixStream) -> bool {
     let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
     // One in a container of its own has no number here; the token is all there is to go by.
-    pid.is_some_and(|pid| pid > 0 && bascule_sandbox::is_ours(pid))
+    pid.is_some_and(|pid| pid > 0 && bascule_sandbox::may_be_descendant(pid))
 }
 
 /// One question and its answer. Who hangs up meanwhile is not answered, and what was asked is dropped.

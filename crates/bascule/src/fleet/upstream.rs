@@ -10,7 +10,7 @@ use std::time::Duration;
 use bascule_client::{Client, ClientOptions, ConnectError, ServerInfo};
 use bascule_mcp::{Failure, HttpEndpoint, ServerMessage, Step, Transport, TransportError, Unsolicited};
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, ServerName, ToolDefinition};
-use bascule_sandbox::{Confinement, TreeLimits, Watch};
+use bascule_sandbox::{Confinement, TreeLimits, TreeWatch};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::task::JoinError;
@@ -22,16 +22,16 @@ use crate::config::{Isolation, ServerSettings, ServerUrl, TransportSettings};
 use crate::deadline::{CALLER, Deadline, TimedOut};
 use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::request::UpstreamRequest;
-use crate::launch::Program;
-use crate::post_mortem::explained;
-use crate::relay::Target;
+use crate::launch::ServerProgram;
+use crate::post_mortem::explain;
+use crate::relay::RelayTarget;
 use crate::{launch, normalise, relay};
 
 /// A server that runs, or ran.
 pub(crate) struct Upstream {
     settings: Arc<ServerSettings>,
     client: Client,
-    watch: Option<Arc<Watch>>,
+    watch: Option<Arc<TreeWatch>>,
     /// Told each time the server says that its tools have changed.
     changed: Arc<Notify>,
     pid: Option<u32>,
@@ -94,7 +94,7 @@ impl Upstream {
     pub(crate) async fn greet(
         settings: Arc<ServerSettings>,
         transport: Transport,
-        watch: Option<Arc<Watch>>,
+        watch: Option<Arc<TreeWatch>>,
         frame: &StartContext,
     ) -> BridgeResult<Self> {
         let (name, changed) = (&settings.name, Arc::new(Notify::new()));
@@ -117,8 +117,8 @@ impl Upstream {
                     // It is installed and runs: from here on its own limits hold.
                     let limits = upstream.limits(None);
                     let bound = aside(move || {
-                        watch.bind(limits);
-                        watch.server()
+                        watch.set_limits(limits);
+                        watch.server_pid()
                     });
                     upstream.pid = bound.await.or(pid);
                 }
@@ -127,7 +127,7 @@ impl Upstream {
             Err(ConnectError::TimedOut { stderr, .. }) => {
                 Err(bound.passed(name, "answer `initialize`", stderr))
             }
-            Err(error) => Err(explained(normalise::not_connected(name, &error), watch.as_deref(), &settings)),
+            Err(error) => Err(explain(normalise::not_connected(name, &error), watch.as_deref(), &settings)),
         }
     }
 
@@ -137,7 +137,7 @@ impl Upstream {
             Ok((tools, notes)) => Ok(ToolListing { tools, notes }),
             Err(error) => {
                 let error = normalise::not_listed(&self.settings.name, &error, self.client.stderr());
-                Err(explained(error, self.watch.as_deref(), &self.settings))
+                Err(explain(error, self.watch.as_deref(), &self.settings))
             }
         }
     }
@@ -147,7 +147,7 @@ impl Upstream {
         // Most tools have no limits but their server's, which hold already.
         let limits = self.limits(tool);
         if let Some(watch) = self.watch.as_ref().filter(|watch| watch.limits() != limits) {
-            watch.bind(limits);
+            watch.set_limits(limits);
         }
     }
 
@@ -158,7 +158,7 @@ impl Upstream {
             None if self.settings.isolation == Isolation::PerCall => self.settings.largest_limits(),
             None => self.settings.limits.clone(),
         };
-        launch::limits_of(&self.settings, &limits)
+        launch::tree_limits(&self.settings, &limits)
     }
 
     pub(crate) fn info(&self) -> &ServerInfo {
@@ -232,12 +232,14 @@ impl Upstream {
     pub(crate) fn confinement(settings: &ServerSettings) -> Option<Confinement> {
         match &settings.transport {
             TransportSettings::Stdio { command, args, env, cwd } => {
-                let program = Program { command, arguments: args, environment: env, folder: cwd.as_deref() };
+                let program =
+                    ServerProgram { command, arguments: args, environment: env, folder: cwd.as_deref() };
                 Some(launch::confinement(&program, settings))
             }
             _ if settings.isolation == Isolation::PerCall => {
-                let program = Program { command: "bascule", arguments: &[], environment: &[], folder: None };
-                Some(launch::confinement(&program, &relay::confined(settings)))
+                let program =
+                    ServerProgram { command: "bascule", arguments: &[], environment: &[], folder: None };
+                Some(launch::confinement(&program, &relay::relay_settings(settings)))
             }
             _ => None,
         }
@@ -246,7 +248,7 @@ impl Upstream {
     /// Whether its process may write a file.
     pub(crate) fn may_write(settings: &ServerSettings, file: &Path) -> bool {
         let TransportSettings::Stdio { command, args, env, cwd } = &settings.transport else { return false };
-        let program = Program { command, arguments: args, environment: env, folder: cwd.as_deref() };
+        let program = ServerProgram { command, arguments: args, environment: env, folder: cwd.as_deref() };
         launch::may_write(&program, settings, file)
     }
 
@@ -254,7 +256,7 @@ impl Upstream {
     pub(crate) async fn stop(&self) {
         self.client.close().await;
         if let Some(watch) = self.watch.clone() {
-            aside(move || watch.release()).await;
+            aside(move || watch.remove_cgroup()).await;
         }
     }
 
@@ -262,15 +264,11 @@ impl Upstream {
     pub(crate) fn unavailable(&self, why: &dyn std::fmt::Display) -> Box<BridgeError> {
         let mut error = normalise::down(&self.settings.name, why);
         error.stderr = normalise::text(self.client.stderr());
-        explained(error, self.watch.as_deref(), &self.settings)
+        explain(error, self.watch.as_deref(), &self.settings)
     }
 
     fn failed(&self, failure: &Failure) -> Box<BridgeError> {
-        explained(
-            normalise::failed_call(failure, self.client.stderr()),
-            self.watch.as_deref(),
-            &self.settings,
-        )
+        explain(normalise::failed_call(failure, self.client.stderr()), self.watch.as_deref(), &self.settings)
     }
 
     fn too_late(&self, tool: &str, late: &TimedOut, delivery: Delivery) -> Box<BridgeError> {
@@ -293,16 +291,20 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 }
 
 /// Makes the way to a server; for a child process this starts it.
-fn reach(settings: &ServerSettings, frame: &StartContext) -> Result<(Transport, Option<Arc<Watch>>), String> {
+fn reach(
+    settings: &ServerSettings,
+    frame: &StartContext,
+) -> Result<(Transport, Option<Arc<TreeWatch>>), String> {
     let jailer = frame.jailer.as_deref();
     if let (Isolation::PerCall, Some(jailer)) = (settings.isolation, jailer)
-        && let Some(target) = Target::of(settings, frame.message_limit)
+        && let Some(target) = RelayTarget::from_settings(settings, frame.message_limit)
     {
         return relayed(settings, &target, jailer);
     }
     match &settings.transport {
         TransportSettings::Stdio { command, args, env, cwd } => {
-            let program = Program { command, arguments: args, environment: env, folder: cwd.as_deref() };
+            let program =
+                ServerProgram { command, arguments: args, environment: env, folder: cwd.as_deref() };
             launched(&program, settings, jailer)
         }
         TransportSettings::Http { url, headers } => Ok((Transport::Http(endpoint(url, headers)?), None)),
@@ -314,26 +316,26 @@ fn reach(settings: &ServerSettings, frame: &StartContext) -> Result<(Transport, 
 }
 
 fn launched(
-    program: &Program<'_>,
+    program: &ServerProgram<'_>,
     settings: &ServerSettings,
     jailer: Option<&Path>,
-) -> Result<(Transport, Option<Arc<Watch>>), String> {
-    let launched = launch::child(program, settings, jailer).map_err(|error| error.to_string())?;
+) -> Result<(Transport, Option<Arc<TreeWatch>>), String> {
+    let launched = launch::launch(program, settings, jailer).map_err(|error| error.to_string())?;
     Ok((Transport::Stdio(launched.child), launched.watch))
 }
 
 /// A remote server, reached from a confined process of ours.
 fn relayed(
     settings: &ServerSettings,
-    target: &Target,
+    target: &RelayTarget,
     jailer: &Path,
-) -> Result<(Transport, Option<Arc<Watch>>), String> {
+) -> Result<(Transport, Option<Arc<TreeWatch>>), String> {
     let target = serde_json::to_string(target).map_err(|error| error.to_string())?;
-    let environment = [(relay::TARGET.to_owned(), Secret::new(target))];
+    let environment = [(relay::TARGET_VARIABLE.to_owned(), Secret::new(target))];
     let (command, arguments) = (jailer.to_string_lossy(), [String::from("__relay")]);
     let program =
-        Program { command: &command, arguments: &arguments, environment: &environment, folder: None };
-    launched(&program, &relay::confined(settings), Some(jailer))
+        ServerProgram { command: &command, arguments: &arguments, environment: &environment, folder: None };
+    launched(&program, &relay::relay_settings(settings), Some(jailer))
 }
 
 fn endpoint(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<HttpEndpoint, String> {

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bascule_sandbox::cell::CellLimits;
-use bascule_sandbox::{End, Output, Worker, spawn_worker_then};
+use bascule_sandbox::lockdown::LockdownLimits;
+use bascule_sandbox::{WorkerExit, WorkerOutput, WorkerProcess, spawn_worker_with_callback};
 use bascule_script::wire::{Frames, FromWorker};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -32,14 +32,14 @@ const LAST_WORDS: usize = 4096;
 /// What a worker was made for. It cannot be given more later.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shape {
-    limits: CellLimits,
+    limits: LockdownLimits,
     zone: String,
 }
 
 impl Shape {
     pub(super) fn of(settings: &ScriptSettings) -> Self {
         let heap = u64::from(settings.memory_mb) << 20;
-        let limits = CellLimits::for_scripts(heap, settings.timeout.as_secs() + 1);
+        let limits = LockdownLimits::for_scripts(heap, settings.timeout.as_secs() + 1);
         Self { limits, zone: settings.time_zone.clone() }
     }
 
@@ -160,18 +160,18 @@ impl Pool {
     }
 }
 
-async fn spawn(program: &Path, shape: &Shape, will_wait: bool) -> io::Result<Worker> {
+async fn spawn(program: &Path, shape: &Shape, will_wait: bool) -> io::Result<WorkerProcess> {
     let (done, started) = oneshot::channel();
     let arguments = worker::arguments(&Orders { limits: shape.limits, will_wait });
     // If nobody waits any more it is killed.
     let done = move |worker| drop(done.send(worker));
-    spawn_worker_then(program, arguments, &shape.zone, Output::Captured, done)?;
+    spawn_worker_with_callback(program, arguments, &shape.zone, WorkerOutput::Captured, done)?;
     started.await.map_err(io::Error::other)?
 }
 
 /// A worker process, and the way to it. Dropped, it is killed.
 pub(super) struct Cell {
-    process: Option<Worker>,
+    process: Option<WorkerProcess>,
     pub(super) incoming: Incoming,
     pub(super) frames: Frames,
     pub(super) outgoing: Outgoing,
@@ -179,13 +179,13 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    fn new(process: Worker, tasks: TaskTracker) -> io::Result<Self> {
+    fn new(process: WorkerProcess, tasks: TaskTracker) -> io::Result<Self> {
         let (incoming, outgoing) = (Incoming::of(&process.socket)?, Outgoing::of(&process.socket)?);
         Ok(Self { process: Some(process), incoming, frames: Frames::default(), outgoing, tasks })
     }
 
     fn pid(&self) -> u32 {
-        self.process.as_ref().map_or(0, Worker::pid)
+        self.process.as_ref().map_or(0, WorkerProcess::pid)
     }
 
     fn is_alive(&mut self) -> bool {
@@ -216,10 +216,10 @@ impl Cell {
     }
 
     /// How it ended, now that it says no more, and what it wrote before.
-    pub(super) async fn end(&mut self) -> io::Result<(End, String)> {
+    pub(super) async fn end(&mut self) -> io::Result<(WorkerExit, String)> {
         let mut process = self.process.take().ok_or_else(|| io::Error::other("it has ended before"))?;
         let seen_off = move || {
-            let end = process.finish(LAST_BREATH)?;
+            let end = process.wait_or_kill(LAST_BREATH)?;
             let mut words = vec![0; LAST_WORDS];
             let read = process.output.as_mut().map_or(Ok(0), |output| io::Read::read(output, &mut words));
             words.truncate(read.unwrap_or(0));

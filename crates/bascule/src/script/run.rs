@@ -13,7 +13,7 @@ use bascule_model::{
     BridgeError, BridgeResult, CallOutcome, CallRequest, CallTimeout, CorrelationId, Delivery, ErrorCode,
     ToolId,
 };
-use bascule_sandbox::End;
+use bascule_sandbox::WorkerExit;
 use bascule_script::wire::{
     Completed, FromWorker, Init, Limits, RpcCall, RpcResult, ScriptError, ToWorker, push,
 };
@@ -400,13 +400,13 @@ fn misbehaved(how: &str) -> Box<ScriptError> {
     failed("SandboxViolation", "SANDBOX_VIOLATION", said)
 }
 
-fn died(end: End, words: &str) -> Box<ScriptError> {
+fn died(end: WorkerExit, words: &str) -> Box<ScriptError> {
     match end {
-        End::Violation => {
+        WorkerExit::Violation => {
             let said = "the script's process made a system call that is forbidden, and was killed".into();
             failed("SandboxViolation", "SANDBOX_VIOLATION", said)
         }
-        End::OutOfTime => out_of_time(),
+        WorkerExit::OutOfTime => out_of_time(),
         _ if words.contains("memory allocation") => out_of_memory(),
         _ if words.contains("overflowed its stack") => {
             let said = "the script is nested too deeply".into();

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
-use bascule_sandbox::cell::{CellLimits, lock};
+use bascule_sandbox::lockdown::{LockdownLimits, lock_down};
 use bascule_script::worker::Worker;
 
 /// What stands on the command line instead of a command.
@@ -17,7 +17,7 @@ pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
     if will_wait {
         worker.rehearse();
     }
-    let Ok(report) = lock(&limits) else { return ExitCode::from(4) };
+    let Ok(report) = lock_down(&limits) else { return ExitCode::from(4) };
     let missing = report.missing.iter().map(ToString::to_string).collect();
     // The kernel takes the engine apart quicker than we could.
     std::process::exit(i32::from(worker.serve(io::stdin(), missing).is_err()))
@@ -25,7 +25,7 @@ pub(crate) fn main(arguments: &[OsString]) -> ExitCode {
 
 /// What the command line says.
 pub(super) struct Orders {
-    pub(super) limits: CellLimits,
+    pub(super) limits: LockdownLimits,
     /// Whether nobody waits for it to be ready.
     pub(super) will_wait: bool,
 }
@@ -40,6 +40,6 @@ pub(super) fn arguments(Orders { limits, will_wait }: &Orders) -> [String; 4] {
 fn orders(arguments: &[OsString]) -> Option<Orders> {
     let [space, seconds, waits] = arguments else { return None };
     let number = |text: &OsString| text.to_str()?.parse::<u64>().ok();
-    let limits = CellLimits { address_space_bytes: number(space)?, cpu_seconds: number(seconds)? };
+    let limits = LockdownLimits { address_space_bytes: number(space)?, cpu_seconds: number(seconds)? };
     Some(Orders { limits, will_wait: number(waits)? > 0 })
 }

@@ -41,7 +41,7 @@ fn a_tree_that_is_over_its_memory_is_ended_and_told_so() {
     for user in users() {
         let hostile = Hostile::new(user, json!({ "limits": { "maxMemoryMb": 128 } }));
         let error = error(&hostile, TREE);
-        check_limit(&error, "`maxMemoryMb`", "seen");
+        check_limit(&error, "`maxMemoryMb` exceeded", "");
         assert_eq!(error["exit"], "signal 9, SIGKILL");
         // Between two looks it may grow on: by a quarter at the most, as slowly as it grows.
         let used: u64 =
@@ -73,7 +73,7 @@ while True:
 ";
     for user in users() {
         let hostile = Hostile::new(user, json!({ "limits": { "maxProcesses": 40, "maxMemoryMb": 2000 } }));
-        check_limit(&error(&hostile, bomb), "`maxProcesses`", "seen");
+        check_limit(&error(&hostile, bomb), "`maxProcesses` exceeded", "");
     }
 }
 

@@ -1,18 +1,18 @@
-//! Which system calls: a seccomp filter that refuses, with EPERM, what no tool server needs.
+//! The seccomp filter of tool servers: refuses, with EPERM, system calls that no tool server needs.
 //!
-//! A list of what is refused, because servers are written in anything: a list of what is allowed would break with
-//! the next release of any of their runtimes. The script worker, which is ours alone, has the other kind (`allowed`).
+//! It lists refused calls, because servers use any runtime, and a list of allowed calls would break with the next
+//! release of one of them. Script workers run our own code and have a list of allowed calls (`worker_syscalls`).
 
 use std::io;
 
 use libc::{c_long, sock_filter};
 
-use crate::filter::{self, NUMBER_AT, answer, answer_to, argument_at, load, refuse_with, skip};
+use crate::seccomp::{self, NUMBER_OFFSET, act, act_on, argument_offset, fail_with, load, skip};
 
-/// Younger than the list of those that have names.
+/// Not yet defined in `libc`.
 const OPEN_TREE_ATTR: c_long = 467;
 
-/// Ways to look into or change other processes, the kernel, or the machine.
+/// Calls that inspect or change other processes, the kernel or the machine.
 const REFUSED: &[c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -71,7 +71,7 @@ const REFUSED: &[c_long] = &[
     libc::SYS_ioperm,
 ];
 
-/// Of these flags none may be given to `clone`: in a user namespace of its own a process has all capabilities again.
+/// Flags refused in `clone`: a process in a new user namespace regains all capabilities.
 const NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -80,47 +80,46 @@ const NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u32;
 
-/// Without a network no socket can be made; pairs, which lead nowhere, can.
+/// Refused to servers without network access. Socket pairs stay allowed: they connect to nothing else.
 const NETWORK: &[c_long] = &[libc::SYS_socket];
 
-/// From here on x86_64 counts the calls of another ABI, under which the same calls have other numbers.
-const OTHER_ABI: u32 = 0x4000_0000;
+/// x86_64 numbers the calls of its x32 ABI from here. They would bypass the list.
+const X32_ABI: u32 = 0x4000_0000;
 
-const REFUSE: u32 = refuse_with(libc::EPERM);
+const REFUSE: u32 = fail_with(libc::EPERM);
 
-/// Refuses for this process and its children to come. Needs `no_new_privs`.
-pub(crate) fn refuse(harden: bool, network: bool) -> io::Result<()> {
+/// Installs the filter for this process and its future children. Needs `no_new_privs`.
+pub(crate) fn restrict(harden: bool, network: bool) -> io::Result<()> {
     let mut refused = Vec::new();
     refused.extend(harden.then_some(REFUSED).into_iter().flatten());
     refused.extend((!network).then_some(NETWORK).into_iter().flatten());
     if refused.is_empty() {
         return Ok(());
     }
-    filter::install(program(&refused, harden))
+    seccomp::install(program(&refused, harden))
 }
 
-/// The wrong architecture dies, what is refused gets EPERM.
 fn program(refused: &[c_long], harden: bool) -> Vec<sock_filter> {
-    let mut out = Vec::from(filter::opening());
-    out.extend([skip(libc::BPF_JGE, OTHER_ABI, 0, 1), answer(REFUSE)]);
+    let mut out = Vec::from(seccomp::prologue());
+    out.extend([skip(libc::BPF_JGE, X32_ABI, 0, 1), act(REFUSE)]);
     if harden {
-        // What it is given lies in memory, where a filter cannot look. Every libc does without it.
-        out.extend(answer_to(libc::SYS_clone3, refuse_with(libc::ENOSYS)));
+        // Its arguments are in memory, which a filter cannot read. Every libc falls back to `clone`.
+        out.extend(act_on(libc::SYS_clone3, fail_with(libc::ENOSYS)));
         out.extend([
             skip(libc::BPF_JEQ, libc::SYS_clone as u32, 0, 4),
-            load(argument_at(0)),
+            load(argument_offset(0)),
             skip(libc::BPF_JSET, NAMESPACES, 0, 1),
-            answer(REFUSE),
-            load(NUMBER_AT),
-            // The limits of others are not its to set: a process without time, or without files, is as good as dead.
+            act(REFUSE),
+            load(NUMBER_OFFSET),
+            // `prlimit64` only on itself: a limit of zero processor time or files would stop another process.
             skip(libc::BPF_JEQ, libc::SYS_prlimit64 as u32, 0, 4),
-            load(argument_at(0)),
+            load(argument_offset(0)),
             skip(libc::BPF_JEQ, 0, 1, 0),
-            answer(REFUSE),
-            load(NUMBER_AT),
+            act(REFUSE),
+            load(NUMBER_OFFSET),
         ]);
     }
-    out.extend(refused.iter().flat_map(|number| answer_to(*number, REFUSE)));
-    out.push(answer(filter::ALLOW));
+    out.extend(refused.iter().flat_map(|number| act_on(*number, REFUSE)));
+    out.push(act(seccomp::ALLOW));
     out
 }

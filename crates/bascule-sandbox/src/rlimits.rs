@@ -1,0 +1,63 @@
+//! Sets resource limits that the kernel enforces for each process (rlimits).
+
+use std::io;
+
+/// Sets the limits of a server process and its future children. Core dumps are always off: they may contain secrets.
+pub(crate) fn set_for_server(open_files: Option<u64>) -> io::Result<()> {
+    lower(libc::RLIMIT_CORE, 0)?;
+    open_files.map_or(Ok(()), |max| lower(libc::RLIMIT_NOFILE, max))
+}
+
+/// Stops a fork bomb from filling the machine before the watchdog sees it. The kernel counts all tasks of the user, so
+/// the limit is the number of tasks on the machine plus an allowance.
+pub(crate) fn limit_tasks(processes: Option<u64>) -> io::Result<()> {
+    const TASKS_PER_PROCESS: u64 = 16;
+    let Some(processes) = processes else { return Ok(()) };
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let present = load.split(['/', ' ']).nth(4).and_then(|tasks| tasks.parse::<u64>().ok());
+    present.map_or(Ok(()), |present| lower(libc::RLIMIT_NPROC, present + processes * TASKS_PER_PROCESS))
+}
+
+/// Sets the limits of a script worker. The stack limit stays unchanged.
+pub(crate) fn set_for_worker(address_space: u64, cpu_seconds: u64) -> io::Result<()> {
+    lower(libc::RLIMIT_AS, address_space)?;
+    // The soft limit sends SIGXCPU, which identifies the cause; the hard limit sends SIGKILL if that is ignored.
+    lower_soft_and_hard(libc::RLIMIT_CPU, cpu_seconds, cpu_seconds.saturating_add(1))?;
+    lower(libc::RLIMIT_FSIZE, 0)?;
+    lower(libc::RLIMIT_CORE, 0)?;
+    lower(libc::RLIMIT_NPROC, 0)?;
+    // Standard input, output and error, and one that Landlock needs.
+    lower(libc::RLIMIT_NOFILE, 4)
+}
+
+fn lower(resource: libc::__rlimit_resource_t, limit: u64) -> io::Result<()> {
+    lower_soft_and_hard(resource, limit, limit)
+}
+
+fn lower_soft_and_hard(resource: libc::__rlimit_resource_t, soft: u64, hard: u64) -> io::Result<()> {
+    let mut current = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `current` is valid for the result.
+    if unsafe { libc::getrlimit(resource, &raw mut current) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let hard = hard.min(current.rlim_max);
+    let wanted = libc::rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
+    // SAFETY: `wanted` is a valid limit, and not above the current one, so setting it needs no privilege.
+    if unsafe { libc::setrlimit(resource, &raw const wanted) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Limits the writable memory (RLIMIT_DATA) of another process of this user. Its future children inherit the limit.
+pub(crate) fn limit_data(pid: u32, bytes: u64) {
+    let wanted = libc::rlimit { rlim_cur: bytes, rlim_max: bytes };
+    // SAFETY: `wanted` is a valid limit. If the process has ended or belongs to another user, nothing happens.
+    unsafe { libc::prlimit(pid as libc::pid_t, libc::RLIMIT_DATA, &raw const wanted, std::ptr::null_mut()) };
+}
+
+pub(crate) fn page_size() -> u64 {
+    // SAFETY: takes a number only.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) }.try_into().unwrap_or(4096)
+}
