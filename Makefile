@@ -12,6 +12,7 @@ build: ## build the program: target/release/bascule
 	cargo build --release -p bascule
 
 demo: build ## see it work: needs Rust and a C compiler, nothing else
+	cargo build --release -p bascule-demo
 	@scripts/demo
 
 test-env: ## install the real MCP servers that the tests use

@@ -1,71 +1,71 @@
-//! Describes how one request is answered: what happens first, in the order written, and then the one act.
+//! Describes the response to one request: preliminary events in order, then one action.
 //!
-//! Only the description: `steps` works out what is said, and `perform` says it.
+//! `steps` turns the description into steps, and `perform` executes them.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-/// How one request is answered.
+/// The response to one request.
 #[derive(Clone, Debug)]
 pub struct Behaviour(Value);
 
-/// Where an oversized answer carries its `id`.
+/// The position of the `id` in an oversized response.
 #[derive(Clone, Copy, Debug)]
-pub enum IdPlace {
-    /// Before the big part.
+pub enum IdPosition {
+    /// Before the padding.
     Before,
-    /// After the big part.
+    /// After the padding.
     After,
-    /// Nowhere.
+    /// No `id`.
     Missing,
 }
 
-/// The acts.
+/// The actions.
 impl Behaviour {
-    /// Succeeds with this result. A JSON string is the verbatim text of the result.
+    /// Returns this result. A JSON string is the verbatim text of the result.
     pub fn result(result: impl Into<Value>) -> Behaviour {
         Behaviour(json!({"do": "result", "result": result.into()}))
     }
 
-    /// Succeeds with one piece of text.
+    /// Returns a result with one text content.
     pub fn text(text: &str) -> Behaviour {
         Behaviour::result(json!({"content": [{"type": "text", "text": text}], "isError": false}))
     }
 
-    /// Succeeds with the arguments as they came: as text, and as `structuredContent`.
+    /// Returns the arguments unchanged, as text and as `structuredContent`.
     pub fn echo() -> Behaviour {
         Behaviour(json!({"do": "echo"}))
     }
 
-    /// Fails with this JSON-RPC error object. A JSON string is its verbatim text.
+    /// Returns this JSON-RPC error object. A JSON string is its verbatim text.
     pub fn error(error: impl Into<Value>) -> Behaviour {
         Behaviour(json!({"do": "error", "error": error.into()}))
     }
 
-    /// Answers as a well-behaved server would.
+    /// Responds like a well-behaved server.
     pub fn usual() -> Behaviour {
         Behaviour(json!({"do": "usual"}))
     }
 
-    /// Answers with one line of exactly so many bytes.
-    pub fn big(bytes: usize, id: IdPlace) -> Behaviour {
+    /// Responds with one line of exactly `bytes` bytes.
+    pub fn big(bytes: usize, id: IdPosition) -> Behaviour {
         Behaviour(json!({"do": "big", "bytes": bytes, "id": format!("{id:?}")}))
     }
 
-    /// Asks the client these things (`method`, `params`), one after another, and answers with what it said:
-    /// its whole answers under `structuredContent.answers`.
+    /// Sends these requests (`method`, `params`) to the client, one after another, and returns the client's whole
+    /// responses under `structuredContent.answers`.
     pub fn asking(requests: impl IntoIterator<Item = Value>) -> Behaviour {
-        let recount = Behaviour(json!({"do": "recount"}));
-        requests.into_iter().fold(recount, |recount, request| recount.first(json!({"ask": request})))
+        let respond = Behaviour(json!({"do": "respond_with_answers"}));
+        requests.into_iter().fold(respond, |behaviour, request| behaviour.first(json!({"request": request})))
     }
 
-    /// Never answers.
+    /// Never responds.
     pub fn silence() -> Behaviour {
         Behaviour(json!({"do": "silence"}))
     }
 
-    /// Says no more: a stream ends there (HTTP only).
+    /// Ends the stream without a response (HTTP only).
     pub fn end() -> Behaviour {
         Behaviour(json!({"do": "end"}))
     }
@@ -75,25 +75,25 @@ impl Behaviour {
         Behaviour(json!({"do": "exit", "code": code}))
     }
 
-    /// Dies by SIGABRT; over HTTP, closes the connection.
+    /// Ends by SIGABRT; over HTTP, closes the connection.
     pub fn abort() -> Behaviour {
         Behaviour(json!({"do": "abort"}))
     }
 }
 
-/// What happens before the act.
+/// The events before the action.
 impl Behaviour {
-    /// Waits first. Other requests are answered meanwhile.
+    /// Waits first. Other requests are served meanwhile.
     pub fn after_delay(self, time: Duration) -> Behaviour {
         self.first(json!({"wait": time.as_millis() as u64}))
     }
 
-    /// Sends this line first, whatever it is: garbage, or a message of any kind.
+    /// Sends this line first: a message of any kind or garbage.
     pub fn after_line(self, line: impl Into<Value>) -> Behaviour {
-        self.first(json!({"say": line.into()}))
+        self.first(json!({"send": line.into()}))
     }
 
-    /// Reports progress so many times first, if the caller gave a token.
+    /// Reports progress `times` times first, if the request has a progress token.
     pub fn after_progress(self, times: u64) -> Behaviour {
         self.first(json!({"progress": times}))
     }
@@ -104,43 +104,42 @@ impl Behaviour {
         self.after_line(json!({"jsonrpc": "2.0", "method": "notifications/message", "params": params}))
     }
 
-    /// Says first that the list of tools has changed.
+    /// Sends `notifications/tools/list_changed` first.
     pub fn after_list_changed(self) -> Behaviour {
         self.after_line(json!({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}))
     }
 
-    /// Answers an id that nobody used first.
-    pub fn after_stray_answer(self) -> Behaviour {
+    /// Sends a response with an unknown id first.
+    pub fn after_stray_response(self) -> Behaviour {
         self.after_line(json!({"jsonrpc": "2.0", "id": "nobody-used-this", "result": {}}))
     }
 
-    /// Cuts the stream here. The rest is said when the client takes it up again, after the last id (HTTP only).
+    /// Cuts the stream here. The rest is sent when the client resumes after the last event id (HTTP only).
     pub fn after_cut(self) -> Behaviour {
         self.first(json!({"break": "cut"}))
     }
 
-    /// Ends the stream here, properly. The rest is said when the client takes it up again (HTTP only).
+    /// Ends the stream properly here. The rest is sent when the client resumes the stream (HTTP only).
     pub fn after_end(self) -> Behaviour {
         self.first(json!({"break": "end"}))
     }
 
-    /// Gives the answer twice.
+    /// Sends the response twice.
     pub fn twice(self) -> Behaviour {
         self.with("twice", true)
     }
 
-    /// Puts these members, verbatim, into the answer beside its result or error.
-    pub fn beside(self, members: &str) -> Behaviour {
-        self.with("beside", members)
+    /// Adds these members verbatim to the response, next to its result or error.
+    pub fn with_members(self, members: &str) -> Behaviour {
+        self.with("members", members)
     }
 
-    /// Answers this one with an SSE stream, whatever the script says (HTTP only).
+    /// Responds with an SSE stream, regardless of the script (HTTP only).
     pub fn as_sse(self) -> Behaviour {
         self.with("as", "sse")
     }
 
-    /// Answers this one with a JSON body, whatever the script says (HTTP only). More than one message still
-    /// makes a stream: a body has room for one.
+    /// Responds with a JSON body, regardless of the script (HTTP only). More than one message still makes a stream.
     pub fn as_json(self) -> Behaviour {
         self.with("as", "json")
     }
@@ -160,7 +159,7 @@ impl Behaviour {
 }
 
 impl Behaviour {
-    pub(crate) fn act(&self) -> &str {
+    pub(crate) fn action(&self) -> &str {
         self.0["do"].as_str().unwrap_or("usual")
     }
 

@@ -1,20 +1,22 @@
-//! Finds the programs of this crate, building them first.
+//! Builds and locates the programs that tests start: those of this crate and `bascule-demo`.
 
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// The path of a program of this crate, built once a process into the folder the running test came from.
+/// Returns the path of a program of this crate, or of `bascule-demo`.
+///
+/// The first call in a process builds them into the target folder of the running test.
 ///
 /// # Panics
-/// Where it cannot be built: a test that cannot run fails.
+/// If the build fails.
 pub fn binary(name: &str) -> PathBuf {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let folder = BUILT.get_or_init(build);
-    let folder = folder.as_ref().unwrap_or_else(|error| panic!("could not build the testkit: {error}"));
+    let folder = folder.as_ref().unwrap_or_else(|error| panic!("could not build the test servers: {error}"));
     let path = folder.join(format!("{name}{}", env::consts::EXE_SUFFIX));
-    assert!(path.exists(), "bascule-testkit has no program `{name}` at `{}`", path.display());
+    assert!(path.exists(), "there is no program `{name}` at `{}`", path.display());
     path
 }
 
@@ -22,20 +24,20 @@ fn build() -> Result<PathBuf, String> {
     let folder = profile_folder();
     let cargo = env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let built = Command::new(cargo)
-        .args(["build", "--quiet", "--package", "bascule-testkit", "--bins"])
+        .args(["build", "--quiet", "--package", "bascule-testkit", "--package", "bascule-demo", "--bins"])
         .args(["--manifest-path", concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml")])
         .args(["--profile", profile(&folder)])
         .arg("--target-dir")
-        .arg(folder.parent().expect("a profile's folder lies in the target folder"))
+        .arg(folder.parent().expect("the profile folder is in the target folder"))
         .output()
-        .expect("cargo can be started");
+        .expect("cargo starts");
     match built.status.success() {
         true => Ok(folder),
         false => Err(String::from_utf8_lossy(&built.stderr).into_owned()),
     }
 }
 
-/// `target/debug` of a test at `target/debug/deps/name-hash`, or of a program at `target/debug/name`.
+/// Returns `target/debug` for a test at `target/debug/deps/name-hash` and for a program at `target/debug/name`.
 fn profile_folder() -> PathBuf {
     let program = env::current_exe().expect("a running program knows its path");
     let folder = program.parent().expect("a program lies in a folder");
@@ -81,15 +83,15 @@ mod tests {
     }
 
     #[test]
-    fn the_echo_server_speaks_mcp_over_its_pipes() {
+    fn echo_server_serves_mcp_over_stdio() {
         let mut server = start(&[]);
         writeln!(server.stdin.take().unwrap(), "{CALL}").unwrap();
-        let said = String::from_utf8(server.wait_with_output().unwrap().stdout).unwrap();
-        assert!(said.contains(r#""text":"hi""#), "{said}");
+        let response = String::from_utf8(server.wait_with_output().unwrap().stdout).unwrap();
+        assert!(response.contains(r#""text":"hi""#), "{response}");
     }
 
     #[test]
-    fn the_echo_server_speaks_http_and_keeps_the_connection() {
+    fn echo_server_serves_http_and_keeps_the_connection() {
         let mut server = start(&["http", "127.0.0.1:0"]);
         let mut stream = connect(&mut server);
         for _ in 0..2 {
@@ -97,23 +99,26 @@ mod tests {
             write!(stream, "POST /mcp HTTP/1.1\r\ncontent-length: {length}\r\n\r\n{CALL}").unwrap();
             let mut block = [0; 4096];
             let count = stream.read(&mut block).unwrap();
-            let said = String::from_utf8_lossy(&block[..count]);
-            assert!(said.starts_with("HTTP/1.1 200 OK") && said.contains(r#""text":"hi""#), "{said}");
+            let response = String::from_utf8_lossy(&block[..count]);
+            assert!(
+                response.starts_with("HTTP/1.1 200 OK") && response.contains(r#""text":"hi""#),
+                "{response}"
+            );
         }
         stop(server);
     }
 
     #[test]
-    fn the_bare_echoes_return_every_byte() {
+    fn raw_echo_servers_return_every_byte() {
         let mut pipe = start(&["raw"]);
         writeln!(pipe.stdin.take().unwrap(), "one\ntwo").unwrap();
         assert_eq!(pipe.wait_with_output().unwrap().stdout, b"one\ntwo\n");
         let mut socket = start(&["raw-tcp", "127.0.0.1:0"]);
         let mut stream = connect(&mut socket);
         stream.write_all(b"three\n").unwrap();
-        let mut said = [0; 6];
-        stream.read_exact(&mut said).unwrap();
-        assert_eq!(&said, b"three\n");
+        let mut response = [0; 6];
+        stream.read_exact(&mut response).unwrap();
+        assert_eq!(&response, b"three\n");
         stop(socket);
     }
 }

@@ -1,18 +1,18 @@
-//! Feeds a parser with what nobody would send: seeds of what is right, mutated without end until the time is over.
+//! A mutation fuzzer: feeds a parser with mutants of valid seeds until the time is over.
 //!
-//! There is no feedback from the code under test, for that needs a compiler that is not everybody's. Instead the seeds
-//! should reach into every corner, and what came of them is mutated further.
+//! It has no coverage feedback, because that needs a nightly compiler. Good seeds replace it, and mutants are mutated
+//! further.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-/// No input grows beyond this.
-const LONGEST: usize = 32 << 10;
-/// How many mutants are kept to be mutated further; the next takes the place of another.
-const KEPT: usize = 256;
+/// The maximum length of an input.
+const MAX_LENGTH: usize = 32 << 10;
+/// The maximum number of inputs in the corpus; a new mutant replaces an old one.
+const MAX_CORPUS: usize = 256;
 
-/// What parsers of ours treat specially, or should not.
-const MORSELS: [&[u8]; 44] = [
+/// Strings that parsers treat specially, or must not.
+const TOKENS: [&[u8]; 44] = [
     b"{",
     b"}",
     b"[",
@@ -59,27 +59,29 @@ const MORSELS: [&[u8]; 44] = [
     b"\xf0\x9d\x84\x9e",
 ];
 
-/// Runs `check` on mutants of the seeds for `FUZZ_SECONDS` (by default one) and panics where it does, having shown the
-/// input and the chance it came of (`FUZZ_SEED`). Tells how many were tried.
+/// Runs `check` on mutants of the seeds for `FUZZ_SECONDS` (default: 1) and returns their number.
+///
+/// # Panics
+/// If `check` panics. Prints the input and its `FUZZ_SEED` first.
 pub fn fuzz(seeds: &[&[u8]], check: impl Fn(&[u8])) -> u64 {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let time = Duration::from_secs(number("FUZZ_SECONDS").unwrap_or(1));
     let now = UNIX_EPOCH.elapsed().map_or(1, |since| since.as_nanos() as u64);
     let seed = number("FUZZ_SEED").unwrap_or(now);
-    let mut chance = Chance(seed | 1);
-    let mut kept: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
-    let (begin, mut tried) = (Instant::now(), 0);
-    seeds.iter().for_each(|seed| attempt(seed, &check, 0));
-    while begin.elapsed() < time {
-        let mutant = mutate(&kept, &mut chance);
-        attempt(&mutant, &check, seed);
+    let mut random = Random(seed | 1);
+    let mut corpus: Vec<Vec<u8>> = seeds.iter().map(|seed| seed.to_vec()).collect();
+    let (start, mut tried) = (Instant::now(), 0);
+    seeds.iter().for_each(|seed| run(seed, &check, 0));
+    while start.elapsed() < time {
+        let mutant = mutate(&corpus, &mut random);
+        run(&mutant, &check, seed);
         tried += 1;
-        match chance.below(16) {
-            0 if kept.len() < KEPT => kept.push(mutant),
-            // The seeds stay.
+        match random.below(16) {
+            0 if corpus.len() < MAX_CORPUS => corpus.push(mutant),
+            // Seeds are never replaced.
             0 => {
-                let place = seeds.len() + chance.below(kept.len() - seeds.len());
-                kept[place] = mutant;
+                let index = seeds.len() + random.below(corpus.len() - seeds.len());
+                corpus[index] = mutant;
             }
             _ => {}
         }
@@ -87,9 +89,9 @@ pub fn fuzz(seeds: &[&[u8]], check: impl Fn(&[u8])) -> u64 {
     tried
 }
 
-fn attempt(input: &[u8], check: &impl Fn(&[u8]), seed: u64) {
+fn run(input: &[u8], check: &impl Fn(&[u8]), seed: u64) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(|| check(input))) {
-        #[allow(clippy::print_stderr, reason = "a test says what it failed on")]
+        #[allow(clippy::print_stderr, reason = "a failing test prints its input")]
         {
             eprintln!("FUZZ_SEED={seed}, {} bytes: {}", input.len(), input.escape_ascii());
         }
@@ -97,48 +99,48 @@ fn attempt(input: &[u8], check: &impl Fn(&[u8]), seed: u64) {
     }
 }
 
-fn mutate(kept: &[Vec<u8>], chance: &mut Chance) -> Vec<u8> {
-    let mut bytes = kept[chance.below(kept.len())].clone();
-    for _ in 0..=chance.below(8) {
-        mutate_once(&mut bytes, kept, chance);
+fn mutate(corpus: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut bytes = corpus[random.below(corpus.len())].clone();
+    for _ in 0..=random.below(8) {
+        mutate_once(&mut bytes, corpus, random);
     }
-    bytes.truncate(LONGEST);
+    bytes.truncate(MAX_LENGTH);
     bytes
 }
 
-fn mutate_once(bytes: &mut Vec<u8>, kept: &[Vec<u8>], chance: &mut Chance) {
-    let at = chance.below(bytes.len() + 1);
-    let to = (at + chance.below(64)).min(bytes.len());
-    match chance.below(8) {
-        0 if at < bytes.len() => bytes[at] ^= 1 << chance.below(8),
-        1 if at < bytes.len() => bytes[at] = chance.below(256) as u8,
+fn mutate_once(bytes: &mut Vec<u8>, corpus: &[Vec<u8>], random: &mut Random) {
+    let at = random.below(bytes.len() + 1);
+    let to = (at + random.below(64)).min(bytes.len());
+    match random.below(8) {
+        0 if at < bytes.len() => bytes[at] ^= 1 << random.below(8),
+        1 if at < bytes.len() => bytes[at] = random.below(256) as u8,
         2 => drop(bytes.drain(at..to)),
         3 => drop(bytes.splice(at..at, bytes[at..to].to_vec())),
         4 => bytes.truncate(at),
         5 => {
-            let other = &kept[chance.below(kept.len())];
-            let tail = &other[chance.below(other.len() + 1)..];
+            let other = &corpus[random.below(corpus.len())];
+            let tail = &other[random.below(other.len() + 1)..];
             bytes.truncate(at);
             bytes.extend_from_slice(tail);
         }
         6 => {
-            let morsel = MORSELS[chance.below(MORSELS.len())];
-            let times = if chance.below(32) == 0 { 2000 } else { 1 };
-            drop(bytes.splice(at..at, morsel.repeat(times)));
+            let token = TOKENS[random.below(TOKENS.len())];
+            let times = if random.below(32) == 0 { 2000 } else { 1 };
+            drop(bytes.splice(at..at, token.repeat(times)));
         }
-        _ => drop(bytes.splice(at..to, MORSELS[chance.below(MORSELS.len())].iter().copied())),
+        _ => drop(bytes.splice(at..to, TOKENS[random.below(TOKENS.len())].iter().copied())),
     }
 }
 
-/// Marsaglia's xorshift: good enough to be unexpected.
-struct Chance(u64);
+/// Marsaglia's xorshift generator.
+struct Random(u64);
 
-impl Chance {
-    fn below(&mut self, most: usize) -> usize {
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % most.max(1)
+        (self.0 >> 11) as usize % limit.max(1)
     }
 }
 
@@ -147,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_panics_is_found() {
+    fn finds_a_panicking_input() {
         let found = catch_unwind(|| {
             fuzz(&[b"abc{def"], |bytes| assert!(bytes.iter().filter(|b| **b == b'{').count() < 3))
         });

@@ -1,8 +1,8 @@
-//! Scripted MCP servers for tests, written apart from our own wire so that a bug of ours cannot hide itself.
+//! Scripted MCP servers for tests.
 //!
-//! A [`Script`] says how a server behaves. [`ScriptedStdio`] plays it as a real child process and
-//! [`ScriptedHttp`] on a loopback port; both remember every byte they were sent. Nothing here depends on
-//! another crate of ours: messages are raw lines, HTTP is written by hand.
+//! A [`Script`] describes the behaviour of a server. [`ScriptedStdio`] runs it as a child process, [`ScriptedHttp`] on a
+//! loopback port; both record every received byte. This crate shares no code with the bridge, so that a bug in the
+//! bridge's protocol code cannot hide in the tests: messages are raw lines, and HTTP is written by hand.
 //!
 //! ```no_run
 //! use bascule_testkit::{Behaviour, Script, ScriptedHttp, ScriptedStdio};
@@ -16,28 +16,28 @@
 //! let mut server = ScriptedHttp::start(script);
 //! let url = server.url();
 //! server.stop();
-//! server.start_again(Script::new().tools(["other"]));
+//! server.restart(Script::new().tools(["other"]));
 //! ```
 
-mod asked;
 mod behaviour;
 mod binary;
+mod client_requests;
 mod folder;
 mod fuzz;
 mod http;
-mod line;
 mod message;
+mod padded_text;
 mod perform;
 mod script;
 mod serve;
 mod stdio;
 mod steps;
-mod watch;
+mod wait;
 
-pub use behaviour::{Behaviour, IdPlace};
+pub use behaviour::{Behaviour, IdPosition};
 pub use binary::binary;
 pub use fuzz::fuzz;
-pub use http::{Request, ScriptedHttp, Trouble};
-pub use script::{Script, SseHabit};
+pub use http::{HttpFault, RecordedRequest, ScriptedHttp};
+pub use script::{Script, SseFeature};
 pub use serve::serve;
 pub use stdio::ScriptedStdio;

@@ -1,40 +1,40 @@
-//! Carries out the steps of an answer. Where the words go is the caller's business.
+//! Executes the steps of a response. The caller provides the sink for messages.
 
 use std::io;
 use std::thread;
 
 use serde_json::Value;
 
-use crate::asked::Asked;
-use crate::line::Line;
-use crate::steps::{Ending, Step};
+use crate::client_requests::ClientRequests;
+use crate::padded_text::PaddedText;
+use crate::steps::{Completion, Step};
 
-/// Carries out the steps one after another and tells how they ended.
+/// Executes the steps in order.
 pub(crate) fn perform(
     steps: &[Step],
-    asked: &Asked,
-    say: &mut dyn FnMut(&Line) -> io::Result<()>,
-) -> io::Result<Ending> {
-    let mut heard = Vec::new();
+    requests: &ClientRequests,
+    send: &mut dyn FnMut(&PaddedText) -> io::Result<()>,
+) -> io::Result<Completion> {
+    let mut answers = Vec::new();
     for step in steps {
         match step {
-            Step::Say(line) => say(line)?,
+            Step::Send(text) => send(text)?,
             Step::Wait(time) => thread::sleep(*time),
-            Step::Ask(request) => heard.push(asked.ask(request, say)?),
-            Step::Recount(id) => say(&recount(id, &heard))?,
+            Step::Request(request) => answers.push(requests.request(request, send)?),
+            Step::RespondWithAnswers(id) => send(&response_with_answers(id, &answers))?,
             Step::Break { .. } => {
-                panic!("only an event stream of Streamable HTTP can be left and taken up again")
+                panic!("only an event stream of Streamable HTTP can be suspended")
             }
-            Step::End(ending) => return Ok(*ending),
+            Step::End(completion) => return Ok(*completion),
         }
     }
-    Ok(Ending::Done)
+    Ok(Completion::Done)
 }
 
-fn recount(id: &str, heard: &[String]) -> Line {
-    let answers = heard.join(",");
+fn response_with_answers(id: &str, answers: &[String]) -> PaddedText {
+    let answers = answers.join(",");
     let text = Value::from(answers.as_str());
-    Line::from(format!(
+    PaddedText::from(format!(
         r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[{{"type":"text","text":{text}}}],"structuredContent":{{"answers":[{answers}]}},"isError":false}}}}"#
     ))
 }

@@ -1,4 +1,4 @@
-//! Plays a script over stdin and stdout: what the program `scripted-server` does.
+//! Serves a script over stdin and stdout: the program `scripted-server`.
 
 use std::io::{self, BufRead, Write};
 use std::path::Path;
@@ -9,17 +9,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::asked::Asked;
-use crate::folder::Folder;
-use crate::line::Line;
-use crate::message::Message;
+use crate::client_requests::ClientRequests;
+use crate::folder::ScriptFolder;
+use crate::message::ParsedMessage;
+use crate::padded_text::PaddedText;
 use crate::perform::perform;
 use crate::script::Script;
-use crate::steps::{Ending, Step, behaviour, kind, steps};
+use crate::steps::{Completion, Step, behaviour, kind, steps};
 
-/// Plays the script in this file until stdin ends, reading it again for every message.
+/// Serves the script in this file until stdin ends. Reads the file again for every message.
 pub fn serve(script: &Path) -> ExitCode {
-    let folder = Folder::of(script);
+    let folder = ScriptFolder::of(script);
     let Some(script) = folder.script() else { return ExitCode::from(64) };
     folder.append("started", process::id().to_string().as_bytes());
     let _ = io::stderr().write_all(script.text("stderr").unwrap_or_default().as_bytes());
@@ -27,76 +27,76 @@ pub fn serve(script: &Path) -> ExitCode {
         process::exit(code as i32);
     }
     let _ = print(&script.list("junkAtStart"), None);
-    read_to_the_end(&folder);
-    if script.is("lingers") {
+    serve_stdin(&folder);
+    if script.is_set("outlives_stdin") {
         thread::sleep(Duration::from_secs(60));
     }
     ExitCode::SUCCESS
 }
 
-fn read_to_the_end(folder: &Folder) {
-    let asked = Arc::new(Asked::default());
+fn serve_stdin(folder: &ScriptFolder) {
+    let requests = Arc::new(ClientRequests::default());
     let mut stdin = io::stdin().lock();
     let mut line = Vec::new();
-    let mut is_able = false;
+    let mut is_capable = false;
     while stdin.read_until(b'\n', &mut line).is_ok_and(|bytes| bytes > 0) {
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         folder.append("received", text);
         let Some(script) = folder.script() else { return };
         let text = String::from_utf8_lossy(text);
-        is_able |= speaks_for_the_able(&text);
-        let script = if is_able { script.for_the_able() } else { script };
-        answer(folder, script, &asked, &text);
+        is_capable |= is_initialize_with_capabilities(&text);
+        let script = if is_capable { script.for_capable_client() } else { script };
+        respond(folder, script, &requests, &text);
         line.clear();
     }
 }
 
-/// Whether this is the `initialize` of a client that can do something for a server.
-fn speaks_for_the_able(text: &str) -> bool {
+/// Returns true for the `initialize` request of a client with capabilities.
+fn is_initialize_with_capabilities(text: &str) -> bool {
     let message: Value = serde_json::from_str(text).unwrap_or_default();
-    let abilities = message["params"]["capabilities"].as_object();
-    message["method"] == "initialize" && abilities.is_some_and(|abilities| !abilities.is_empty())
+    let capabilities = message["params"]["capabilities"].as_object();
+    message["method"] == "initialize" && capabilities.is_some_and(|capabilities| !capabilities.is_empty())
 }
 
-fn answer(folder: &Folder, script: Script, asked: &Arc<Asked>, text: &str) {
-    let Some(message) = Message::parse(text) else { return refuse(&script) };
+fn respond(folder: &ScriptFolder, script: Script, requests: &Arc<ClientRequests>, text: &str) {
+    let Some(message) = ParsedMessage::parse(text) else { return send_parse_error(&script) };
     if message.method().is_none() {
-        return asked.hear(&message, text);
+        return requests.complete(&message, text);
     }
-    let behaviour = behaviour(&script, &message, folder.turn(&kind(&message)));
+    let behaviour = behaviour(&script, &message, folder.next_turn(&kind(&message)));
     let steps = steps(&script, &message, &behaviour);
-    match steps.iter().any(takes_time) {
-        // The reader must go on meanwhile: others are to be answered, and a question's answer to be heard.
+    match steps.iter().any(is_blocking) {
+        // The reader continues meanwhile: it serves other requests and receives the client's responses.
         true => drop(thread::spawn({
-            let asked = asked.clone();
-            move || play(&script, &steps, &asked)
+            let requests = requests.clone();
+            move || execute(&script, &steps, &requests)
         })),
-        false => play(&script, &steps, asked),
+        false => execute(&script, &steps, requests),
     }
 }
 
-fn refuse(script: &Script) {
-    let refusal = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"not a JSON object"}}"#;
-    let _ = print(&script.list("junkBetween"), Some(&Line::from(refusal.to_owned())));
+fn send_parse_error(script: &Script) {
+    let error = r#"{"jsonrpc":"2.0","id":null,"error":{"code":-32700,"message":"not a JSON object"}}"#;
+    let _ = print(&script.list("junkBetween"), Some(&PaddedText::from(error.to_owned())));
 }
 
-fn takes_time(step: &Step) -> bool {
-    matches!(step, Step::Wait(_) | Step::Ask(_))
+fn is_blocking(step: &Step) -> bool {
+    matches!(step, Step::Wait(_) | Step::Request(_))
 }
 
-fn play(script: &Script, steps: &[Step], asked: &Asked) {
+fn execute(script: &Script, steps: &[Step], requests: &ClientRequests) {
     let junk = script.list("junkBetween");
-    match perform(steps, asked, &mut |line| print(&junk, Some(line))) {
-        Ok(Ending::Done | Ending::Silence) => {}
-        Ok(Ending::Exit(code)) => process::exit(code),
-        Ok(Ending::Abort) => process::abort(),
-        // Nobody reads any more.
+    match perform(steps, requests, &mut |line| print(&junk, Some(line))) {
+        Ok(Completion::Done | Completion::Silence) => {}
+        Ok(Completion::Exit(code)) => process::exit(code),
+        Ok(Completion::Abort) => process::abort(),
+        // The client closed its end.
         Err(_) => process::exit(0),
     }
 }
 
-/// Writes whole lines: the lock is held over all of them.
-fn print(junk: &[String], line: Option<&Line>) -> io::Result<()> {
+/// Writes whole lines under one lock.
+fn print(junk: &[String], line: Option<&PaddedText>) -> io::Result<()> {
     let mut out = io::stdout().lock();
     for junk in junk {
         writeln!(out, "{junk}")?;

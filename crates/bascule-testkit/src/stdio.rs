@@ -1,90 +1,90 @@
-//! A scripted server as a real child process: what a test holds of it.
+//! The handle of a scripted server that runs as a child process.
 //!
-//! The process itself is started by whoever is tested, from [`ScriptedStdio::command`] or
-//! [`ScriptedStdio::entry`]; it does what `serve` says.
+//! The code under test starts the process from [`ScriptedStdio::command`] or [`ScriptedStdio::entry`]; the process
+//! runs `serve`.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::folder::Folder;
-use crate::{Script, binary, watch};
+use crate::folder::ScriptFolder;
+use crate::{Script, binary, wait};
 
-/// A script in a temporary folder, and all that its processes received. The folder goes when this does.
+/// A script in a temporary folder with a log of all received lines. Dropping it removes the folder.
 #[derive(Debug)]
 pub struct ScriptedStdio {
-    folder: Folder,
+    folder: ScriptFolder,
 }
 
 impl ScriptedStdio {
-    /// Writes the script down. No process is started.
+    /// Writes the script to a folder. Starts no process.
     pub fn new(script: Script) -> ScriptedStdio {
-        let folder = Folder::create();
-        folder.change(&script);
+        let folder = ScriptFolder::create();
+        folder.set_script(&script);
         ScriptedStdio { folder }
     }
 
-    /// The program and its arguments.
+    /// Returns the program with its arguments.
     pub fn command(&self) -> Command {
         let mut command = Command::new(binary("scripted-server"));
         command.arg(self.folder.script_file());
         command
     }
 
-    /// The same for an `mcp.json`: `{"command": …, "args": […]}`.
+    /// Returns the entry for an `mcp.json`: `{"command": …, "args": […]}`.
     pub fn entry(&self) -> Value {
         json!({"command": binary("scripted-server"), "args": [self.folder.script_file()]})
     }
 
-    /// Plays another script from the next message on, in the running process and in later ones.
-    pub fn change(&self, script: Script) {
-        self.folder.change(&script);
+    /// Replaces the script from the next message on, for running and later processes.
+    pub fn set_script(&self, script: Script) {
+        self.folder.set_script(&script);
     }
 
-    /// Every line received so far, by all processes of this script.
+    /// Returns the lines received by all processes of this script.
     pub fn received(&self) -> Vec<String> {
         self.folder.lines("received")
     }
 
-    /// The methods of all that was received.
+    /// Returns the methods of all received messages.
     pub fn methods(&self) -> Vec<String> {
-        watch::methods(&self.received())
+        wait::methods(&self.received())
     }
 
-    /// Waits until a received line contains this, and returns it.
+    /// Waits for a line that contains `part`.
     ///
     /// # Panics
-    /// After a minute in vain.
+    /// After a minute.
     pub fn wait_for(&self, part: &str) -> String {
-        watch::wait(&format!("`{part}`"), || self.received(), |lines| watch::containing(lines, part))
+        wait::wait(&format!("`{part}`"), || self.received(), |lines| wait::find_containing(lines, part))
     }
 
-    /// Waits until a received line is such, and returns it.
+    /// Waits for a line that satisfies the predicate.
     ///
     /// # Panics
-    /// After a minute in vain.
-    pub fn wait_until(&self, such: impl Fn(&str) -> bool) -> String {
-        let find = |lines: &[String]| lines.iter().find(|line| such(line)).cloned();
-        watch::wait("such a line", || self.received(), find)
+    /// After a minute.
+    pub fn wait_until(&self, is_wanted: impl Fn(&str) -> bool) -> String {
+        let find = |lines: &[String]| lines.iter().find(|line| is_wanted(line)).cloned();
+        wait::wait("the expected line", || self.received(), find)
     }
 
-    /// The ids of all processes that were started, oldest first.
+    /// Returns the ids of all started processes, oldest first.
     pub fn started(&self) -> Vec<u32> {
         self.folder.lines("started").iter().filter_map(|line| line.parse().ok()).collect()
     }
 
     /// Kills every running process of this script with SIGKILL.
     pub fn kill(&self) {
-        let own: Vec<u32> = self.started().into_iter().filter(|pid| self.is_ours(*pid)).collect();
-        for pid in own {
+        let running: Vec<u32> = self.started().into_iter().filter(|pid| self.is_ours(*pid)).collect();
+        for pid in running {
             let kill =
                 Command::new("sh").args(["-c", &format!("kill -9 {pid}")]).stderr(Stdio::null()).status();
-            kill.expect("there is a shell");
+            kill.expect("a shell exists");
         }
     }
 
-    /// A process that ended may have left its id to a stranger: only ours has our script among its arguments.
+    /// Returns true if the process has this script among its arguments. The system may have reused the id.
     fn is_ours(&self, pid: u32) -> bool {
         let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         let script = self.folder.script_file();

@@ -1,65 +1,64 @@
-//! Works out what a server does about one message, as a list of steps.
+//! Derives the steps of a scripted server for one message.
 //!
-//! Pure: carrying the steps out is `perform`'s business, and where the words go is the transport's.
+//! Pure: `perform` executes the steps.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use crate::behaviour::Behaviour;
-use crate::line::Line;
-use crate::message::Message;
+use crate::message::ParsedMessage;
+use crate::padded_text::PaddedText;
 use crate::script::{Script, verbatim};
 
-/// One thing a server does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Step {
-    Say(Line),
+    Send(PaddedText),
     Wait(Duration),
-    /// Send the client a request and wait for its answer.
-    Ask(Value),
-    /// Answer this id with what the client said to all that was asked.
-    Recount(String),
-    /// Leave the stream, properly or not; the rest is for the one that continues it.
+    /// Sends the client a request and waits for its response.
+    Request(Value),
+    /// Responds to this id with the client's responses to all requests.
+    RespondWithAnswers(String),
+    /// Suspends the stream; the remaining steps follow when the client resumes it.
     Break {
         properly: bool,
     },
-    End(Ending),
+    End(Completion),
 }
 
-/// How a server leaves a request, where it does not simply go on.
+/// The state of a request after its steps.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Ending {
-    /// All was said.
+pub(crate) enum Completion {
     Done,
-    /// There is no answer, and never will be.
+    /// The request never gets a response.
     Silence,
     Exit(i32),
     Abort,
 }
 
-/// What a server that behaves so does about a request. A notification has no id, and nothing is done.
-pub(crate) fn steps(script: &Script, request: &Message, behaviour: &Behaviour) -> Vec<Step> {
+/// Returns the steps for a request. A notification has none.
+pub(crate) fn steps(script: &Script, request: &ParsedMessage, behaviour: &Behaviour) -> Vec<Step> {
     let Some(id) = request.id() else { return Vec::new() };
-    let mut steps: Vec<Step> = behaviour.events().iter().flat_map(|event| before(event, request)).collect();
-    let act = act(script, request, behaviour, id);
+    let mut steps: Vec<Step> =
+        behaviour.events().iter().flat_map(|event| preliminary_steps(event, request)).collect();
+    let action = action(script, request, behaviour, id);
     if behaviour.get("twice") == true {
-        steps.push(act.clone());
+        steps.push(action.clone());
     }
-    steps.push(act);
+    steps.push(action);
     steps
 }
 
-/// Under which name requests of one kind take turns.
-pub(crate) fn kind(request: &Message) -> String {
+/// Returns the key under which requests of one kind are counted.
+pub(crate) fn kind(request: &ParsedMessage) -> String {
     let method = request.method().unwrap_or_default();
-    format!("{method} {}", request.tool().unwrap_or_default())
+    format!("{method} {}", request.tool_name().unwrap_or_default())
 }
 
-/// Which behaviour the script has for this request, the `turn`th of its kind.
-pub(crate) fn behaviour(script: &Script, request: &Message, turn: usize) -> Behaviour {
+/// Returns the behaviour for this request, the `turn`th of its kind.
+pub(crate) fn behaviour(script: &Script, request: &ParsedMessage, turn: usize) -> Behaviour {
     let method = request.method().unwrap_or_default();
-    let tool = request.tool().filter(|_| method == "tools/call").unwrap_or_default();
+    let tool = request.tool_name().filter(|_| method == "tools/call").unwrap_or_default();
     let default = || match script.lists_tool(&tool) {
         true => Behaviour::echo(),
         false => Behaviour::usual(),
@@ -68,7 +67,7 @@ pub(crate) fn behaviour(script: &Script, request: &Message, turn: usize) -> Beha
     scripted.or_else(|| script.behaviour("on", &method, turn)).unwrap_or_else(default)
 }
 
-fn before(event: &Value, request: &Message) -> Vec<Step> {
+fn preliminary_steps(event: &Value, request: &ParsedMessage) -> Vec<Step> {
     if let Some(time) = event["wait"].as_u64() {
         return vec![Step::Wait(Duration::from_millis(time))];
     }
@@ -78,57 +77,57 @@ fn before(event: &Value, request: &Message) -> Vec<Step> {
     if let Some(how) = event["break"].as_str() {
         return vec![Step::Break { properly: how == "end" }];
     }
-    match (event.get("say"), event.get("ask")) {
-        (Some(line), _) => vec![say(verbatim(line))],
-        (_, Some(request)) => vec![Step::Ask(request.clone())],
-        _ => panic!("a script asks for the unknown event {event}"),
+    match (event.get("send"), event.get("request")) {
+        (Some(line), _) => vec![send(verbatim(line))],
+        (_, Some(request)) => vec![Step::Request(request.clone())],
+        _ => panic!("unknown event in a script: {event}"),
     }
 }
 
-fn progress(request: &Message, times: u64) -> Vec<Step> {
+fn progress(request: &ParsedMessage, times: u64) -> Vec<Step> {
     let Some(token) = request.progress_token() else { return Vec::new() };
     let report = |n| {
-        say(format!(
+        send(format!(
             r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{"progressToken":{token},"progress":{n},"total":{times}}}}}"#
         ))
     };
     (1..=times).map(report).collect()
 }
 
-fn act(script: &Script, request: &Message, behaviour: &Behaviour, id: &str) -> Step {
-    match behaviour.act() {
-        "result" => result(id, &(verbatim(behaviour.get("result")) + &beside(behaviour))),
-        "error" => error(id, &(verbatim(behaviour.get("error")) + &beside(behaviour))),
+fn action(script: &Script, request: &ParsedMessage, behaviour: &Behaviour, id: &str) -> Step {
+    match behaviour.action() {
+        "result" => result(id, &(verbatim(behaviour.get("result")) + &extra_members(behaviour))),
+        "error" => error(id, &(verbatim(behaviour.get("error")) + &extra_members(behaviour))),
         "echo" => result(id, &echo(request.arguments())),
         "usual" => usual(script, request, id),
-        "big" => Step::Say(big(behaviour, id)),
-        "recount" => Step::Recount(id.to_owned()),
-        "end" => Step::End(Ending::Done),
-        "silence" => Step::End(Ending::Silence),
-        "exit" => Step::End(Ending::Exit(behaviour.get("code").as_i64().unwrap_or(1) as i32)),
-        "abort" => Step::End(Ending::Abort),
-        unknown => panic!("a script asks for the unknown act `{unknown}`"),
+        "big" => Step::Send(big(behaviour, id)),
+        "respond_with_answers" => Step::RespondWithAnswers(id.to_owned()),
+        "end" => Step::End(Completion::Done),
+        "silence" => Step::End(Completion::Silence),
+        "exit" => Step::End(Completion::Exit(behaviour.get("code").as_i64().unwrap_or(1) as i32)),
+        "abort" => Step::End(Completion::Abort),
+        unknown => panic!("unknown action in a script: `{unknown}`"),
     }
 }
 
-/// Members that follow the result, or the error.
-fn beside(behaviour: &Behaviour) -> String {
-    behaviour.get("beside").as_str().map(|members| format!(",{members}")).unwrap_or_default()
+/// Returns the members after the result or error.
+fn extra_members(behaviour: &Behaviour) -> String {
+    behaviour.get("members").as_str().map(|members| format!(",{members}")).unwrap_or_default()
 }
 
-fn usual(script: &Script, request: &Message, id: &str) -> Step {
+fn usual(script: &Script, request: &ParsedMessage, id: &str) -> Step {
     match request.method().unwrap_or_default().as_str() {
-        "initialize" => result(id, &introduction(script, request)),
+        "initialize" => result(id, &initialize_result(script, request)),
         "ping" | "logging/setLevel" => result(id, "{}"),
-        "tools/list" => result(id, &page(script, request.param("cursor"))),
-        "tools/call" => refusal(id, -32602, "no such tool"),
-        _ => refusal(id, -32601, "no such method"),
+        "tools/list" => result(id, &page(script, request.string_param("cursor"))),
+        "tools/call" => rpc_error(id, -32602, "no such tool"),
+        _ => rpc_error(id, -32601, "no such method"),
     }
 }
 
-fn introduction(script: &Script, request: &Message) -> String {
-    let asked = request.param("protocolVersion");
-    let version = script.text("version").map(str::to_owned).or(asked).unwrap_or_default();
+fn initialize_result(script: &Script, request: &ParsedMessage) -> String {
+    let requested = request.string_param("protocolVersion");
+    let version = script.text("version").map(str::to_owned).or(requested).unwrap_or_default();
     let info = script.json("serverInfo").unwrap_or(r#"{"name":"scripted","version":"1"}"#.to_owned());
     let capabilities = script.json("capabilities").unwrap_or(r#"{"tools":{"listChanged":true}}"#.to_owned());
     let instructions = script.text("instructions").map(|text| format!(r#","instructions":{}"#, json!(text)));
@@ -139,13 +138,13 @@ fn introduction(script: &Script, request: &Message) -> String {
     )
 }
 
-/// One page of the tool list. A cursor is the number of tools served so far.
+/// Returns one page of the tool list. A cursor is the number of earlier tools.
 fn page(script: &Script, cursor: Option<String>) -> String {
     let tools = script.list("tools");
     let start = cursor.and_then(|cursor| cursor.parse().ok()).unwrap_or(0);
     let size = script.number("pageSize").map_or(tools.len().max(1), |size| size.max(1) as usize);
     let end = start + size;
-    let (shown, more) = match script.is("endless") {
+    let (shown, more) = match script.is_set("endless") {
         true => (tools.iter().cycle().skip(start % tools.len().max(1)).take(size).collect::<Vec<_>>(), true),
         false => (tools.iter().skip(start).take(size).collect(), end < tools.len()),
     };
@@ -161,7 +160,7 @@ fn echo(arguments: &str) -> String {
     )
 }
 
-fn big(behaviour: &Behaviour, id: &str) -> Line {
+fn big(behaviour: &Behaviour, id: &str) -> PaddedText {
     let (early, late) = match behaviour.get("id").as_str() {
         Some("Before") => (format!(r#""id":{id},"#), String::new()),
         Some("After") => (String::new(), format!(r#","id":{id}"#)),
@@ -169,21 +168,21 @@ fn big(behaviour: &Behaviour, id: &str) -> Line {
     };
     let head = format!(r#"{{"jsonrpc":"2.0",{early}"result":{{"content":[{{"type":"text","text":""#);
     let tail = format!(r#""}}]}}{late}}}"#);
-    Line::of_length(behaviour.get("bytes").as_u64().unwrap_or(0) as usize, head, tail)
+    PaddedText::with_length(behaviour.get("bytes").as_u64().unwrap_or(0) as usize, head, tail)
 }
 
 fn result(id: &str, result: &str) -> Step {
-    say(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
+    send(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#))
 }
 
-fn refusal(id: &str, code: i32, message: &str) -> Step {
+fn rpc_error(id: &str, code: i32, message: &str) -> Step {
     error(id, &json!({"code": code, "message": message}).to_string())
 }
 
 fn error(id: &str, error: &str) -> Step {
-    say(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#))
+    send(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#))
 }
 
-fn say(text: String) -> Step {
-    Step::Say(Line::from(text))
+fn send(text: String) -> Step {
+    Step::Send(PaddedText::from(text))
 }

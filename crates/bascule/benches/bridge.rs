@@ -30,6 +30,7 @@ use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolDefinition, To
 use bascule_testkit::binary;
 use machine::{Neighbours, Others, target};
 use rustix::time::{ClockId, clock_gettime};
+use serde_json::json;
 use serde_json::value::RawValue;
 
 const ARGUMENTS: &str = r#"{"message":"hello"}"#;
@@ -308,8 +309,8 @@ fn resident_of_one_call() -> f64 {
     std::fs::create_dir_all(&folder).unwrap();
     let program = env!("CARGO_BIN_EXE_bascule");
     let config = folder.join("mcp.json");
-    let text =
-        format!(r#"{{"mcpServers":{{"trouble":{{"command":"{program}","args":["__demo","trouble"]}}}}}}"#);
+    let server = json!({ "command": binary("bascule-demo"), "args": ["trouble"] });
+    let text = json!({ "mcpServers": { "trouble": server } }).to_string();
     std::fs::write(&config, text).unwrap();
     let mut child = Command::new(program)
         .args(["--config", config.to_str().unwrap(), "call", "trouble:sleep", r#"{"ms":700}"#])

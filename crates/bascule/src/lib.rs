@@ -2,12 +2,10 @@
 //!
 //! Reading order: [`config`] is what the user wrote, [`McpBridgeAdapter`] holds the servers, `call` is the
 //! one road to a tool, `fleet` the servers at the end of it, `gateway` the way in for MCP clients, `control` the one
-//! for commands. The command line ([`cli`]) and the servers of
-//! the demonstration ([`demo`]) stand on these.
+//! for commands. The command line ([`cli`]) stands on these.
 
 pub mod cli;
 pub mod config;
-pub mod demo;
 
 mod adapter;
 mod call;

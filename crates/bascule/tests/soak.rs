@@ -32,7 +32,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use support::{
-    cgroups_of, children, eventually, has_no_new_descriptors, open_descriptors, program, resident_kb,
+    cgroups_of, children, demo_program, eventually, has_no_new_descriptors, open_descriptors, program,
+    resident_kb,
 };
 
 /// How many names there are for servers; not all have one all the time.
@@ -153,7 +154,7 @@ impl World {
     /// Each version counts in a file of its own: a server that starts reads what was counted before.
     fn entry(&self, version: u64) -> Value {
         json!({
-            "command": program(), "args": ["__demo", "counter"], "cwd": self.folder,
+            "command": demo_program(), "args": ["counter"], "cwd": self.folder,
             "env": { "BASCULE_DEMO_COUNTER_FILE": self.folder.join(format!("{version}.count")) },
             "isolation": if version % 4 == 3 { "per-call" } else { "shared" },
             "timeoutMs": 2_000, "startTimeoutMs": 20_000, "cancelGraceMs": 300, "keepAliveMs": 500,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bascule_testkit::{Behaviour, Script, ScriptedHttp, SseHabit, Trouble};
+use bascule_testkit::{Behaviour, HttpFault, Script, ScriptedHttp, SseFeature};
 
 use crate::testing::{Played, ROUNDS, echoing, endpoint, patiently, told, until};
 use crate::{Transport, TransportError};
@@ -69,7 +69,7 @@ async fn a_server_that_says_nothing_unasked_is_asked_once() {
 #[tokio::test]
 async fn a_stream_that_ends_is_opened_again_after_its_last_event_when_the_server_wants_it() {
     let note = |n: u32| format!(r#"{{"jsonrpc":"2.0","method":"notifications/n","params":{{"n":{n}}}}}"#);
-    let script = echoing().sse([SseHabit::Ids, SseHabit::RetrySoon]).on(
+    let script = echoing().sse([SseFeature::Ids, SseFeature::RetrySoon]).on(
         "GET",
         [
             Behaviour::end().after_line(note(1)).after_line(note(2)),
@@ -93,7 +93,7 @@ async fn a_stream_that_ends_is_opened_again_after_its_last_event_when_the_server
 #[tokio::test]
 async fn a_stream_that_fails_for_now_is_tried_again() {
     let server = ScriptedHttp::start(echoing().on("GET", [Behaviour::silence().after_list_changed()]));
-    server.next("GET", Trouble::status(503, "busy"));
+    server.fail_next("GET", HttpFault::status(503, "busy"));
     let mut played = Played::connect(Transport::Http(endpoint(&server))).await;
     assert!(played.next_heard().await.contains("list_changed"));
     assert_eq!(server.count("GET"), 2);
@@ -104,9 +104,9 @@ async fn a_stream_that_fails_for_now_is_tried_again() {
 #[tokio::test]
 async fn an_answer_whose_stream_breaks_is_taken_up_after_the_last_event() {
     for (left, habits) in [
-        (Behaviour::text("done").after_log("one").after_cut(), vec![SseHabit::Ids, SseHabit::RetrySoon]),
-        (Behaviour::text("done").after_log("one").after_end(), vec![SseHabit::Ids, SseHabit::RetrySoon]),
-        (Behaviour::text("done").after_cut().after_log("one"), vec![SseHabit::Primed, SseHabit::Ids]),
+        (Behaviour::text("done").after_log("one").after_cut(), vec![SseFeature::Ids, SseFeature::RetrySoon]),
+        (Behaviour::text("done").after_log("one").after_end(), vec![SseFeature::Ids, SseFeature::RetrySoon]),
+        (Behaviour::text("done").after_cut().after_log("one"), vec![SseFeature::Primed, SseFeature::Ids]),
     ] {
         let (server, played) = connect(echoing().sse(habits).calls("x", [left])).await;
         counted(&server, "GET", 1).await;
@@ -121,7 +121,7 @@ async fn an_answer_whose_stream_breaks_is_taken_up_after_the_last_event() {
 #[tokio::test]
 async fn a_stream_may_break_any_number_of_times_as_long_as_something_comes() {
     let broken = (0..8).fold(Behaviour::text("done"), |busy, _| busy.after_progress(1).after_cut());
-    let script = echoing().sse([SseHabit::Ids, SseHabit::RetrySoon]).calls("x", [broken]);
+    let script = echoing().sse([SseFeature::Ids, SseFeature::RetrySoon]).calls("x", [broken]);
     let (server, played) = connect(script).await;
     counted(&server, "GET", 1).await;
     assert!(told(played.call().await).contains("done"));
@@ -147,7 +147,7 @@ async fn an_event_that_is_cut_in_the_middle_does_not_count() {
     let (server, played) = connect(echoing()).await;
     counted(&server, "GET", 1).await;
     let half = "id: 7\ndata:\n\nid: 8\ndata: {\"jsonrpc\":\"2.0\",\"id\":2,\"resu".to_owned();
-    server.next("tools/call", Trouble::Partial { text: half });
+    server.fail_next("tools/call", HttpFault::Partial { text: half });
     let said = told(played.call().await);
     // This server takes nothing up again, and says so.
     assert!(said.starts_with("Unknown: ") && said.contains("HTTP 405"), "{said}");
@@ -160,8 +160,8 @@ async fn an_event_that_is_cut_in_the_middle_does_not_count() {
 async fn a_stream_that_never_goes_on_is_given_up() {
     let (server, played) = connect(echoing()).await;
     counted(&server, "GET", 1).await;
-    server.next("tools/call", Trouble::Partial { text: "retry: 0\nid: 7\ndata:\n\n".to_owned() });
-    server.always("GET", Trouble::EmptyStream);
+    server.fail_next("tools/call", HttpFault::Partial { text: "retry: 0\nid: 7\ndata:\n\n".to_owned() });
+    server.fail_always("GET", HttpFault::EmptyStream);
     let said = told(played.call().await);
     assert!(said.starts_with("Unknown: ") && said.contains("ended before the answer"), "{said}");
     assert_eq!(server.count("GET"), 1 + 5);
@@ -172,7 +172,7 @@ async fn a_stream_that_never_goes_on_is_given_up() {
 #[tokio::test]
 async fn an_endless_event_is_not_kept_and_closing_leaves_it() {
     let server = ScriptedHttp::start(echoing());
-    server.always("GET", Trouble::Endless { text: "data: ".to_owned() });
+    server.fail_always("GET", HttpFault::Endless { text: "data: ".to_owned() });
     let played = Played::connect(Transport::Http(endpoint(&server))).await;
     counted(&server, "GET", 1).await;
     assert!(told(played.call().await).contains(r#""a":1.0"#));
@@ -185,7 +185,7 @@ async fn a_session_that_the_server_forgot_ends_the_connection() {
     let (server, played) = connect(echoing().session("first").calls("x", [Behaviour::silence()])).await;
     let mut other = played.start_call();
     until(|| server.methods().contains(&"tools/call".to_owned())).await;
-    server.change(echoing().session("second"));
+    server.set_script(echoing().session("second"));
     let said = told(played.call().await);
     assert!(said.starts_with("NotSent: ") && said.contains("no longer knows this session"), "{said}");
     let said = told(patiently(other.answer()).await);
@@ -199,10 +199,10 @@ async fn a_session_that_the_server_forgot_ends_the_connection() {
 // req: BR-05
 #[tokio::test]
 async fn a_lost_session_is_noticed_while_nobody_calls() {
-    let script = echoing().session("first").sse([SseHabit::RetrySoon]);
+    let script = echoing().session("first").sse([SseFeature::RetrySoon]);
     let (server, mut played) = connect(script.on("GET", [Behaviour::exit(1).after_list_changed()])).await;
     assert!(played.next_heard().await.contains("list_changed"));
-    server.change(echoing().session("second"));
+    server.set_script(echoing().session("second"));
     until(|| played.connection.ended().is_some()).await;
     assert!(matches!(played.connection.ended().as_deref(), Some(TransportError::SessionLost { .. })));
     played.close().await;
@@ -212,7 +212,7 @@ async fn a_lost_session_is_noticed_while_nobody_calls() {
 #[tokio::test]
 async fn a_404_without_a_session_concerns_its_request_alone() {
     let (server, played) = connect(echoing()).await;
-    server.next("tools/call", Trouble::status(404, "no such page"));
+    server.fail_next("tools/call", HttpFault::status(404, "no such page"));
     assert!(told(played.call().await).contains("HTTP 404: no such page"));
     assert!(played.connection.ended().is_none() && played.call().await.is_ok());
     played.close().await;

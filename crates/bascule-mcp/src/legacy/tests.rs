@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bascule_testkit::{Behaviour, IdPlace, Script, ScriptedHttp, SseHabit, Trouble};
+use bascule_testkit::{Behaviour, HttpFault, IdPosition, Script, ScriptedHttp, SseFeature};
 use serde_json::json;
 
 use super::*;
@@ -93,7 +93,7 @@ async fn a_tool_is_called_and_everything_else_is_heard() {
 // req: BR-01
 #[tokio::test]
 async fn every_habit_of_an_event_stream_is_understood() {
-    use SseHabit::*;
+    use SseFeature::*;
     for habit in [Crlf, Comments, MultiLine, Retry, Ids, UnknownEvents] {
         let (_server, played) = connect(old(echoing()).sse([habit])).await;
         assert!(told(played.call().await).contains(r#""a":1.0"#), "{habit:?}");
@@ -127,17 +127,17 @@ async fn an_address_on_another_server_gets_nothing_of_ours() {
 // req: BR-05
 #[tokio::test]
 async fn a_server_that_never_gets_so_far_is_a_clear_error_and_nothing_was_sent() {
-    let partial = |text: &str| Trouble::Partial { text: text.to_owned() };
+    let partial = |text: &str| HttpFault::Partial { text: text.to_owned() };
     for (trouble, part) in [
         (partial("event: endpoint\ndata: /mess"), "broke off"),
-        (Trouble::EmptyStream, "the event stream ended"),
-        (Trouble::html(), "text/html"),
-        (Trouble::status(404, "no such page"), "HTTP 404: no such page"),
-        (Trouble::unauthorised("Bearer"), "needs authorisation"),
-        (Trouble::redirect(307, "http://elsewhere.example/sse"), "http://elsewhere.example/sse"),
+        (HttpFault::EmptyStream, "the event stream ended"),
+        (HttpFault::html(), "text/html"),
+        (HttpFault::status(404, "no such page"), "HTTP 404: no such page"),
+        (HttpFault::unauthorised("Bearer"), "needs authorisation"),
+        (HttpFault::redirect(307, "http://elsewhere.example/sse"), "http://elsewhere.example/sse"),
     ] {
         let server = ScriptedHttp::start(old(echoing()));
-        server.always("GET", trouble);
+        server.fail_always("GET", trouble);
         let said = refused(&server).await;
         assert!(said.starts_with("NotSent: ") && said.contains(part), "{said}");
         assert_eq!(server.requests().len(), 1);
@@ -149,9 +149,9 @@ async fn a_server_that_never_gets_so_far_is_a_clear_error_and_nothing_was_sent()
 }
 
 /// How long it takes to close a connection to a server that makes such trouble.
-async fn closing_took(trouble: Trouble) -> Duration {
+async fn closing_took(trouble: HttpFault) -> Duration {
     let server = ScriptedHttp::start(old(echoing()));
-    server.always("GET", trouble);
+    server.fail_always("GET", trouble);
     let played = Played::open(Transport::Sse(endpoint(&server)));
     let mut pending = played.start_call();
     until(|| server.count("GET") == 1).await;
@@ -167,7 +167,7 @@ async fn closing_took(trouble: Trouble) -> Duration {
 // req: BR-05, BR-12
 #[tokio::test]
 async fn requests_wait_for_the_address_and_closing_waits_for_nobody() {
-    for trouble in [Trouble::Silence, Trouble::Endless { text: "event: endpoint\ndata: ".to_owned() }] {
+    for trouble in [HttpFault::Silence, HttpFault::Endless { text: "event: endpoint\ndata: ".to_owned() }] {
         let mut quickest = Duration::MAX;
         for _ in 0..ROUNDS {
             quickest = quickest.min(closing_took(trouble.clone()).await);
@@ -199,13 +199,13 @@ async fn the_end_of_the_stream_ends_everything_under_way() {
 #[tokio::test]
 async fn a_message_that_is_not_taken_was_not_sent() {
     for (trouble, expected) in [
-        (Trouble::status(404, "no such session"), "NotSent: "),
-        (Trouble::status(400, ""), "NotSent: "),
-        (Trouble::redirect(308, "http://elsewhere.example/"), "NotSent: "),
-        (Trouble::status(500, "oops"), "Unknown: "),
+        (HttpFault::status(404, "no such session"), "NotSent: "),
+        (HttpFault::status(400, ""), "NotSent: "),
+        (HttpFault::redirect(308, "http://elsewhere.example/"), "NotSent: "),
+        (HttpFault::status(500, "oops"), "Unknown: "),
     ] {
         let (server, played) = connect(old(echoing())).await;
-        server.next("tools/call", trouble.clone());
+        server.fail_next("tools/call", trouble.clone());
         let said = told(played.call().await);
         assert!(said.starts_with(expected), "{trouble:?}: {said}");
         assert!(played.call().await.is_ok(), "the connection goes on");
@@ -216,7 +216,7 @@ async fn a_message_that_is_not_taken_was_not_sent() {
 // req: BR-12
 #[tokio::test]
 async fn an_overlong_answer_fails_its_call_and_the_stream_goes_on() {
-    for (place, expected) in [(IdPlace::After, "Answered: "), (IdPlace::Missing, "Unknown: ")] {
+    for (place, expected) in [(IdPosition::After, "Answered: "), (IdPosition::Missing, "Unknown: ")] {
         let big = Behaviour::big(LIMIT + 1, place);
         let (_server, played) = connect(old(echoing()).calls("x", [big, Behaviour::echo()])).await;
         let said = told(played.call().await);
@@ -247,7 +247,7 @@ async fn an_address_of_unknown_kind_is_tried_the_newer_way_first() {
 async fn any_refusal_but_one_of_ourselves_leads_to_the_older_way() {
     for (status, gets) in [(400, 1), (404, 1), (405, 1), (406, 1), (415, 1), (401, 0), (403, 0), (500, 0)] {
         let server = ScriptedHttp::start(old(echoing()));
-        server.next("initialize", Trouble::status(status, "no"));
+        server.fail_next("initialize", HttpFault::status(status, "no"));
         let played = Played::open(Transport::HttpOrSse(endpoint(&server)));
         let answer = played.initialize().await;
         assert_eq!((answer.is_ok(), server.count("GET")), (gets == 1, gets), "{status}: {answer:?}");
@@ -259,7 +259,7 @@ async fn any_refusal_but_one_of_ourselves_leads_to_the_older_way() {
 #[tokio::test]
 async fn when_neither_way_works_both_are_told() {
     let server = ScriptedHttp::start(echoing());
-    server.always("initialize", Trouble::status(404, "no such page"));
+    server.fail_always("initialize", HttpFault::status(404, "no such page"));
     let played = Played::open(Transport::HttpOrSse(endpoint(&server)));
     let said = told(played.initialize().await);
     assert!(said.contains("HTTP 404: no such page") && said.contains("HTTP 405"), "{said}");
@@ -272,7 +272,7 @@ async fn when_neither_way_works_both_are_told() {
 async fn later_refusals_do_not_change_the_way() {
     let server = ScriptedHttp::start(echoing());
     let played = Played::connect(Transport::HttpOrSse(endpoint(&server))).await;
-    server.next("tools/call", Trouble::status(404, "no such page"));
+    server.fail_next("tools/call", HttpFault::status(404, "no such page"));
     assert!(told(played.call().await).contains("HTTP 404: no such page"));
     assert!(played.call().await.is_ok());
     played.close().await;

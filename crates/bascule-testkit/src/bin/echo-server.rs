@@ -1,13 +1,12 @@
-//! The fastest MCP server we know to write, and the bare echoes it is compared with: for benchmarks only.
+//! A minimal, fast MCP server and bare echo servers, for benchmarks only.
 //!
 //! - `echo-server` speaks MCP over stdin and stdout;
 //! - `echo-server http ADDRESS` speaks Streamable HTTP with JSON answers;
-//! - `echo-server raw` returns what stdin brings, `echo-server raw-tcp ADDRESS` what a socket brings.
+//! - `echo-server raw` echoes stdin, `echo-server raw-tcp ADDRESS` echoes each connection.
 //!
-//! Those that speak MCP list `--tools N` tools, or those of a file (`--list FILE`, a JSON array), and answer with
-//! `--size BYTES` of text instead of the message.
-//! A listening one prints its address as the first line of stderr. Messages are scanned, not decoded: what
-//! is to be repeated is copied as bytes.
+//! The MCP servers list `--tools N` tools, or the tools of `--list FILE` (a JSON array), and respond with `--size BYTES`
+//! of text instead of the message. A listening server prints its address as the first line of stderr. Messages are
+//! scanned, not decoded; echoed parts are copied as bytes.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,7 +22,7 @@ fn main() -> ExitCode {
     };
     let number = |word: &str| after(word).and_then(|count| count.parse().ok());
     let listed = after("--list").and_then(|file| std::fs::read_to_string(file).ok());
-    let says = Says {
+    let responses = Responses {
         tools: match listed {
             Some(list) => list.trim().trim_start_matches('[').trim_end_matches(']').to_owned(),
             None => tool_list(number("--tools").unwrap_or(1)),
@@ -33,8 +32,8 @@ fn main() -> ExitCode {
     let done = match arguments.first().map(String::as_str) {
         Some("raw") => copy(&mut io::stdin().lock(), &mut io::stdout().lock()),
         Some("raw-tcp") => listen(after("raw-tcp"), |stream| copy(&mut &stream, &mut &stream)),
-        Some("http") => listen(after("http"), over_http(says)),
-        _ => over_stdio(&says),
+        Some("http") => listen(after("http"), over_http(responses)),
+        _ => over_stdio(&responses),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -67,18 +66,18 @@ fn listen(
     for stream in listener.incoming() {
         let (stream, serve) = (stream?, serve.clone());
         stream.set_nodelay(true)?;
-        // A client that breaks off is no failure of ours.
+        // A client may disconnect at any time.
         thread::spawn(move || serve(stream).ok());
     }
     Ok(())
 }
 
-fn over_stdio(says: &Says) -> io::Result<()> {
+fn over_stdio(responses: &Responses) -> io::Result<()> {
     let mut input = BufReader::with_capacity(1 << 16, io::stdin().lock());
     let mut output = io::stdout().lock();
     let (mut line, mut answers) = (Vec::new(), Vec::new());
     while input.read_until(b'\n', &mut line)? > 0 {
-        if answer(&line, says, &mut answers) {
+        if answer(&line, responses, &mut answers) {
             answers.push(b'\n');
         }
         line.clear();
@@ -92,13 +91,13 @@ fn over_stdio(says: &Says) -> io::Result<()> {
     Ok(())
 }
 
-fn over_http(says: Says) -> impl Fn(TcpStream) -> io::Result<()> {
+fn over_http(responses: Responses) -> impl Fn(TcpStream) -> io::Result<()> {
     move |mut stream| {
         let (mut received, mut body) = (Vec::new(), Vec::new());
         while let Some((head, end)) = receive(&mut stream, &mut received)? {
             body.clear();
             let is_post = received.starts_with(b"POST ");
-            let status = match is_post && answer(&received[head..end], &says, &mut body) {
+            let status = match is_post && answer(&received[head..end], &responses, &mut body) {
                 true => "200 OK\r\nContent-Type: application/json",
                 false if is_post => "202 Accepted",
                 false => "405 Method Not Allowed",
@@ -113,7 +112,7 @@ fn over_http(says: Says) -> impl Fn(TcpStream) -> io::Result<()> {
     }
 }
 
-/// Reads on until a whole request is there: where its head ends, and where its body does.
+/// Reads a whole request. Returns the ends of its head and of its body.
 fn receive(stream: &mut TcpStream, received: &mut Vec<u8>) -> io::Result<Option<(usize, usize)>> {
     let mut block = [0; 1 << 14];
     loop {
@@ -151,15 +150,15 @@ fn tool_list(count: usize) -> String {
     (0..count).map(tool).collect::<Vec<_>>().join(",")
 }
 
-/// What does not depend on the request.
-struct Says {
+/// The parts of responses that do not depend on the request.
+struct Responses {
     tools: String,
-    /// The text of every result, where it is not the message: a JSON string.
+    /// The text of every result as a JSON string, if it is not the message.
     text: Option<String>,
 }
 
-/// Appends the answer to a request; a notification has none.
-fn answer(message: &[u8], says: &Says, out: &mut Vec<u8>) -> bool {
+/// Appends the response to a request. Returns false for a notification.
+fn answer(message: &[u8], responses: &Responses, out: &mut Vec<u8>) -> bool {
     let (Some(id), Some(method)) = (member(message, b"id"), member(message, b"method")) else { return false };
     let params = member(message, b"params").unwrap_or(b"{}");
     let mut say = |parts: &[&[u8]]| parts.iter().for_each(|part| out.extend_from_slice(part));
@@ -168,10 +167,10 @@ fn answer(message: &[u8], says: &Says, out: &mut Vec<u8>) -> bool {
         br#""tools/call""# => {
             let message = member(params, b"arguments").and_then(|arguments| member(arguments, b"message"));
             let message = message.filter(|text| text.starts_with(b"\"")).unwrap_or(b"\"\"");
-            let text = says.text.as_ref().map_or(message, String::as_bytes);
+            let text = responses.text.as_ref().map_or(message, String::as_bytes);
             say(&[br#","result":{"content":[{"type":"text","text":"#, text, br#"}],"isError":false}}"#]);
         }
-        br#""tools/list""# => say(&[br#","result":{"tools":["#, says.tools.as_bytes(), b"]}}"]),
+        br#""tools/list""# => say(&[br#","result":{"tools":["#, responses.tools.as_bytes(), b"]}}"]),
         br#""ping""# => say(&[br#","result":{}}"#]),
         br#""initialize""# => {
             let version = member(params, b"protocolVersion").unwrap_or(br#""2025-11-25""#);
@@ -235,12 +234,12 @@ mod tests {
 
     fn check(message: &str, expected: &str) {
         let mut out = Vec::new();
-        answer(message.as_bytes(), &Says { tools: tool_list(1), text: None }, &mut out);
+        answer(message.as_bytes(), &Responses { tools: tool_list(1), text: None }, &mut out);
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
     #[test]
-    fn the_message_is_returned_byte_for_byte() {
+    fn echoes_the_message_byte_for_byte() {
         check(
             r#"{ "method" : "tools/call", "params":{"name":"echo","arguments":{"n":[1,{"message":2}],"message":"a \"b\" \\"}},"id":"q"}"#,
             r#"{"jsonrpc":"2.0","id":"q","result":{"content":[{"type":"text","text":"a \"b\" \\"}],"isError":false}}"#,
@@ -248,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_outer_id_counts() {
+    fn uses_only_the_outer_id() {
         check(
             r#"{"params":{"id":1,"s":"{\"id\":2"},"id": 3 ,"method":"ping"}"#,
             r#"{"jsonrpc":"2.0","id":3,"result":{}}"#,
@@ -256,12 +255,12 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_is_not_answered() {
+    fn ignores_notifications() {
         check(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#, "");
     }
 
     #[test]
-    fn what_is_no_message_is_not_answered() {
+    fn ignores_invalid_messages() {
         check("", "");
         check("{", "");
         check(r#"{"id":1"#, "");

@@ -1,4 +1,4 @@
-//! Plays the script named by its one argument over stdin and stdout.
+//! Serves the script in the file of its one argument over stdin and stdout.
 
 use std::path::Path;
 use std::process::ExitCode;

@@ -1,237 +1,264 @@
-//! Serves one connection: request after request, each with trouble or as the script says.
+//! Serves the requests of one connection, as the script says or with a fault.
 
 use std::io::{self, BufReader, Read};
 use std::net::{Shutdown, TcpStream};
 
-use super::answer::Answer;
-use super::request::Request;
-use super::server::Server;
-use super::sse::Style;
-use super::trouble::Trouble;
+use super::fault::HttpFault;
+use super::request::RecordedRequest;
+use super::response_writer::ResponseWriter;
+use super::sse::SseStyle;
+use super::state::HttpServerState;
 use crate::behaviour::Behaviour;
-use crate::line::Line;
-use crate::message::Message;
+use crate::message::ParsedMessage;
+use crate::padded_text::PaddedText;
 use crate::perform::perform;
 use crate::script::Script;
-use crate::steps::{Ending, Step, behaviour, kind, steps};
+use crate::steps::{Completion, Step, behaviour, kind, steps};
 
 const JSON: (&str, &str) = ("Content-Type", "application/json");
 pub(super) const STREAM: (&str, &str) = ("Content-Type", "text/event-stream");
 
-/// What becomes of a connection after a response.
-pub(super) enum After {
+/// The state of a connection after a response.
+pub(super) enum AfterResponse {
     Next,
     Hold,
     Close,
 }
 
-/// Serves until either side has had enough.
-pub(super) fn serve(server: &Server, connection: &TcpStream, number: u64) {
-    // The client may be gone at any moment; there is nobody to tell.
-    let _ = connection.set_nodelay(true).and_then(|()| converse(server, connection));
+/// Serves until one side closes the connection.
+pub(super) fn serve(server: &HttpServerState, connection: &TcpStream, number: u64) {
+    // The client may disconnect at any time.
+    let _ = connection.set_nodelay(true).and_then(|()| serve_requests(server, connection));
     let _ = connection.shutdown(Shutdown::Both);
-    server.leave(number);
+    server.unregister(number);
 }
 
-fn converse(server: &Server, connection: &TcpStream) -> io::Result<()> {
+fn serve_requests(server: &HttpServerState, connection: &TcpStream) -> io::Result<()> {
     let mut reader = BufReader::new(connection.try_clone()?);
-    while let Some(request) = Request::read(&mut reader)? {
-        let mut answer = Answer::to(connection.try_clone()?);
+    while let Some(request) = RecordedRequest::read(&mut reader)? {
+        let mut out = ResponseWriter::new(connection.try_clone()?);
         server.record(&request);
-        let trouble = server.troubles().take(&request);
-        match respond(server, &request, trouble, &mut answer)? {
-            After::Next => {}
-            After::Close => return Ok(()),
-            After::Hold => return reader.read_to_end(&mut Vec::new()).map(drop),
+        let fault = server.faults().take(&request);
+        match respond(server, &request, fault, &mut out)? {
+            AfterResponse::Next => {}
+            AfterResponse::Close => return Ok(()),
+            AfterResponse::Hold => return reader.read_to_end(&mut Vec::new()).map(drop),
         }
     }
     Ok(())
 }
 
 fn respond(
-    server: &Server,
-    request: &Request,
-    trouble: Option<Trouble>,
-    out: &mut Answer,
-) -> io::Result<After> {
-    match trouble {
-        None => obey(server, request, out),
-        Some(Trouble::CloseAfter) => obey(server, request, out).map(|_| After::Close),
-        Some(Trouble::Trickle { bytes, every }) => {
+    server: &HttpServerState,
+    request: &RecordedRequest,
+    fault: Option<HttpFault>,
+    out: &mut ResponseWriter,
+) -> io::Result<AfterResponse> {
+    match fault {
+        None => serve_request(server, request, out),
+        Some(HttpFault::CloseAfter) => serve_request(server, request, out).map(|_| AfterResponse::Close),
+        Some(HttpFault::Trickle { bytes, every }) => {
             out.pace = Some((bytes.max(1), every));
-            obey(server, request, out)
+            serve_request(server, request, out)
         }
-        Some(trouble) => misbehave(&trouble, out),
+        Some(fault) => apply_fault(&fault, out),
     }
 }
 
-fn misbehave(trouble: &Trouble, out: &mut Answer) -> io::Result<After> {
-    match trouble {
-        Trouble::Answer { status, headers, body } => {
+fn apply_fault(fault: &HttpFault, out: &mut ResponseWriter) -> io::Result<AfterResponse> {
+    match fault {
+        HttpFault::Response { status, headers, body } => {
             let headers: Vec<_> =
                 headers.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-            out.body(*status, &headers, &Line::from(body.clone())).map(|()| After::Next)
+            out.body(*status, &headers, &PaddedText::from(body.clone())).map(|()| AfterResponse::Next)
         }
-        Trouble::CutBody => out.cut_body().map(|()| After::Close),
-        Trouble::CutChunks => begin(out, JSON, "{\"jsonrpc\":\"2.0\",").map(|()| After::Close),
-        Trouble::CutStream => begin(out, STREAM, ": soon\n\n").map(|()| After::Close),
-        Trouble::Partial { text } => begin(out, STREAM, text).map(|()| After::Close),
-        Trouble::Endless { text } => {
-            begin(out, STREAM, text)?;
-            // Until the client has had enough.
+        HttpFault::CutBody => out.cut_body().map(|()| AfterResponse::Close),
+        HttpFault::CutChunks => {
+            begin_chunks(out, JSON, "{\"jsonrpc\":\"2.0\",").map(|()| AfterResponse::Close)
+        }
+        HttpFault::CutStream => begin_chunks(out, STREAM, ": soon\n\n").map(|()| AfterResponse::Close),
+        HttpFault::Partial { text } => begin_chunks(out, STREAM, text).map(|()| AfterResponse::Close),
+        HttpFault::Endless { text } => {
+            begin_chunks(out, STREAM, text)?;
+            // Ends with an error when the client disconnects.
             loop {
-                out.chunk(&Line::of_length(64 << 10, String::new(), String::new()))?;
+                out.chunk(&PaddedText::with_length(64 << 10, String::new(), String::new()))?;
             }
         }
-        Trouble::EmptyStream => {
-            begin(out, STREAM, ": nothing\n\n")?;
-            out.end_chunks().map(|()| After::Next)
+        HttpFault::EmptyStream => {
+            begin_chunks(out, STREAM, ": nothing\n\n")?;
+            out.end_chunks().map(|()| AfterResponse::Next)
         }
-        Trouble::Giant { bytes } => {
-            let body = Line::of_length(*bytes, String::new(), String::new());
-            out.body(200, &[JSON], &body).map(|()| After::Next)
+        HttpFault::Giant { bytes } => {
+            let body = PaddedText::with_length(*bytes, String::new(), String::new());
+            out.body(200, &[JSON], &body).map(|()| AfterResponse::Next)
         }
-        Trouble::Silence => Ok(After::Hold),
-        Trouble::Trickle { .. } | Trouble::CloseAfter => unreachable!("these answer properly"),
+        HttpFault::Silence => Ok(AfterResponse::Hold),
+        HttpFault::Trickle { .. } | HttpFault::CloseAfter => unreachable!("`respond` handles these faults"),
     }
 }
 
-fn begin(out: &mut Answer, kind: (&str, &str), text: &str) -> io::Result<()> {
+fn begin_chunks(out: &mut ResponseWriter, kind: (&str, &str), text: &str) -> io::Result<()> {
     out.start_chunks(&[kind])?;
-    out.chunk(&Line::from(text.to_owned()))
+    out.chunk(&PaddedText::from(text.to_owned()))
 }
 
-/// Does what a server of Streamable HTTP must, and is strict about what a client must.
-fn obey(server: &Server, request: &Request, out: &mut Answer) -> io::Result<After> {
+/// Serves Streamable HTTP and rejects requests that the specification forbids.
+fn serve_request(
+    server: &HttpServerState,
+    request: &RecordedRequest,
+    out: &mut ResponseWriter,
+) -> io::Result<AfterResponse> {
     let script = server.script();
     if let Some(endpoint) = script.text("legacy") {
-        return super::legacy::obey(server, &script, endpoint, request, out);
+        return super::legacy::serve_request(server, &script, endpoint, request, out);
     }
-    if let Some(status) = objection(&script, request) {
-        return out.empty(status, &[("Allow", "POST, DELETE")]).map(|()| After::Next);
+    if let Some(status) = rejection_status(&script, request) {
+        return out.empty(status, &[("Allow", "POST, DELETE")]).map(|()| AfterResponse::Next);
     }
     if request.method == "DELETE" {
-        return out.empty(200, &[]).map(|()| After::Next);
+        return out.empty(200, &[]).map(|()| AfterResponse::Next);
     }
     if request.method == "GET" {
         return open_stream(server, &script, request, out);
     }
-    let Some(message) = Message::parse(&request.body) else {
-        return out.empty(400, &[]).map(|()| After::Next);
+    let Some(message) = ParsedMessage::parse(&request.body) else {
+        return out.empty(400, &[]).map(|()| AfterResponse::Next);
     };
     if message.method().is_none() {
-        server.asked.hear(&message, &request.body);
+        server.client_requests.complete(&message, &request.body);
     }
     match message.method().and(message.id()) {
-        Some(_) => answer(server, &script, &message, out),
-        None => out.empty(202, &[]).map(|()| After::Next),
+        Some(_) => respond_to_message(server, &script, &message, out),
+        None => out.empty(202, &[]).map(|()| AfterResponse::Next),
     }
 }
 
-/// The status for a request that no careful server would accept.
-fn objection(script: &Script, request: &Request) -> Option<u16> {
+/// Returns the status for a request that violates the specification.
+fn rejection_status(script: &Script, request: &RecordedRequest) -> Option<u16> {
     let has = |header, part| request.header(header).is_some_and(|value| value.contains(part));
     match request.method.as_str() {
         _ if request.path != "/mcp" => Some(404),
         "GET" if !has("accept", "text/event-stream") => Some(406),
-        "GET" => stranger(script, request),
-        "DELETE" if script.has("session") => stranger(script, request),
+        "GET" => session_mismatch(script, request),
+        "DELETE" if script.has("session") => session_mismatch(script, request),
         "POST" if request.header("content-length").is_none() => Some(411),
         "POST" if !has("content-type", "application/json") => Some(415),
         "POST" if !has("accept", "application/json") || !has("accept", "text/event-stream") => Some(406),
-        "POST" if Message::parse(&request.body).is_some_and(|message| message.is("initialize")) => None,
-        "POST" => stranger(script, request),
+        "POST"
+            if ParsedMessage::parse(&request.body)
+                .is_some_and(|message| message.has_method("initialize")) =>
+        {
+            None
+        }
+        "POST" => session_mismatch(script, request),
         _ => Some(405),
     }
 }
 
-/// The status for a request that is not of our session.
-fn stranger(script: &Script, request: &Request) -> Option<u16> {
+/// Returns the status for a request with a missing or wrong session id.
+fn session_mismatch(script: &Script, request: &RecordedRequest) -> Option<u16> {
     match (script.text("session"), request.header("mcp-session-id")) {
         (Some(_), None) => Some(400),
-        (ours, theirs) if ours != theirs => Some(404),
+        (expected, actual) if expected != actual => Some(404),
         _ => None,
     }
 }
 
-/// Continues a stream that was left, or else says what the script has for those who ask for nothing.
-fn open_stream(server: &Server, script: &Script, request: &Request, out: &mut Answer) -> io::Result<After> {
+/// Resumes a suspended stream, or opens the stream for server messages.
+fn open_stream(
+    server: &HttpServerState,
+    script: &Script,
+    request: &RecordedRequest,
+    out: &mut ResponseWriter,
+) -> io::Result<AfterResponse> {
     let id = request.header("last-event-id").unwrap_or_default();
     let number = id.parse().unwrap_or(0);
-    if let Some(rest) = server.take_up(id) {
-        return stream(server, script, &rest, &[STREAM], number, out).map(after);
+    if let Some(rest) = server.resume_stream(id) {
+        return stream(server, script, &rest, &[STREAM], number, out).map(after_response);
     }
-    let question = Message::parse(r#"{"id":"GET","method":"GET"}"#).expect("it is a message");
-    let Some(behaviour) = script.behaviour("on", "GET", server.turn(kind(&question))) else {
-        return out.empty(405, &[("Allow", "POST, DELETE")]).map(|()| After::Next);
+    let get = ParsedMessage::parse(r#"{"id":"GET","method":"GET"}"#).expect("the text is a message");
+    let Some(behaviour) = script.behaviour("on", "GET", server.next_turn(kind(&get))) else {
+        return out.empty(405, &[("Allow", "POST, DELETE")]).map(|()| AfterResponse::Next);
     };
-    let steps = steps(script, &question, &behaviour);
-    stream(server, script, &steps, &[STREAM], number, out).map(after)
+    let steps = steps(script, &get, &behaviour);
+    stream(server, script, &steps, &[STREAM], number, out).map(after_response)
 }
 
-fn answer(server: &Server, script: &Script, request: &Message, out: &mut Answer) -> io::Result<After> {
-    let behaviour = behaviour(script, request, server.turn(kind(request)));
+fn respond_to_message(
+    server: &HttpServerState,
+    script: &Script,
+    request: &ParsedMessage,
+    out: &mut ResponseWriter,
+) -> io::Result<AfterResponse> {
+    let behaviour = behaviour(script, request, server.next_turn(kind(request)));
     let steps = steps(script, request, &behaviour);
     let session =
-        script.text("session").filter(|_| request.is("initialize")).map(|id| ("Mcp-Session-Id", id));
+        script.text("session").filter(|_| request.has_method("initialize")).map(|id| ("Mcp-Session-Id", id));
     let headers = |kind| session.into_iter().chain([kind]).collect::<Vec<_>>();
-    let ending = match is_stream(script, &behaviour, &steps) {
+    let completion = match is_stream(script, &behaviour, &steps) {
         true => stream(server, script, &steps, &headers(STREAM), 0, out)?,
         false => body(server, &steps, &headers(JSON), out)?,
     };
-    Ok(after(ending))
+    Ok(after_response(completion))
 }
 
-fn after(ending: Ending) -> After {
-    match ending {
-        Ending::Done => After::Next,
-        Ending::Silence => After::Hold,
-        Ending::Exit(_) | Ending::Abort => After::Close,
+fn after_response(completion: Completion) -> AfterResponse {
+    match completion {
+        Completion::Done => AfterResponse::Next,
+        Completion::Silence => AfterResponse::Hold,
+        Completion::Exit(_) | Completion::Abort => AfterResponse::Close,
     }
 }
 
-/// A body has room for one message, so more than one makes a stream whatever was chosen.
+/// More than one message needs a stream.
 fn is_stream(script: &Script, behaviour: &Behaviour, steps: &[Step]) -> bool {
-    let says = |step: &&Step| matches!(step, Step::Say(_) | Step::Ask(_) | Step::Recount(_));
+    let sends = |step: &&Step| matches!(step, Step::Send(_) | Step::Request(_) | Step::RespondWithAnswers(_));
     let chosen = match behaviour.get("as").as_str() {
         Some(kind) => kind == "sse",
         None => script.has("sse"),
     };
-    chosen || steps.iter().filter(says).count() > 1
+    chosen || steps.iter().filter(sends).count() > 1
 }
 
-fn body(server: &Server, steps: &[Step], headers: &[(&str, &str)], out: &mut Answer) -> io::Result<Ending> {
-    perform(steps, &server.asked, &mut |line| out.body(200, headers, line))
+fn body(
+    server: &HttpServerState,
+    steps: &[Step],
+    headers: &[(&str, &str)],
+    out: &mut ResponseWriter,
+) -> io::Result<Completion> {
+    perform(steps, &server.client_requests, &mut |line| out.body(200, headers, line))
 }
 
-/// Says it as a stream whose events are numbered on from `number`.
+/// Responds with a stream whose event ids follow `number`.
 fn stream(
-    server: &Server,
+    server: &HttpServerState,
     script: &Script,
     steps: &[Step],
     headers: &[(&str, &str)],
     mut number: usize,
-    out: &mut Answer,
-) -> io::Result<Ending> {
-    let style = Style::of(script);
+    out: &mut ResponseWriter,
+) -> io::Result<Completion> {
+    let style = SseStyle::of(script);
     out.start_chunks(headers)?;
-    out.chunk(&Line::from(style.opening().to_owned()))?;
+    out.chunk(&PaddedText::from(style.opening().to_owned()))?;
     if let (0, Some(event)) = (number, style.priming(1)) {
         number = 1;
         out.chunk(&event)?;
     }
-    let leave = steps.iter().position(|step| matches!(step, Step::Break { .. }));
-    let now = &steps[..leave.unwrap_or(steps.len())];
-    let mut ending = perform(now, &server.asked, &mut |line| {
+    let suspension = steps.iter().position(|step| matches!(step, Step::Break { .. }));
+    let sent = &steps[..suspension.unwrap_or(steps.len())];
+    let mut completion = perform(sent, &server.client_requests, &mut |line| {
         number += 1;
         out.chunk(&style.event(line, number))
     })?;
-    if let Some(at) = leave {
-        server.leave_stream(number.to_string(), steps[at + 1..].to_vec());
-        ending = if steps[at] == (Step::Break { properly: true }) { Ending::Done } else { Ending::Abort };
+    if let Some(at) = suspension {
+        server.suspend_stream(number.to_string(), steps[at + 1..].to_vec());
+        completion =
+            if steps[at] == (Step::Break { properly: true }) { Completion::Done } else { Completion::Abort };
     }
-    if ending == Ending::Done {
+    if completion == Completion::Done {
         out.end_chunks()?;
     }
-    Ok(ending)
+    Ok(completion)
 }

@@ -1,66 +1,75 @@
-//! The older transport: one stream carries every answer, and what is posted is only accepted.
+//! The deprecated HTTP+SSE transport: one stream carries every response.
 
 use std::io;
 
-use super::answer::Answer;
-use super::connection::{After, STREAM};
-use super::request::Request;
-use super::server::Server;
-use super::sse::Style;
-use crate::line::Line;
-use crate::message::Message;
+use super::connection::{AfterResponse, STREAM};
+use super::request::RecordedRequest;
+use super::response_writer::ResponseWriter;
+use super::sse::SseStyle;
+use super::state::HttpServerState;
+use crate::message::ParsedMessage;
+use crate::padded_text::PaddedText;
 use crate::perform::perform;
 use crate::script::Script;
-use crate::steps::{Ending, behaviour, kind, steps};
+use crate::steps::{Completion, behaviour, kind, steps};
 
-/// Does what a server of 2024 must.
-pub(super) fn obey(
-    server: &Server,
+pub(super) fn serve_request(
+    server: &HttpServerState,
     script: &Script,
     endpoint: &str,
-    request: &Request,
-    out: &mut Answer,
-) -> io::Result<After> {
+    request: &RecordedRequest,
+    out: &mut ResponseWriter,
+) -> io::Result<AfterResponse> {
     let wants_stream = request.header("accept").is_some_and(|accept| accept.contains("text/event-stream"));
     let is_message = request.path.starts_with("/messages");
     match request.method.as_str() {
-        "GET" if request.path == "/mcp" && wants_stream => open(server, endpoint, request, out),
-        "POST" if is_message && server.stream().is_some() => take(server, script, &request.body, out),
-        _ if is_message => out.empty(404, &[]).map(|()| After::Next),
-        _ => out.empty(405, &[("Allow", "GET")]).map(|()| After::Next),
+        "GET" if request.path == "/mcp" && wants_stream => open_stream(server, endpoint, request, out),
+        "POST" if is_message && server.stream().is_some() => accept(server, script, &request.body, out),
+        _ if is_message => out.empty(404, &[]).map(|()| AfterResponse::Next),
+        _ => out.empty(405, &[("Allow", "GET")]).map(|()| AfterResponse::Next),
     }
 }
 
-fn open(server: &Server, endpoint: &str, request: &Request, out: &mut Answer) -> io::Result<After> {
+fn open_stream(
+    server: &HttpServerState,
+    endpoint: &str,
+    request: &RecordedRequest,
+    out: &mut ResponseWriter,
+) -> io::Result<AfterResponse> {
     let origin = format!("http://{}", request.header("host").unwrap_or_default());
     let endpoint = endpoint.replace("{origin}", &origin);
     out.start_chunks(&[STREAM])?;
-    // Held until all of it is written: the client's first message may follow at once, and must find the stream, but its
-    // answer must not stand amid this.
+    // Locked until the event is written: the client's first message may follow at once and needs the stream, but its
+    // response must not interleave with this event.
     let mut stream = server.stream();
-    out.chunk(&Line::from(format!("event: endpoint\ndata: {endpoint}\n\n")))?;
-    *stream = Some(out.again()?);
-    Ok(After::Hold)
+    out.chunk(&PaddedText::from(format!("event: endpoint\ndata: {endpoint}\n\n")))?;
+    *stream = Some(out.try_clone()?);
+    Ok(AfterResponse::Hold)
 }
 
-/// Accepts, and answers on the stream. The connection is given up, because the client is not to wait behind it.
-fn take(server: &Server, script: &Script, body: &str, out: &mut Answer) -> io::Result<After> {
-    let Some(message) = Message::parse(body) else {
-        return out.empty(400, &[]).map(|()| After::Next);
+/// Accepts the message and responds on the stream. Closes the connection, so that the client does not reuse it.
+fn accept(
+    server: &HttpServerState,
+    script: &Script,
+    body: &str,
+    out: &mut ResponseWriter,
+) -> io::Result<AfterResponse> {
+    let Some(message) = ParsedMessage::parse(body) else {
+        return out.empty(400, &[]).map(|()| AfterResponse::Next);
     };
-    out.body(202, &[("Connection", "close")], &Line::from("Accepted".to_owned()))?;
+    out.body(202, &[("Connection", "close")], &PaddedText::from("Accepted".to_owned()))?;
     if message.method().is_none() {
-        server.asked.hear(&message, body);
+        server.client_requests.complete(&message, body);
     }
-    let (Some(_), Some(_)) = (message.method(), message.id()) else { return Ok(After::Close) };
-    let behaviour = behaviour(script, &message, server.turn(kind(&message)));
-    let ending = perform(&steps(script, &message, &behaviour), &server.asked, &mut |line| {
-        let mut event = Style::of(script).event(line, 1);
+    let (Some(_), Some(_)) = (message.method(), message.id()) else { return Ok(AfterResponse::Close) };
+    let behaviour = behaviour(script, &message, server.next_turn(kind(&message)));
+    let completion = perform(&steps(script, &message, &behaviour), &server.client_requests, &mut |line| {
+        let mut event = SseStyle::of(script).event(line, 1);
         event.head.insert_str(0, "event: message\n");
         server.stream().as_mut().map_or(Ok(()), |stream| stream.chunk(&event))
     })?;
-    if let Ending::Exit(_) | Ending::Abort = ending {
-        server.stream().take().iter().for_each(Answer::cut);
+    if let Completion::Exit(_) | Completion::Abort = completion {
+        server.stream().take().iter().for_each(ResponseWriter::close);
     }
-    Ok(After::Close)
+    Ok(AfterResponse::Close)
 }

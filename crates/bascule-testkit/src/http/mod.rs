@@ -1,15 +1,15 @@
-//! A scripted server on a loopback port, in the test's own process: what a test holds of it.
+//! A scripted HTTP server on a loopback port in the process of the test.
 //!
-//! HTTP/1.1 by hand over threads: `request` reads, `connection` decides (`legacy` where the script wants the older
-//! transport), `answer` and `sse` write, and `trouble` is what goes wrong below the protocol.
+//! HTTP/1.1 over threads: `request` reads, `connection` and `legacy` (the deprecated transport) respond,
+//! `response_writer` and `sse` write, and `fault` lists the faults below the protocol.
 
-mod answer;
 mod connection;
+mod fault;
 mod legacy;
 mod request;
-mod server;
+mod response_writer;
 mod sse;
-mod trouble;
+mod state;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -19,117 +19,110 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::{Script, watch};
-pub use request::Request;
-use server::Server;
-pub use trouble::Trouble;
+use crate::{Script, wait};
+pub use fault::HttpFault;
+pub use request::RecordedRequest;
+use state::HttpServerState;
 
-/// A server on a loopback address of its own, and a port chosen by the system. It stops when this is dropped.
+/// A server with its own loopback address and a port chosen by the system. Dropping it stops the server.
 #[derive(Debug)]
 pub struct ScriptedHttp {
     address: SocketAddr,
-    server: Arc<Server>,
+    server: Arc<HttpServerState>,
     acceptor: Option<JoinHandle<()>>,
 }
 
 impl ScriptedHttp {
-    /// Starts to serve.
     pub fn start(script: Script) -> ScriptedHttp {
-        let listener = TcpListener::bind((own_address(), 0)).expect("there is a free port");
+        let listener = TcpListener::bind((own_address(), 0)).expect("a port is free");
         let address = listener.local_addr().expect("a bound listener has an address");
-        let server = Arc::new(Server::new(script));
-        ScriptedHttp { address, acceptor: Some(open(listener, server.clone())), server }
+        let server = Arc::new(HttpServerState::new(script));
+        ScriptedHttp { address, acceptor: Some(accept_connections(listener, server.clone())), server }
     }
 
-    /// Where it serves, or served.
     pub fn url(&self) -> String {
         format!("http://{}/mcp", self.address)
     }
 
-    /// The same for an `mcp.json`: `{"url": …}`.
+    /// Returns the entry for an `mcp.json`: `{"url": …}`.
     pub fn entry(&self) -> Value {
         json!({"url": self.url()})
     }
 
-    /// Plays another script from the next request on.
-    pub fn change(&self, script: Script) {
-        self.server.change(script);
+    /// Replaces the script from the next request on.
+    pub fn set_script(&self, script: Script) {
+        self.server.set_script(script);
     }
 
-    /// Makes trouble for the next request that matches: a JSON-RPC method, an HTTP method or `*`.
-    pub fn next(&self, matching: &str, trouble: Trouble) {
-        self.server.troubles().next(matching, trouble);
+    /// Applies the fault to the next matching request: a JSON-RPC method, an HTTP method or `*`.
+    pub fn fail_next(&self, matching: &str, fault: HttpFault) {
+        self.server.faults().fail_next(matching, fault);
     }
 
-    /// Makes trouble for every request that matches, until [`ScriptedHttp::behave`].
-    pub fn always(&self, matching: &str, trouble: Trouble) {
-        self.server.troubles().always(matching, trouble);
+    /// Applies the fault to every matching request.
+    pub fn fail_always(&self, matching: &str, fault: HttpFault) {
+        self.server.faults().fail_always(matching, fault);
     }
 
-    /// Makes no trouble any more.
-    pub fn behave(&self) {
-        self.server.troubles().clear();
-    }
-
-    /// Every request received so far.
-    pub fn requests(&self) -> Vec<Request> {
+    /// Returns the received requests.
+    pub fn requests(&self) -> Vec<RecordedRequest> {
         self.server.requests()
     }
 
-    /// The bodies of all requests that had one.
+    /// Returns the non-empty bodies of the received requests.
     pub fn received(&self) -> Vec<String> {
         let bodies = self.requests().into_iter().map(|request| request.body);
         bodies.filter(|body| !body.is_empty()).collect()
     }
 
-    /// The methods of all JSON-RPC messages received.
+    /// Returns the methods of the received JSON-RPC messages.
     pub fn methods(&self) -> Vec<String> {
-        watch::methods(&self.received())
+        wait::methods(&self.received())
     }
 
-    /// Waits until a received body contains this, and returns it.
+    /// Waits for a body that contains `part`.
     ///
     /// # Panics
-    /// After a minute in vain.
+    /// After a minute.
     pub fn wait_for(&self, part: &str) -> String {
-        watch::wait(&format!("`{part}`"), || self.received(), |lines| watch::containing(lines, part))
+        wait::wait(&format!("`{part}`"), || self.received(), |lines| wait::find_containing(lines, part))
     }
 
-    /// Waits until a received request is such, and returns it.
+    /// Waits for a request that satisfies the predicate.
     ///
     /// # Panics
-    /// After a minute in vain.
-    pub fn wait_until(&self, such: impl Fn(&Request) -> bool) -> Request {
-        let describe = || self.requests().iter().map(Request::to_string).collect();
-        watch::wait("such a request", describe, |_| self.requests().into_iter().find(&such))
+    /// After a minute.
+    pub fn wait_until(&self, is_wanted: impl Fn(&RecordedRequest) -> bool) -> RecordedRequest {
+        let describe = || self.requests().iter().map(RecordedRequest::to_string).collect();
+        wait::wait("the expected request", describe, |_| self.requests().into_iter().find(&is_wanted))
     }
 
-    /// How many requests of this HTTP method were received.
+    /// Returns the number of received requests with this HTTP method.
     pub fn count(&self, method: &str) -> usize {
         self.requests().iter().filter(|request| request.method == method).count()
     }
 
-    /// Cuts every open connection. New ones are welcome.
+    /// Closes all connections and accepts new ones.
     pub fn drop_connections(&self) {
         self.server.drop_connections();
     }
 
-    /// Closes the port and cuts every connection: from now on it refuses.
+    /// Closes the port and all connections.
     pub fn stop(&mut self) {
         let Some(acceptor) = self.acceptor.take() else { return };
         self.server.close();
-        // The acceptor is blocked in `accept`; one more connection makes it look up.
+        // One more connection ends the blocking `accept`.
         let _ = TcpStream::connect(self.address);
         acceptor.join().expect("the acceptor does not panic");
         self.server.drop_connections();
     }
 
-    /// Serves on the same port again, with another script. What was received is kept.
-    pub fn start_again(&mut self, script: Script) {
+    /// Serves another script on the same port. Keeps the received requests.
+    pub fn restart(&mut self, script: Script) {
         self.stop();
-        self.server.change(script);
+        self.server.set_script(script);
         self.server.open();
-        self.acceptor = Some(open(bind_again(self.address), self.server.clone()));
+        self.acceptor = Some(accept_connections(bind_again(self.address), self.server.clone()));
     }
 }
 
@@ -139,21 +132,21 @@ impl Drop for ScriptedHttp {
     }
 }
 
-fn open(listener: TcpListener, server: Arc<Server>) -> JoinHandle<()> {
+fn accept_connections(listener: TcpListener, server: Arc<HttpServerState>) -> JoinHandle<()> {
     thread::spawn(move || {
         for connection in listener.incoming().flatten() {
             if server.is_closed() {
                 return;
             }
-            // Known before its thread runs: `stop` must not miss it.
-            let number = server.enter(&connection);
+            // Registered before its thread runs, so that `stop` closes it.
+            let number = server.register(&connection);
             let server = server.clone();
             thread::spawn(move || connection::serve(&server, &connection, number));
         }
     })
 }
 
-/// A loopback address that no other server of ours has: while one is away, nobody is given its port.
+/// Returns an unused loopback address, so that no other server gets the port of a stopped one.
 fn own_address() -> Ipv4Addr {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -161,7 +154,7 @@ fn own_address() -> Ipv4Addr {
     Ipv4Addr::new(127, 1 + (number % 250) as u8, high, low.clamp(1, 254))
 }
 
-/// The system may take a moment until it gives the port out again.
+/// Retries, because the system may not release the port at once.
 fn bind_again(address: SocketAddr) -> TcpListener {
     for _ in 0..200 {
         if let Ok(listener) = TcpListener::bind(address) {

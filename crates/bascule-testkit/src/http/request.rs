@@ -1,34 +1,33 @@
-//! Reads one HTTP request from a connection, whole.
+//! Reads one HTTP request from a connection.
 
 use std::fmt;
 use std::io::{self, BufRead};
 
-/// A request as it was received.
+/// A received request.
 #[derive(Clone, Debug, Default)]
-pub struct Request {
+pub struct RecordedRequest {
     /// `POST`, `GET`, `DELETE`, …
     pub method: String,
     /// The path and query.
     pub path: String,
-    /// Names and values, as they were spelled.
+    /// Names and values in their original spelling.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: String,
 }
 
-impl Request {
-    /// The value of a header, whatever the spelling of its name.
+impl RecordedRequest {
+    /// Returns the value of a header, ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let (_, value) = self.headers.iter().find(|(own, _)| own.eq_ignore_ascii_case(name))?;
         Some(value)
     }
 
-    /// The next request of a connection, or nothing at its end.
-    pub(super) fn read(from: &mut impl BufRead) -> io::Result<Option<Request>> {
+    /// Reads the next request. Returns `None` at the end of the connection.
+    pub(super) fn read(from: &mut impl BufRead) -> io::Result<Option<RecordedRequest>> {
         let first = read_line(from)?;
         let mut words = first.split(' ').map(str::to_owned);
         let (Some(method), Some(path)) = (words.next(), words.next()) else { return Ok(None) };
-        let mut request = Request { method, path, headers: read_headers(from)?, body: String::new() };
+        let mut request = RecordedRequest { method, path, headers: read_headers(from)?, body: String::new() };
         let length = request.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         let mut body = vec![0; length];
         from.read_exact(&mut body)?;
@@ -37,7 +36,7 @@ impl Request {
     }
 }
 
-impl fmt::Display for Request {
+impl fmt::Display for RecordedRequest {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {} {:?} {}", self.method, self.path, self.headers, self.body)
     }

@@ -1,14 +1,13 @@
-//! Drives the scripted HTTP server through bare sockets.
+//! Tests of the scripted HTTP server over plain sockets.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{ScriptedHttp, Trouble};
-use crate::{Behaviour, IdPlace, Script, SseHabit};
+use super::{HttpFault, ScriptedHttp};
+use crate::{Behaviour, IdPosition, Script, SseFeature};
 
 const CALL: &str = r#"{"id":1,"method":"tools/call","params":{"name":"x","arguments":{"a":1}}}"#;
 const PING: &str = r#"{"id":2,"method":"ping"}"#;
@@ -27,7 +26,7 @@ fn send(mut stream: &TcpStream, headers: &str, body: &str) {
     stream.write_all(request.as_bytes()).unwrap();
 }
 
-/// All that comes until the text has this end, or the connection its own.
+/// Reads until the text ends with `end` or the connection ends.
 fn read(mut stream: &TcpStream, end: &str) -> String {
     let (mut text, mut block) = (String::new(), [0; 4096]);
     while end.is_empty() || !text.ends_with(end) {
@@ -45,24 +44,24 @@ fn status_of(mut stream: &TcpStream) -> String {
     String::from_utf8_lossy(&start[9..]).into_owned()
 }
 
-/// What the server says to one request on a connection of its own, until the text has this end.
+/// Sends a request on a new connection and reads the response until it ends with `end`.
 fn post(server: &ScriptedHttp, body: &str, end: &str) -> String {
     let stream = connect(server);
     send(&stream, "", body);
     read(&stream, end)
 }
 
-/// What trouble the server makes over a call; `end` where it does not close the connection.
-fn check(trouble: Trouble, end: &str, expected: &str) {
+/// Checks the response to a call with this fault, read until `end`.
+fn check(fault: HttpFault, end: &str, expected: &str) {
     let server = ScriptedHttp::start(Script::new().tools(["x"]));
-    server.next("tools/call", trouble);
-    assert!(post(&server, PING, "}").contains(r#""result":{}"#), "others are spared");
+    server.fail_next("tools/call", fault);
+    assert!(post(&server, PING, "}").contains(r#""result":{}"#), "other methods are not affected");
     assert_eq!(post(&server, CALL, end), expected);
-    assert!(post(&server, CALL, "}}").starts_with("HTTP/1.1 200 OK"), "and so is the next");
+    assert!(post(&server, CALL, "}}").starts_with("HTTP/1.1 200 OK"), "the next call is not affected");
 }
 
 #[test]
-fn a_call_is_answered_with_a_body_and_the_connection_kept() {
+fn responds_with_a_body_and_keeps_the_connection() {
     let server = ScriptedHttp::start(Script::new().tools(["x"]));
     let stream = connect(&server);
     for _ in 0..2 {
@@ -74,9 +73,9 @@ fn a_call_is_answered_with_a_body_and_the_connection_kept() {
 }
 
 #[test]
-fn a_call_is_answered_with_a_stream_where_the_script_says_so() {
+fn responds_with_a_stream_if_scripted() {
     let script = Script::new()
-        .sse([SseHabit::Ids])
+        .sse([SseFeature::Ids])
         .calls("x", [Behaviour::result("{}"), Behaviour::result("{}").as_json()]);
     let server = ScriptedHttp::start(script);
     let streamed = post(&server, CALL, "0\r\n\r\n");
@@ -86,7 +85,7 @@ fn a_call_is_answered_with_a_stream_where_the_script_says_so() {
 }
 
 #[test]
-fn more_than_one_message_makes_a_stream() {
+fn several_messages_make_a_stream() {
     let server = ScriptedHttp::start(Script::new().calls("x", [Behaviour::text("x").after_log("working")]));
     let streamed = post(&server, CALL, "0\r\n\r\n");
     let (log, answer) = (streamed.find("working"), streamed.find(r#""result""#));
@@ -94,7 +93,7 @@ fn more_than_one_message_makes_a_stream() {
 }
 
 #[test]
-fn the_session_id_is_given_out_and_insisted_on() {
+fn issues_and_requires_the_session_id() {
     let server = ScriptedHttp::start(Script::new().session("s1"));
     let first = post(&server, r#"{"id":0,"method":"initialize"}"#, "}");
     assert!(first.contains("Mcp-Session-Id: s1"), "{first}");
@@ -109,7 +108,7 @@ fn the_session_id_is_given_out_and_insisted_on() {
 }
 
 #[test]
-fn a_careless_client_is_refused() {
+fn rejects_requests_that_violate_the_specification() {
     let server = ScriptedHttp::start(Script::new().session("s1"));
     let status = |request: &str| {
         let mut stream = connect(&server);
@@ -131,7 +130,7 @@ fn a_careless_client_is_refused() {
 }
 
 #[test]
-fn notifications_are_accepted_and_recorded() {
+fn accepts_and_records_notifications() {
     let server = ScriptedHttp::start(Script::new());
     let body = r#"{"method":"notifications/cancelled","params":{"requestId":1}}"#;
     assert!(post(&server, body, "\r\n\r\n").starts_with("HTTP/1.1 202"));
@@ -141,13 +140,13 @@ fn notifications_are_accepted_and_recorded() {
 }
 
 #[test]
-fn what_the_client_answers_comes_back_in_the_result() {
+fn returns_the_clients_responses() {
     let server =
         ScriptedHttp::start(Script::new().calls("x", [Behaviour::asking([json!({"method": "ping"})])]));
     let call = connect(&server);
     send(&call, "", CALL);
-    let question = read(&call, "\n\n\r\n");
-    let data = question.split("data: ").last().unwrap().trim();
+    let request = read(&call, "\n\n\r\n");
+    let data = request.split("data: ").last().unwrap().trim();
     let id = serde_json::from_str::<Value>(data).unwrap()["id"].clone();
     post(&server, &json!({"jsonrpc": "2.0", "id": id, "result": {"pong": 1}}).to_string(), "\r\n\r\n");
     assert!(
@@ -157,43 +156,43 @@ fn what_the_client_answers_comes_back_in_the_result() {
 }
 
 #[test]
-fn answers_may_be_of_any_other_kind() {
+fn faults_replace_the_response() {
     check(
-        Trouble::redirect(307, "http://elsewhere/"),
+        HttpFault::redirect(307, "http://elsewhere/"),
         "\r\n\r\n",
         "HTTP/1.1 307 Redirect\r\nLocation: http://elsewhere/\r\nContent-Length: 0\r\n\r\n",
     );
     check(
-        Trouble::unauthorised("Bearer"),
+        HttpFault::unauthorised("Bearer"),
         "\r\n\r\n",
         "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nContent-Length: 0\r\n\r\n",
     );
     check(
-        Trouble::status(500, "oops"),
+        HttpFault::status(500, "oops"),
         "oops",
-        "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\noops",
+        "HTTP/1.1 500 Internal HttpServerState Error\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\noops",
     );
     check(
-        Trouble::Giant { bytes: 3 },
+        HttpFault::Giant { bytes: 3 },
         "xxx",
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 3\r\n\r\nxxx",
     );
 }
 
 #[test]
-fn an_answer_may_stop_in_the_middle() {
+fn faults_cut_the_response() {
     check(
-        Trouble::CutBody,
+        HttpFault::CutBody,
         "",
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 4096\r\n\r\n{\"jsonrpc\":\"2.0\",",
     );
     check(
-        Trouble::CutChunks,
+        HttpFault::CutChunks,
         "",
         "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n11\r\n{\"jsonrpc\":\"2.0\",\r\n",
     );
     check(
-        Trouble::CutStream,
+        HttpFault::CutStream,
         "",
         "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n8\r\n: soon\n\n\r\n",
     );
@@ -207,9 +206,9 @@ fn get(server: &ScriptedHttp, headers: &str) -> TcpStream {
 }
 
 #[test]
-fn a_stream_that_was_left_goes_on_after_its_last_id() {
+fn resumes_a_stream_after_its_last_id() {
     let behaviour = Behaviour::text("done").after_log("one").after_cut().after_log("two").after_end();
-    let script = Script::new().sse([SseHabit::Ids]).calls("x", [behaviour]);
+    let script = Script::new().sse([SseFeature::Ids]).calls("x", [behaviour]);
     let server = ScriptedHttp::start(script);
     let first = post(&server, CALL, "");
     assert!(first.contains("id: 1\n") && first.contains("one") && !first.contains("two"), "{first}");
@@ -221,14 +220,14 @@ fn a_stream_that_was_left_goes_on_after_its_last_id() {
 }
 
 #[test]
-fn what_is_said_unasked_is_scripted_too() {
-    let script = Script::new().sse([SseHabit::Primed]).on("GET", [Behaviour::end().after_list_changed()]);
-    let said = read(&get(&ScriptedHttp::start(script), ""), "0\r\n\r\n");
-    assert!(said.contains("id: 1\ndata:\n\n") && said.contains("list_changed"), "{said}");
+fn server_messages_are_scripted() {
+    let script = Script::new().sse([SseFeature::Primed]).on("GET", [Behaviour::end().after_list_changed()]);
+    let stream = read(&get(&ScriptedHttp::start(script), ""), "0\r\n\r\n");
+    assert!(stream.contains("id: 1\ndata:\n\n") && stream.contains("list_changed"), "{stream}");
 }
 
 #[test]
-fn the_older_transport_answers_on_its_stream() {
+fn deprecated_transport_responds_on_its_stream() {
     let server = ScriptedHttp::start(Script::new().tools(["x"]).legacy("{origin}/messages?n=1"));
     assert!(post(&server, CALL, "\r\n\r\n").starts_with("HTTP/1.1 405"));
     let stream = get(&server, &format!("Host: {}\r\n", server.address));
@@ -243,41 +242,49 @@ fn the_older_transport_answers_on_its_stream() {
 }
 
 #[test]
-fn a_crash_closes_the_connection_and_silence_keeps_it() {
+fn crash_closes_the_connection_and_silence_keeps_it() {
     let script = Script::new().calls("x", [Behaviour::exit(1), Behaviour::silence()]);
     let server = ScriptedHttp::start(script);
     assert_eq!(post(&server, CALL, ""), "");
     let silent = connect(&server);
     send(&silent, "", CALL);
     silent.set_read_timeout(Some(Duration::from_millis(50))).unwrap();
-    assert!((&silent).read(&mut [0]).is_err(), "neither an answer nor an end");
+    assert!((&silent).read(&mut [0]).is_err(), "neither a response nor an end");
     silent.set_read_timeout(None).unwrap();
     server.drop_connections();
     assert_eq!(read(&silent, ""), "");
 }
 
 #[test]
-fn a_trickle_takes_its_time_and_a_hasty_server_closes() {
+fn trickle_pauses_after_each_write() {
     let server = ScriptedHttp::start(Script::new());
-    server.next("ping", Trouble::Trickle { bytes: 20, every: Duration::from_millis(10) });
-    server.always("*", Trouble::CloseAfter);
-    let start = Instant::now();
+    server.fail_next("ping", HttpFault::Trickle { bytes: 20, every: Duration::from_millis(1) });
     assert!(post(&server, PING, "{}}").contains(r#""result":{}"#));
-    assert!(start.elapsed() >= Duration::from_millis(40));
-    let stream = connect(&server);
+    // The second write never comes, so the first read returns the first write alone.
+    server.fail_next("ping", HttpFault::Trickle { bytes: 20, every: Duration::from_secs(3600) });
+    let mut stream = connect(&server);
     send(&stream, "", PING);
-    assert!(read(&stream, "").ends_with(r#""result":{}}"#), "and then the end");
+    assert_eq!(stream.read(&mut [0; 4096]).unwrap(), 20);
 }
 
 #[test]
-fn a_big_body_has_its_length() {
-    let server = ScriptedHttp::start(Script::new().calls("x", [Behaviour::big(300_000, IdPlace::After)]));
+fn close_after_ends_the_connection_after_the_response() {
+    let server = ScriptedHttp::start(Script::new());
+    server.fail_always("*", HttpFault::CloseAfter);
+    let stream = connect(&server);
+    send(&stream, "", PING);
+    assert!(read(&stream, "").ends_with(r#""result":{}}"#));
+}
+
+#[test]
+fn oversized_body_has_the_requested_length() {
+    let server = ScriptedHttp::start(Script::new().calls("x", [Behaviour::big(300_000, IdPosition::After)]));
     let answer = post(&server, CALL, r#","id":1}"#);
     assert_eq!(answer.split_once("\r\n\r\n").unwrap().1.len(), 300_000);
 }
 
 #[test]
-fn a_stopped_server_refuses_and_comes_back_with_other_tools() {
+fn stopped_server_refuses_and_restarts_with_other_tools() {
     let mut server = ScriptedHttp::start(Script::new().tools(["old"]));
     let held = connect(&server);
     send(&held, "", PING);
@@ -285,20 +292,22 @@ fn a_stopped_server_refuses_and_comes_back_with_other_tools() {
     server.stop();
     assert_eq!(read(&held, ""), "");
     assert!(TcpStream::connect(server.address).is_err());
-    server.start_again(Script::new().tools(["new"]));
+    server.restart(Script::new().tools(["new"]));
     assert!(post(&server, r#"{"id":1,"method":"tools/list"}"#, "]}}").contains(r#""name":"new""#));
     assert_eq!(server.methods(), ["ping", "tools/list"]);
 }
 
 #[test]
-fn many_connections_are_served_at_once() {
-    let slow = Behaviour::echo().after_delay(Duration::from_secs(2));
-    let server = ScriptedHttp::start(Script::new().calls("x", [slow]));
-    let start = Instant::now();
-    thread::scope(|scope| {
-        for _ in 0..20 {
-            scope.spawn(|| post(&server, CALL, "}}"));
-        }
-    });
-    assert!(start.elapsed() < Duration::from_secs(30), "one after another they would take longer");
+fn serves_many_connections_at_once() {
+    let asking = Behaviour::asking([json!({"method": "ping"})]);
+    let server = ScriptedHttp::start(Script::new().calls("x", [asking]));
+    let calls: Vec<TcpStream> = (0..20).map(|_| connect(&server)).collect();
+    calls.iter().for_each(|call| send(call, "", CALL));
+    // No call has a response yet, and the server has sent its request on each.
+    calls.iter().for_each(|call| drop(read(call, "\n\n\r\n")));
+    for n in 0..20 {
+        let answer = json!({"jsonrpc": "2.0", "id": format!("asked-{n}"), "result": {}});
+        post(&server, &answer.to_string(), "\r\n\r\n");
+    }
+    assert!(calls.iter().all(|call| read(call, "0\r\n\r\n").contains(r#""answers":"#)));
 }

@@ -1,4 +1,4 @@
-//! Drives `scripted-server` through pipes, line by line.
+//! Tests of `scripted-server` over its pipes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::ScriptedStdio;
-use crate::{Behaviour, IdPlace, Script};
+use crate::{Behaviour, IdPosition, Script};
 
 struct Pipes {
     child: Child,
@@ -33,14 +33,14 @@ impl Pipes {
         self.send(&json!({"id": id, "method": "tools/call", "params": {"name": tool}}).to_string());
     }
 
-    /// The next line, or an empty one at the end.
+    /// Returns the next line, or an empty one at the end.
     fn line(&mut self) -> String {
         let mut line = String::new();
         self.output.read_line(&mut line).unwrap();
         line.trim_end().to_owned()
     }
 
-    fn answer(&mut self) -> Value {
+    fn response(&mut self) -> Value {
         serde_json::from_str(&self.line()).unwrap()
     }
 
@@ -57,7 +57,7 @@ impl Drop for Pipes {
     }
 }
 
-/// What a server of this script says to one call of its tool `x`, line by line, until it is done.
+/// Checks the lines that a server sends for one call of the tool `x`.
 fn check(behaviour: Behaviour, expected: &[&str]) {
     let server = ScriptedStdio::new(Script::new().tools(["x"]).calls("x", [behaviour]));
     let mut pipes = Pipes::to(&server);
@@ -70,44 +70,45 @@ fn check(behaviour: Behaviour, expected: &[&str]) {
 }
 
 #[test]
-fn a_well_behaved_server_introduces_itself_and_lists_its_tools() {
+fn initializes_and_lists_tools() {
     let server = ScriptedStdio::new(Script::new().tools(["a", "b"]));
     let mut pipes = Pipes::to(&server);
     pipes.send(r#"{"id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#);
-    assert_eq!(pipes.answer()["result"]["protocolVersion"], "2025-06-18");
+    assert_eq!(pipes.response()["result"]["protocolVersion"], "2025-06-18");
     pipes.send(r#"{"method":"notifications/initialized"}"#);
     pipes.send(r#"{"id":1,"method":"tools/list"}"#);
-    assert_eq!(pipes.answer()["result"]["tools"][1]["name"], "b");
+    assert_eq!(pipes.response()["result"]["tools"][1]["name"], "b");
     assert_eq!(server.methods(), ["initialize", "notifications/initialized", "tools/list"]);
 }
 
 #[test]
-fn initialize_can_go_wrong_in_every_way() {
-    let ask = |script: Script| {
+fn initialize_can_fail() {
+    let initialize = |script: Script| {
         let server = ScriptedStdio::new(script);
         let mut pipes = Pipes::to(&server);
         pipes.send(r#"{"id":0,"method":"initialize"}"#);
         pipes.input = None;
         pipes.line()
     };
-    assert!(ask(Script::new().version("1999-01-01")).contains(r#""protocolVersion":"1999-01-01""#));
+    assert!(initialize(Script::new().version("1999-01-01")).contains(r#""protocolVersion":"1999-01-01""#));
     assert!(
-        ask(Script::new().on("initialize", [Behaviour::error(json!({"code": -1}))])).contains(r#""code":-1"#)
+        initialize(Script::new().on("initialize", [Behaviour::error(json!({"code": -1}))]))
+            .contains(r#""code":-1"#)
     );
-    assert_eq!(ask(Script::new().on("initialize", [Behaviour::silence()])), "");
+    assert_eq!(initialize(Script::new().on("initialize", [Behaviour::silence()])), "");
 }
 
 #[test]
-fn an_exit_at_the_start_leaves_its_last_words() {
+fn exit_at_start_prints_stderr_first() {
     let server = ScriptedStdio::new(Script::new().stderr("no licence\n").exit_at_start(3));
     let mut pipes = Pipes::to(&server);
-    let mut words = String::new();
-    pipes.child.stderr.take().unwrap().read_to_string(&mut words).unwrap();
-    assert_eq!((words.as_str(), pipes.exit_code()), ("no licence\n", Some(3)));
+    let mut stderr = String::new();
+    pipes.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+    assert_eq!((stderr.as_str(), pipes.exit_code()), ("no licence\n", Some(3)));
 }
 
 #[test]
-fn junk_surrounds_the_messages() {
+fn prints_junk_around_messages() {
     let script = Script::new().junk_at_start(["Welcome!", "{"]).junk_between(["…"]);
     let server = ScriptedStdio::new(script);
     let mut pipes = Pipes::to(&server);
@@ -124,7 +125,7 @@ fn results_and_errors_are_verbatim() {
 }
 
 #[test]
-fn behaviours_follow_one_another_even_over_a_crash() {
+fn behaviours_continue_after_a_crash() {
     let script = Script::new().calls("x", [Behaviour::exit(7), Behaviour::text("alive")]);
     let server = ScriptedStdio::new(script);
     let mut first = Pipes::to(&server);
@@ -132,12 +133,12 @@ fn behaviours_follow_one_another_even_over_a_crash() {
     assert_eq!((first.line().as_str(), first.exit_code()), ("", Some(7)));
     let mut second = Pipes::to(&server);
     second.call(2, "x");
-    assert_eq!(second.answer()["result"]["content"][0]["text"], "alive");
+    assert_eq!(second.response()["result"]["content"][0]["text"], "alive");
     assert_eq!(server.started(), [first.child.id(), second.child.id()]);
 }
 
 #[test]
-fn an_abort_is_a_signal() {
+fn abort_ends_by_signal() {
     let server = ScriptedStdio::new(Script::new().calls("x", [Behaviour::abort()]));
     let mut pipes = Pipes::to(&server);
     pipes.call(1, "x");
@@ -145,30 +146,30 @@ fn an_abort_is_a_signal() {
 }
 
 #[test]
-fn garbage_may_stand_for_an_answer_or_before_one() {
+fn sends_garbage_duplicates_and_stray_responses() {
     let answer = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
     check(Behaviour::silence().after_line("%$!"), &["%$!"]);
     check(Behaviour::result("{}").after_line("%$!"), &["%$!", answer]);
     check(Behaviour::result("{}").twice(), &[answer, answer]);
     let stray = r#"{"id":"nobody-used-this","jsonrpc":"2.0","result":{}}"#;
-    check(Behaviour::result("{}").after_stray_answer(), &[stray, answer]);
+    check(Behaviour::result("{}").after_stray_response(), &[stray, answer]);
 }
 
 #[test]
-fn a_delayed_call_holds_up_nobody() {
+fn delayed_call_does_not_block_others() {
     let script = Script::new().tools(["x", "y"]);
     let slow = Behaviour::echo().after_delay(Duration::from_secs(3));
     let server = ScriptedStdio::new(script.calls("x", [slow]));
     let mut pipes = Pipes::to(&server);
     pipes.call(1, "x");
     pipes.call(2, "y");
-    assert_eq!([pipes.answer()["id"].clone(), pipes.answer()["id"].clone()], [2, 1]);
+    assert_eq!([pipes.response()["id"].clone(), pipes.response()["id"].clone()], [2, 1]);
 }
 
 #[test]
-fn a_big_line_has_its_id_where_it_was_asked_for() {
-    let big = |place| {
-        let server = ScriptedStdio::new(Script::new().calls("x", [Behaviour::big(100_000, place)]));
+fn oversized_line_has_its_id_at_the_requested_position() {
+    let find_id = |position| {
+        let server = ScriptedStdio::new(Script::new().calls("x", [Behaviour::big(100_000, position)]));
         let mut pipes = Pipes::to(&server);
         pipes.call(1, "x");
         let line = pipes.line();
@@ -176,67 +177,67 @@ fn a_big_line_has_its_id_where_it_was_asked_for() {
         serde_json::from_str::<Value>(&line).unwrap();
         line.find(r#""id":1"#)
     };
-    assert!(big(IdPlace::Before) < Some(100));
-    assert!(big(IdPlace::After) > Some(90_000));
-    assert_eq!(big(IdPlace::Missing), None);
+    assert!(find_id(IdPosition::Before) < Some(100));
+    assert!(find_id(IdPosition::After) > Some(90_000));
+    assert_eq!(find_id(IdPosition::Missing), None);
 }
 
 #[test]
-fn progress_needs_a_token_and_bears_it() {
+fn reports_progress_only_with_a_token() {
     let server = ScriptedStdio::new(Script::new().calls("x", [Behaviour::echo().after_progress(2)]));
     let mut pipes = Pipes::to(&server);
     pipes.call(1, "x");
-    assert_eq!(pipes.answer()["id"], 1);
+    assert_eq!(pipes.response()["id"], 1);
     pipes.send(r#"{"id":2,"method":"tools/call","params":{"name":"x","_meta":{"progressToken":"t"}}}"#);
-    let reports = [pipes.answer(), pipes.answer()].map(|report| report["params"].clone());
+    let reports = [pipes.response(), pipes.response()].map(|report| report["params"].clone());
     assert_eq!(reports[0], json!({"progressToken": "t", "progress": 1, "total": 2}));
     assert_eq!(reports[1]["progress"], 2);
-    assert_eq!(pipes.answer()["id"], 2);
+    assert_eq!(pipes.response()["id"], 2);
 }
 
 #[test]
-fn what_the_client_answers_comes_back_in_the_result() {
+fn returns_the_clients_responses() {
     let script = Script::new()
         .calls("x", [Behaviour::asking([json!({"method": "ping"}), json!({"method": "roots/list"})])]);
     let server = ScriptedStdio::new(script);
     let mut pipes = Pipes::to(&server);
     pipes.call(1, "x");
     for expected in ["ping", "roots/list"] {
-        let question = pipes.answer();
-        assert_eq!(question["method"], expected);
-        pipes.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": {"to": expected}}).to_string());
+        let request = pipes.response();
+        assert_eq!(request["method"], expected);
+        pipes.send(&json!({"jsonrpc": "2.0", "id": request["id"], "result": {"to": expected}}).to_string());
     }
-    let answers = &pipes.answer()["result"]["structuredContent"]["answers"];
+    let answers = &pipes.response()["result"]["structuredContent"]["answers"];
     assert_eq!([&answers[0]["result"]["to"], &answers[1]["result"]["to"]], ["ping", "roots/list"]);
 }
 
 #[test]
-fn pages_end_or_go_on_forever() {
+fn pages_end_or_are_endless() {
     let list = |script: Script, cursor: &str| {
         let server = ScriptedStdio::new(script.tools(["a", "b", "c"]).page_size(2));
         let mut pipes = Pipes::to(&server);
         pipes.send(&json!({"id": 1, "method": "tools/list", "params": {"cursor": cursor}}).to_string());
-        let page = pipes.answer()["result"].take();
+        let page = pipes.response()["result"].take();
         (page["tools"][0]["name"].clone(), page["nextCursor"].clone())
     };
     assert_eq!(list(Script::new(), "0"), (json!("a"), json!("2")));
     assert_eq!(list(Script::new(), "2"), (json!("c"), Value::Null));
-    assert_eq!(list(Script::new().pages_forever(), "1000"), (json!("b"), json!("1002")));
+    assert_eq!(list(Script::new().with_endless_pages(), "1000"), (json!("b"), json!("1002")));
 }
 
 #[test]
-fn a_changed_script_changes_the_running_server() {
+fn new_script_applies_to_the_running_server() {
     let server = ScriptedStdio::new(Script::new().tools(["a"]));
     let mut pipes = Pipes::to(&server);
     for name in ["a", "b"] {
         pipes.send(r#"{"id":1,"method":"tools/list"}"#);
-        assert_eq!(pipes.answer()["result"]["tools"][0]["name"], name);
-        server.change(Script::new().tools(["b"]));
+        assert_eq!(pipes.response()["result"]["tools"][0]["name"], name);
+        server.set_script(Script::new().tools(["b"]));
     }
 }
 
 #[test]
-fn what_was_received_is_kept_byte_for_byte() {
+fn records_received_bytes() {
     let server = ScriptedStdio::new(Script::new());
     let mut pipes = Pipes::to(&server);
     let line = r#"{ "method":"notifications/cancelled" , "params":{"requestId":1.0} }"#;
@@ -246,16 +247,16 @@ fn what_was_received_is_kept_byte_for_byte() {
 }
 
 #[test]
-fn what_is_no_message_is_refused() {
+fn invalid_message_gets_a_parse_error() {
     let server = ScriptedStdio::new(Script::new());
     let mut pipes = Pipes::to(&server);
     pipes.send("hello");
-    assert_eq!(pipes.answer()["error"]["code"], -32700);
+    assert_eq!(pipes.response()["error"]["code"], -32700);
 }
 
 #[test]
-fn a_killed_process_is_gone_and_a_lingering_one_stays() {
-    let server = ScriptedStdio::new(Script::new().lingers());
+fn outlives_stdin_until_killed() {
+    let server = ScriptedStdio::new(Script::new().outlives_stdin());
     let mut pipes = Pipes::to(&server);
     pipes.send(r#"{"id":1,"method":"ping"}"#);
     pipes.line();

@@ -33,7 +33,7 @@ impl Times {
 /// A call in a fresh process that was ready, beside one in a process that all share: the same confined server.
 pub(super) async fn measure_isolation(calls: usize) {
     let demo = |isolation| {
-        let (command, args) = (PROGRAM.to_owned(), vec!["__demo".to_owned(), "counter".to_owned()]);
+        let (command, args) = (binary("bascule-demo").display().to_string(), vec!["counter".to_owned()]);
         let transport = TransportSettings::Stdio { command, args, env: Vec::new(), cwd: None };
         move |server: &mut ServerSettings| {
             server.transport = transport.clone();

@@ -75,11 +75,6 @@ enum Command {
     Refresh(status::Refresh),
     /// Generate a token for HTTP clients, to put into `bascule.tokens` of the configuration
     Token,
-    /// Run one of the servers of `make demo` on stdin and stdout
-    #[command(name = "__demo", hide = true)]
-    Demo {
-        name: String,
-    },
 }
 
 /// Runs the program.
@@ -108,9 +103,6 @@ pub fn main() -> ExitCode {
 }
 
 fn run(Arguments { options, command }: Arguments) -> ExitCode {
-    if let Command::Demo { name } = command {
-        return crate::demo::run(&name);
-    }
     logging::start(options.verbose);
     let printer = Printer::new(options.json);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -146,7 +138,7 @@ async fn run_command(
         Command::Status(status) => status.run(context, printer).await,
         Command::Events(events) => events.run(context, printer).await,
         Command::Refresh(refresh) => refresh.run(context, printer).await,
-        Command::Demo { .. } | Command::Token => unreachable!("handled above: they need no configuration"),
+        Command::Token => unreachable!("`token` needs no configuration"),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::{Value, json};
 
-use crate::support::{Bascule, CommandOutput, program};
+use crate::support::{Bascule, CommandOutput, demo_program, demo_server};
 
 /// What is on stderr when a file cannot be used; nothing else may be anywhere.
 #[track_caller]
@@ -33,7 +33,7 @@ fn check(text: &str, expected: &[&str]) {
 
 /// A server that works, for files in which something else is the matter.
 fn clock() -> Value {
-    json!({ "command": program(), "args": ["__demo", "clock"] })
+    demo_server("clock")
 }
 
 // req: BR-01
@@ -174,12 +174,11 @@ fn a_named_file_that_cannot_be_read_is_no_reason_to_look_elsewhere() {
 // req: BR-01
 #[test]
 fn variables_are_filled_in_from_the_environment() {
-    let entry =
-        json!({ "command": "${PROGRAM}", "args": ["__demo", "${WHICH:-clock}"], "cwd": "${FOLDER:-.}" });
+    let entry = json!({ "command": "${PROGRAM}", "args": ["${SERVER:-clock}"], "cwd": "${FOLDER:-.}" });
     let bascule = Bascule::with_server("c", entry);
     let said = refused(&bascule, &["tools"]);
     assert!(said.contains("mcp.json:1:") && said.contains("`PROGRAM` is not set"), "{said}");
-    let bascule = bascule.env("PROGRAM", program());
+    let bascule = bascule.env("PROGRAM", demo_program().to_str().unwrap());
     assert_eq!(bascule.run(&["tools"]).code, Some(0));
     let bascule = bascule.env("FOLDER", "nowhere");
     assert!(bascule.call_error("c:x", "{}")["message"].as_str().unwrap().contains("nowhere` does not exist"));
@@ -211,9 +210,9 @@ fn an_unknown_key_is_a_warning_that_names_the_nearest() {
 // req: BR-01
 #[test]
 fn comments_trailing_commas_and_vs_codes_spelling_are_fine() {
-    let command = json!(program());
+    let command = json!(demo_program());
     let bascule = Bascule::with_text(&format!(
-        "{{ // where the servers are\n \"servers\": {{ \"c\": {{ \"command\": {command}, /* ours */ \"args\": [\"__demo\", \"clock\",], }}, }}, }}"
+        "{{ // where the servers are\n \"servers\": {{ \"c\": {{ \"command\": {command}, /* ours */ \"args\": [\"clock\",], }}, }}, }}"
     ));
     let ran = bascule.run(&["check"]);
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");

@@ -8,23 +8,18 @@ mod processes;
 
 use serde_json::{Value, json};
 
-use crate::support::{Bascule, CommandOutput, program, text};
+use crate::support::{Bascule, CommandOutput, demo_server, text};
 
-/// An entry of a server that comes with the program.
-pub(crate) fn demo(name: &str) -> Value {
-    json!({ "command": program(), "args": ["__demo", name] })
-}
-
-/// The same with more settings.
+/// Returns the configuration entry of a demo server with more settings.
 fn demo_with(name: &str, settings: Value) -> Value {
-    let mut entry = demo(name);
+    let mut entry = demo_server(name);
     entry.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
     entry
 }
 
 /// A good server and one that cannot be started.
 fn one_is_gone() -> Bascule {
-    Bascule::with_servers(json!({ "notes": demo("notes"), "gone": { "command": "./not-there" } }))
+    Bascule::with_servers(json!({ "notes": demo_server("notes"), "gone": { "command": "./not-there" } }))
 }
 
 fn check_ran(ran: &CommandOutput, code: i32, stdout: &str, stderr: &str) {
@@ -89,7 +84,7 @@ fn check_goes_on_where_a_server_cannot_be_started() {
 // req: BR-03
 #[test]
 fn tools_lists_the_catalog_in_the_order_of_the_file() {
-    let (notes, clock) = (demo("notes"), demo("clock"));
+    let (notes, clock) = (demo_server("notes"), demo_server("clock"));
     let bascule = Bascule::with_text(&format!(r#"{{"mcpServers":{{"notes":{notes},"clock":{clock}}}}}"#));
     let ran = bascule.run(&["tools"]);
     check_ran(
@@ -453,7 +448,7 @@ fn help_and_version_are_there_for_the_asking() {
     for command in ["check", "tools", "describe", "call"] {
         check_ran(&ran, 0, &format!("  {command} "), "");
     }
-    assert!(!ran.stdout.contains("__demo"), "{ran:?}");
+    assert!(!ran.stdout.contains("__"), "{ran:?}");
     assert_eq!(bascule.run(&["--version"]).stdout, format!("bascule {}\n", env!("CARGO_PKG_VERSION")));
 }
 

@@ -13,14 +13,14 @@ use bascule::McpBridgeAdapter;
 use serde_json::{Value, json};
 
 use crate::embedded::confined;
-use crate::support::{children, is_running, program};
+use crate::support::{children, demo_server, is_running};
 
 /// The variable by which a server's processes are known.
 const MARK: &str = "BASCULE_TEST_MARK";
 
 /// A bridge with one server `s`, a demo, whose calls each have a process, and a mark that all its processes bear.
 async fn isolated(demo: &str, also: Value) -> (McpBridgeAdapter, String) {
-    isolated_as(json!({ "command": program(), "args": ["__demo", demo] }), also).await
+    isolated_as(demo_server(demo), also).await
 }
 
 /// The same with a server that runs any Python.
@@ -53,18 +53,19 @@ fn marked(mark: &str) -> Vec<u32> {
 /// Of those, the jails: one for each process that was started.
 fn jails(mark: &str) -> Vec<u32> {
     // Where a jail splits in two, both look like it until one of them becomes the server.
-    let pids = called(mark, "__jail");
+    let pids = called(mark, |command| command.split(|byte| *byte == 0).nth(1) == Some(b"__jail"));
     let below: Vec<u32> = pids.iter().flat_map(|pid| children(*pid)).collect();
     pids.into_iter().filter(|pid| !below.contains(pid)).collect()
 }
 
 /// Of those, the demo servers.
 fn servers(mark: &str) -> Vec<u32> {
-    called(mark, "__demo")
+    called(mark, |command| {
+        command.split(|byte| *byte == 0).next().is_some_and(|name| name.ends_with(b"/bascule-demo"))
+    })
 }
 
-fn called(mark: &str, what: &str) -> Vec<u32> {
+fn called(mark: &str, is_wanted: fn(&[u8]) -> bool) -> Vec<u32> {
     let command = |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let is_such = |pid: &u32| command(pid).split(|byte| *byte == 0).nth(1) == Some(what.as_bytes());
-    marked(mark).into_iter().filter(is_such).collect()
+    marked(mark).into_iter().filter(|pid| is_wanted(&command(pid))).collect()
 }

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 
 use crate::embedded::{call, call_with_timeout, confined, terminate};
-use crate::support::program;
+use crate::support::demo_server;
 
 const GOOD: usize = 6;
 /// How often each good server is called in a round.
@@ -20,18 +20,14 @@ const ROUNDS: usize = 6;
 /// How many times longer a call may take beside bad neighbours.
 const SLOWER: f64 = 5.0;
 
-fn demo(name: &str) -> Value {
-    json!({ "command": program(), "args": ["__demo", name] })
-}
-
 fn good_servers() -> Map<String, Value> {
-    (0..GOOD).map(|n| (format!("good{n}"), demo("counter"))).collect()
+    (0..GOOD).map(|n| (format!("good{n}"), demo_server("counter"))).collect()
 }
 
 /// Answers nobody's questions, says what is no message, and answers the right one last.
 fn liar() -> ScriptedStdio {
     let lie =
-        Behaviour::echo().after_stray_answer().after_line("no JSON {").after_line(r#"{"id":7,"result":"#);
+        Behaviour::echo().after_stray_response().after_line("no JSON {").after_line(r#"{"id":7,"result":"#);
     ScriptedStdio::new(
         Script::new().tools(["x"]).junk_between(["junk", "{}", "[]"]).calls("x", [lie.twice()]),
     )
@@ -40,13 +36,13 @@ fn liar() -> ScriptedStdio {
 fn all_servers(liar: &ScriptedStdio) -> Map<String, Value> {
     let hangs = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/e2e/hostile.py");
     let mut servers = good_servers();
-    servers.insert("floods".into(), demo("trouble"));
+    servers.insert("floods".into(), demo_server("trouble"));
     servers.insert("lies".into(), liar.entry());
     servers.insert(
         "hangs".into(),
         json!({ "command": "python3", "args": [hangs], "cancelGraceMs": 100, "reconnectBackoffMs": 10 }),
     );
-    servers.insert("dawdles".into(), demo("trouble"));
+    servers.insert("dawdles".into(), demo_server("trouble"));
     servers
 }
 

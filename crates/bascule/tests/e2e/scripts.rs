@@ -16,13 +16,8 @@ use bascule_model::ProviderAdapter;
 use serde_json::{Value, json};
 
 use crate::embedded::{settings, within_timeout};
+pub use crate::support::demo_servers;
 use crate::support::program;
-
-/// The servers that come with the program.
-pub fn demo_servers() -> Value {
-    let demo = |name: &&str| ((*name).to_owned(), json!({ "command": program(), "args": ["__demo", name] }));
-    ["notes", "clock", "counter", "trouble"].iter().map(demo).collect()
-}
 
 /// A bridge in this process that can run scripts.
 pub async fn bridge(configuration: Value) -> McpBridgeAdapter {

@@ -34,11 +34,9 @@ impl Bascule {
         Self::with_servers(json!({ name: entry }))
     }
 
-    /// Configures the four demo servers of the program.
+    /// Configures the four demo servers.
     pub fn with_demo_servers() -> Self {
-        let demo = |name| json!({ "command": program(), "args": ["__demo", name] });
-        let names = ["notes", "clock", "counter", "trouble"];
-        Self::with_servers(names.iter().map(|name| ((*name).to_owned(), demo(*name))).collect())
+        Self::with_servers(demo_servers())
     }
 
     /// Uses this text as `mcp.json`; it need not be valid.
@@ -131,6 +129,22 @@ impl From<Output> for CommandOutput {
 /// Path of the program under test.
 pub fn program() -> &'static str {
     env!("CARGO_BIN_EXE_bascule")
+}
+
+/// Returns the path of the program that is the demo servers.
+pub fn demo_program() -> PathBuf {
+    bascule_testkit::binary("bascule-demo")
+}
+
+/// Returns the configuration entry of one demo server.
+pub fn demo_server(name: &str) -> Value {
+    json!({ "command": demo_program(), "args": [name] })
+}
+
+/// Returns the configuration entries of all demo servers.
+pub fn demo_servers() -> Value {
+    let entry = |name: &&str| ((*name).to_owned(), demo_server(name));
+    ["notes", "clock", "counter", "trouble"].iter().map(entry).collect()
 }
 
 /// Path of a file of the installed test servers. Panics if it is missing: no test is skipped.

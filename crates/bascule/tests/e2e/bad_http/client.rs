@@ -7,7 +7,7 @@ use std::time::Duration;
 use bascule_client::{
     CallToolOptions, CallToolResult, ConnectOptions, McpBridge, McpBridgeError, call_tool, connect_to_server,
 };
-use bascule_testkit::{ScriptedHttp, Trouble};
+use bascule_testkit::{HttpFault, ScriptedHttp};
 
 use super::echoing;
 use crate::embedded::within_timeout;
@@ -32,10 +32,10 @@ async fn call(bridge: &McpBridge, timeout: Duration) -> Result<CallToolResult, M
 const LONG: Duration = Duration::from_secs(60);
 
 /// Meets trouble once, and is fine when tried again.
-async fn check_retried(trouble: Trouble) {
+async fn check_retried(trouble: HttpFault) {
     let server = ScriptedHttp::start(echoing());
     let (bridge, log) = connected(&server).await;
-    server.next("tools/call", trouble.clone());
+    server.fail_next("tools/call", trouble.clone());
     assert_eq!(call(&bridge, LONG).await.unwrap().text(), r#"{"n":1.0}"#, "{trouble:?}");
     let log = log.lock().unwrap().join("\n");
     assert!(log.contains("callTool x attempt 2/3") && log.contains("retrying in 1000ms (error: "), "{log}");
@@ -47,12 +47,12 @@ async fn check_retried(trouble: Trouble) {
 #[tokio::test]
 async fn what_may_pass_is_tried_again() {
     let troubles = [
-        Trouble::status(502, ""),
-        Trouble::status(503, "busy"),
-        Trouble::status(504, ""),
-        Trouble::CutBody,
-        Trouble::CutChunks,
-        Trouble::CutStream,
+        HttpFault::status(502, ""),
+        HttpFault::status(503, "busy"),
+        HttpFault::status(504, ""),
+        HttpFault::CutBody,
+        HttpFault::CutChunks,
+        HttpFault::CutStream,
     ];
     let [a, b, c, d, e, f] = troubles.map(check_retried);
     tokio::join!(a, b, c, d, e, f);
@@ -64,7 +64,7 @@ async fn what_may_pass_is_tried_again() {
 async fn a_call_that_took_too_long_is_cancelled_and_tried_again() {
     let server = ScriptedHttp::start(echoing());
     let (bridge, log) = connected(&server).await;
-    server.next("tools/call", Trouble::Silence);
+    server.fail_next("tools/call", HttpFault::Silence);
     assert!(call(&bridge, Duration::from_millis(1500)).await.is_ok());
     assert!(log.lock().unwrap().iter().any(|line| line.contains("no answer within 1500 ms")));
     server.wait_for("notifications/cancelled");
@@ -76,16 +76,16 @@ async fn a_call_that_took_too_long_is_cancelled_and_tried_again() {
 #[tokio::test]
 async fn what_will_not_pass_is_not_tried_again() {
     for (trouble, said) in [
-        (Trouble::status(400, "odd"), "HTTP 400: odd"),
-        (Trouble::unauthorised("Bearer"), "authorisation"),
-        (Trouble::status(403, ""), "HTTP 403"),
-        (Trouble::status(404, ""), "HTTP 404"),
-        (Trouble::status(500, ""), "HTTP 500"),
-        (Trouble::html(), "text/html"),
+        (HttpFault::status(400, "odd"), "HTTP 400: odd"),
+        (HttpFault::unauthorised("Bearer"), "authorisation"),
+        (HttpFault::status(403, ""), "HTTP 403"),
+        (HttpFault::status(404, ""), "HTTP 404"),
+        (HttpFault::status(500, ""), "HTTP 500"),
+        (HttpFault::html(), "text/html"),
     ] {
         let server = ScriptedHttp::start(echoing());
         let (bridge, log) = connected(&server).await;
-        server.always("tools/call", trouble);
+        server.fail_always("tools/call", trouble);
         let failed = call(&bridge, LONG).await.unwrap_err();
         assert_eq!((failed.attempts, failed.retryable), (1, false), "{failed}");
         assert!(failed.to_string().contains(said), "{failed}");
@@ -113,9 +113,9 @@ async fn a_server_that_went_away_is_tried_as_often_as_allowed() {
 // req: CL-01
 #[tokio::test]
 async fn connecting_is_never_tried_again() {
-    for trouble in [Trouble::status(503, "busy"), Trouble::CutBody, Trouble::unauthorised("Bearer")] {
+    for trouble in [HttpFault::status(503, "busy"), HttpFault::CutBody, HttpFault::unauthorised("Bearer")] {
         let server = ScriptedHttp::start(echoing());
-        server.always("initialize", trouble.clone());
+        server.fail_always("initialize", trouble.clone());
         let options = ConnectOptions { timeout: Some(LONG), ..ConnectOptions::default() };
         let failed = within_timeout(connect_to_server(&server.url(), options)).await.err().unwrap();
         assert_eq!((failed.attempts, server.requests().len()), (1, 1), "{trouble:?}: {failed}");
@@ -139,7 +139,7 @@ async fn closing_ends_the_session_once_however_often_it_is_done() {
 async fn closing_waits_for_no_server_that_has_fallen_silent() {
     let server = ScriptedHttp::start(echoing().session("a"));
     let (bridge, _log) = connected(&server).await;
-    server.always("*", Trouble::Silence);
+    server.fail_always("*", HttpFault::Silence);
     let close = async {
         while !server.methods().contains(&"tools/call".to_owned()) {
             tokio::task::yield_now().await;
@@ -161,7 +161,7 @@ fn nothing_is_ever_written_to_stdout() {
         return say_everything(&url);
     }
     let server = ScriptedHttp::start(echoing());
-    server.next("tools/call", Trouble::status(503, "busy"));
+    server.fail_next("tools/call", HttpFault::status(503, "busy"));
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "bad_http::client::nothing_is_ever_written_to_stdout", "--nocapture", "--quiet"])
         .env(PLAYED_AT, server.url())

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bascule_testkit::{Behaviour, IdPlace, Script, ScriptedHttp, SseHabit, Trouble};
+use bascule_testkit::{Behaviour, HttpFault, IdPosition, Script, ScriptedHttp, SseFeature};
 use serde_json::{Value, json};
 
 use super::{check, echoing, served, served_with, tool_x};
@@ -13,15 +13,15 @@ const UNKNOWN: &str = "OUTCOME_UNKNOWN unknown false";
 const REFUSED: &str = "PROVIDER_ERROR answered false";
 
 /// What a call comes to when requests of this method meet this trouble.
-fn meeting(method: &str, trouble: Trouble) -> Value {
+fn meeting(method: &str, trouble: HttpFault) -> Value {
     let (bascule, server) = served_with(echoing(), json!({ "timeoutMs": 60_000, "startTimeoutMs": 60_000 }));
-    server.always(method, trouble);
+    server.fail_always(method, trouble);
     bascule.call_error("s:x", "{}")
 }
 
 /// Checks what trouble comes to while connecting, and in the middle of a call.
 #[track_caller]
-fn check_trouble(trouble: Trouble, in_a_call: &str, parts: &[&str]) {
+fn check_trouble(trouble: HttpFault, in_a_call: &str, parts: &[&str]) {
     check(&meeting("initialize", trouble.clone()), NEVER_STARTED, parts);
     check(&meeting("tools/call", trouble), in_a_call, parts);
 }
@@ -49,19 +49,19 @@ fn a_redirect_is_named_and_not_followed() {
     for status in [301, 302, 307, 308] {
         let elsewhere = ScriptedHttp::start(echoing());
         let (bascule, server) = served(echoing());
-        server.always("*", Trouble::redirect(status, &elsewhere.url()));
+        server.fail_always("*", HttpFault::redirect(status, &elsewhere.url()));
         let error = bascule.call_error("s:x", "{}");
         check(&error, NEVER_STARTED, &[&status.to_string(), &elsewhere.url(), "not followed"]);
         assert_eq!((server.requests().len(), elsewhere.requests().len()), (1, 0), "{status}");
     }
-    let in_a_call = meeting("tools/call", Trouble::redirect(307, "http://elsewhere.example/"));
+    let in_a_call = meeting("tools/call", HttpFault::redirect(307, "http://elsewhere.example/"));
     check(&in_a_call, REFUSED, &["http://elsewhere.example/"]);
 }
 
 // req: BR-05
 #[test]
 fn a_page_for_people_is_no_mcp_server() {
-    check_trouble(Trouble::html(), UNKNOWN, &["does not answer as an MCP server", "text/html", "Welcome"]);
+    check_trouble(HttpFault::html(), UNKNOWN, &["does not answer as an MCP server", "text/html", "Welcome"]);
 }
 
 // req: BR-05
@@ -69,16 +69,16 @@ fn a_page_for_people_is_no_mcp_server() {
 fn a_server_that_wants_to_know_who_we_are_says_so() {
     let challenge = r#"Bearer resource_metadata="https://auth.example/""#;
     let parts = ["authorisation", "401", challenge, "`Authorization`"];
-    check_trouble(Trouble::unauthorised(challenge), REFUSED, &parts);
+    check_trouble(HttpFault::unauthorised(challenge), REFUSED, &parts);
 }
 
 // req: BR-05
 #[test]
 fn an_http_failure_is_quoted() {
-    check_trouble(Trouble::status(403, "not for you"), REFUSED, &["HTTP 403", "not for you"]);
-    check_trouble(Trouble::status(404, "no such page"), REFUSED, &["HTTP 404", "no such page"]);
-    check_trouble(Trouble::status(500, "out of cheese"), UNKNOWN, &["HTTP 500", "out of cheese"]);
-    check_trouble(Trouble::status(503, &"x".repeat(100_000)), UNKNOWN, &["HTTP 503", "xxx…"]);
+    check_trouble(HttpFault::status(403, "not for you"), REFUSED, &["HTTP 403", "not for you"]);
+    check_trouble(HttpFault::status(404, "no such page"), REFUSED, &["HTTP 404", "no such page"]);
+    check_trouble(HttpFault::status(500, "out of cheese"), UNKNOWN, &["HTTP 500", "out of cheese"]);
+    check_trouble(HttpFault::status(503, &"x".repeat(100_000)), UNKNOWN, &["HTTP 503", "xxx…"]);
 }
 
 // req: BR-05
@@ -87,7 +87,7 @@ fn a_json_rpc_error_behind_an_http_failure_keeps_its_code() {
     let fault = json!({ "code": -32042, "message": "odd id", "data": { "n": 1 } });
     let body = json!({ "jsonrpc": "2.0", "id": null, "error": fault }).to_string();
     let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
-    let trouble = Trouble::Answer { status: 400, headers, body };
+    let trouble = HttpFault::Response { status: 400, headers, body };
     check_trouble(trouble.clone(), REFUSED, &["odd id", "-32042"]);
     assert_eq!(meeting("tools/call", trouble)["providerError"], fault);
 }
@@ -95,7 +95,7 @@ fn a_json_rpc_error_behind_an_http_failure_keeps_its_code() {
 // req: BR-05
 #[test]
 fn an_answer_that_stops_in_the_middle_leaves_the_outcome_unknown() {
-    let cuts = [Trouble::CutBody, Trouble::CutChunks, Trouble::CutStream, Trouble::EmptyStream];
+    let cuts = [HttpFault::CutBody, HttpFault::CutChunks, HttpFault::CutStream, HttpFault::EmptyStream];
     for trouble in cuts {
         check_trouble(trouble, UNKNOWN, &["broke off"]);
     }
@@ -113,7 +113,7 @@ fn a_connection_that_closes_without_a_word_leaves_the_outcome_unknown() {
 fn a_body_that_is_no_answer_leaves_the_outcome_unknown() {
     for body in ["", "{}", "[]", "null", "not JSON", r#"{"jsonrpc":"2.0","id":"other","result":{}}"#] {
         let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
-        let trouble = Trouble::Answer { status: 200, headers, body: body.to_owned() };
+        let trouble = HttpFault::Response { status: 200, headers, body: body.to_owned() };
         check_trouble(trouble, UNKNOWN, &["did not answer the request"]);
     }
 }
@@ -121,7 +121,7 @@ fn a_body_that_is_no_answer_leaves_the_outcome_unknown() {
 // req: BR-05
 #[test]
 fn a_request_that_is_only_accepted_leaves_the_outcome_unknown() {
-    check_trouble(Trouble::status(202, ""), UNKNOWN, &["HTTP 202"]);
+    check_trouble(HttpFault::status(202, ""), UNKNOWN, &["HTTP 202"]);
 }
 
 // req: BR-05
@@ -129,7 +129,7 @@ fn a_request_that_is_only_accepted_leaves_the_outcome_unknown() {
 #[test]
 fn silence_meets_the_deadline_and_is_cancelled_at_the_server() {
     let (bascule, server) = served_with(echoing(), json!({ "timeoutMs": 300 }));
-    server.always("tools/call", Trouble::Silence);
+    server.fail_always("tools/call", HttpFault::Silence);
     check(&bascule.call_error("s:x", "{}"), "PROVIDER_TIMEOUT unknown true", &["300 ms", "`timeoutMs`"]);
     let read = |part| serde_json::from_str::<Value>(&server.wait_for(part)).unwrap();
     let (called, cancelled) = (read("tools/call"), read("notifications/cancelled"));
@@ -141,7 +141,7 @@ fn silence_meets_the_deadline_and_is_cancelled_at_the_server() {
 #[test]
 fn silence_from_the_start_meets_the_deadline_and_is_not_cancelled() {
     let (bascule, server) = served_with(echoing(), json!({ "startTimeoutMs": 3000 }));
-    server.always("*", Trouble::Silence);
+    server.fail_always("*", HttpFault::Silence);
     check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["3000 ms", "`startTimeoutMs`"]);
     assert_eq!(server.methods(), ["initialize"]);
 }
@@ -152,7 +152,7 @@ fn silence_from_the_start_meets_the_deadline_and_is_not_cancelled() {
 fn a_server_that_falls_silent_for_good_cannot_hold_up_the_end() {
     let (bascule, server) = served_with(echoing().session("a"), json!({ "timeoutMs": 300 }));
     for matching in ["tools/call", "notifications/cancelled", "DELETE"] {
-        server.always(matching, Trouble::Silence);
+        server.fail_always(matching, HttpFault::Silence);
     }
     check(&bascule.call_error("s:x", "{}"), "PROVIDER_TIMEOUT unknown true", &["300 ms"]);
 }
@@ -161,13 +161,13 @@ fn a_server_that_falls_silent_for_good_cannot_hold_up_the_end() {
 #[test]
 fn a_giant_body_is_a_clear_error_that_names_the_limit() {
     let said = "the answer is longer than 67108864 bytes";
-    check_trouble(Trouble::Giant { bytes: 100_000_000 }, REFUSED, &[said]);
+    check_trouble(HttpFault::Giant { bytes: 100_000_000 }, REFUSED, &[said]);
 }
 
 // req: BR-12
 #[test]
 fn a_giant_event_is_a_clear_error_wherever_its_id_stands() {
-    let fates = [(IdPlace::Before, REFUSED), (IdPlace::After, REFUSED), (IdPlace::Missing, UNKNOWN)];
+    let fates = [(IdPosition::Before, REFUSED), (IdPosition::After, REFUSED), (IdPosition::Missing, UNKNOWN)];
     for (place, expected) in fates {
         let (bascule, _server) = served(tool_x([Behaviour::big(100_000_000, place).as_sse()]));
         check(&bascule.call_error("s:x", "{}"), expected, &["longer than 67108864 bytes"]);
@@ -179,7 +179,7 @@ fn a_giant_event_is_a_clear_error_wherever_its_id_stands() {
 fn a_trickle_arrives_in_the_end() {
     for script in [echoing(), echoing().sse([])] {
         let (bascule, server) = served(script);
-        server.always("*", Trouble::Trickle { bytes: 16, every: Duration::from_millis(5) });
+        server.fail_always("*", HttpFault::Trickle { bytes: 16, every: Duration::from_millis(5) });
         assert_eq!(text(&bascule.call("s:x", r#"{"a":1}"#)), r#"{"a":1}"#);
     }
 }
@@ -188,14 +188,14 @@ fn a_trickle_arrives_in_the_end() {
 #[test]
 fn a_trickle_that_is_too_slow_meets_the_deadline() {
     let (bascule, server) = served_with(echoing(), json!({ "timeoutMs": 500 }));
-    server.always("tools/call", Trouble::Trickle { bytes: 1, every: Duration::from_millis(100) });
+    server.fail_always("tools/call", HttpFault::Trickle { bytes: 1, every: Duration::from_millis(100) });
     check(&bascule.call_error("s:x", "{}"), "PROVIDER_TIMEOUT unknown true", &["500 ms"]);
 }
 
 // req: BR-01
 #[test]
 fn every_habit_of_an_event_stream_is_understood() {
-    use SseHabit::*;
+    use SseFeature::*;
     let all = [Bom, Crlf, Comments, MultiLine, Retry, Ids, UnknownEvents];
     let each = all.iter().map(|habit| vec![*habit]);
     for habits in each.chain([vec![], all.to_vec()]) {
@@ -207,7 +207,7 @@ fn every_habit_of_an_event_stream_is_understood() {
 // req: BR-05
 #[test]
 fn a_stream_may_hold_more_than_the_answer() {
-    let stray = Behaviour::text("fine").after_stray_answer().after_log("hello").after_line("%$!");
+    let stray = Behaviour::text("fine").after_stray_response().after_log("hello").after_line("%$!");
     let (bascule, _server) = served(tool_x([stray.after_progress(2).twice()]));
     assert_eq!(text(&bascule.call("s:x", "{}")), "fine");
 }
@@ -275,7 +275,7 @@ fn the_older_transport_is_spoken_when_asked_for_and_when_nothing_else_is_underst
 #[test]
 fn a_server_that_speaks_neither_is_told_about_both() {
     let (bascule, server) = served(echoing());
-    server.always("*", Trouble::status(404, "no such page"));
+    server.fail_always("*", HttpFault::status(404, "no such page"));
     check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["HTTP 404: no such page; nor does", "HTTP+SSE"]);
 }
 
@@ -292,7 +292,7 @@ fn an_older_server_that_breaks_off_leaves_the_outcome_unknown() {
 fn an_older_server_that_never_says_where_to_post_meets_the_deadline() {
     let late = json!({ "type": "sse", "startTimeoutMs": 300 });
     let (bascule, server) = served_with(echoing().legacy("/messages"), late);
-    server.always("GET", Trouble::Silence);
+    server.fail_always("GET", HttpFault::Silence);
     check(&bascule.call_error("s:x", "{}"), NEVER_STARTED, &["300 ms", "`startTimeoutMs`"]);
     assert_eq!(server.count("POST"), 0);
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bascule_model::ServerName;
-use bascule_testkit::{Request, ScriptedHttp};
+use bascule_testkit::{RecordedRequest, ScriptedHttp};
 use serde_json::json;
 
 use super::{check, echoing, served, served_with};
@@ -13,11 +13,11 @@ use crate::support::{Bascule, text};
 const SECRET: &str = "Bearer hunter2";
 
 /// The requests that carry or end something. When the one for the GET stream comes is nobody's business.
-fn exchanges(server: &ScriptedHttp) -> Vec<Request> {
+fn exchanges(server: &ScriptedHttp) -> Vec<RecordedRequest> {
     server.requests().into_iter().filter(|request| request.method != "GET").collect()
 }
 
-fn headers<'a>(requests: &'a [Request], name: &str) -> Vec<Option<&'a str>> {
+fn headers<'a>(requests: &'a [RecordedRequest], name: &str) -> Vec<Option<&'a str>> {
     requests.iter().map(|request| request.header(name)).collect()
 }
 
@@ -59,7 +59,7 @@ fn a_server_that_quotes_our_secret_is_not_quoted() {
     let (bascule, server) = served_with(echoing(), secret);
     let bascule = bascule.env("TOKEN", SECRET);
     for method in ["tools/call", "initialize"] {
-        server.always(method, bascule_testkit::Trouble::status(500, &format!("who is {SECRET}?")));
+        server.fail_always(method, bascule_testkit::HttpFault::status(500, &format!("who is {SECRET}?")));
         let ran = bascule.run(&["call", "s:x", "--json"]);
         assert!(ran.stdout.contains("who is") && !ran.stdout.contains("hunter2"), "{ran:?}");
     }
@@ -107,7 +107,7 @@ async fn a_call_of_a_session_that_the_server_forgot_is_served_by_a_new_one() {
     let server = ScriptedHttp::start(echoing().session("first"));
     let bridge = bridge(server.entry()).await;
     assert_eq!(text(&call(&bridge, "s:x", "{}").await.unwrap()), "{}");
-    server.change(echoing().session("second"));
+    server.set_script(echoing().session("second"));
     assert_eq!(text(&call(&bridge, "s:x", r#"{"a":1}"#).await.unwrap()), r#"{"a":1}"#);
     terminate(&bridge).await;
 }
@@ -138,7 +138,7 @@ async fn a_server_that_is_away_is_unavailable_and_served_again_when_it_is_back()
     call(&elsewhere, "s:x", "{}").await.unwrap();
     let error = call_with_timeout(&tried, "s:x", "{}", Some(Duration::from_secs(3))).await.unwrap_err();
     check(&error, "PROVIDER_UNAVAILABLE not_sent true", &["could not connect"]);
-    server.start_again(echoing());
+    server.restart(echoing());
     tried.refresh(&ServerName::parse("s").unwrap()).await.unwrap();
     assert_eq!(text(&call(&tried, "s:x", r#"{"a":1}"#).await.unwrap()), r#"{"a":1}"#);
     for bridge in [&tried, &elsewhere] {
@@ -153,7 +153,7 @@ fn a_server_that_comes_back_with_other_tools_is_asked_for_them() {
     bascule.call("s:x", "{}");
     server.stop();
     assert_eq!(bascule.call_error("s:x", "{}")["code"], "PROVIDER_INIT_FAILED");
-    server.start_again(bascule_testkit::Script::new().tools(["y"]));
+    server.restart(bascule_testkit::Script::new().tools(["y"]));
     assert_eq!(bascule.call_error("s:x", "{}")["code"], "TOOL_NOT_FOUND");
     bascule.call("s:y", "{}");
 }
@@ -163,7 +163,7 @@ fn a_server_that_comes_back_with_other_tools_is_asked_for_them() {
 #[tokio::test]
 async fn the_end_of_the_bridge_ends_calls_under_way_and_the_session() {
     let server = ScriptedHttp::start(echoing().session("a"));
-    server.always("tools/call", bascule_testkit::Trouble::Silence);
+    server.fail_always("tools/call", bascule_testkit::HttpFault::Silence);
     let bridge = bridge(server.entry()).await;
     let ended = async {
         while !server.methods().contains(&"tools/call".to_owned()) {

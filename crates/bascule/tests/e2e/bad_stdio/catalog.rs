@@ -75,7 +75,7 @@ fn a_list_of_many_pages_is_read_to_its_end() {
 // req: BR-05
 #[test]
 fn a_list_that_pages_for_ever_is_given_up() {
-    let (bascule, _server) = scripted(Script::new().tools(["a", "b"]).page_size(1).pages_forever());
+    let (bascule, _server) = scripted(Script::new().tools(["a", "b"]).page_size(1).with_endless_pages());
     let error = bascule.call_error("s:a", "{}");
     check(&error, "PROVIDER_INIT_FAILED not_sent false", &["does not end", "1000 pages"]);
 }

@@ -1,6 +1,6 @@
 //! Servers that say too much, and servers that do not listen.
 
-use bascule_testkit::{Behaviour, IdPlace, Script, ScriptedStdio};
+use bascule_testkit::{Behaviour, IdPosition, Script, ScriptedStdio};
 use serde_json::json;
 
 use super::{check, in_shell, scripted, scripted_with, tool_x};
@@ -10,10 +10,10 @@ use crate::support::{Bascule, text};
 const HUNDRED_MEGABYTES: usize = 100_000_000;
 
 /// What a hundred megabytes come to, depending on where in them the call's id stands.
-const FATES: [(IdPlace, &str, &str); 3] = [
-    (IdPlace::Before, "PROVIDER_ERROR answered false", "the answer is longer than 67108864 bytes"),
-    (IdPlace::After, "PROVIDER_ERROR answered false", "the answer is longer than 67108864 bytes"),
-    (IdPlace::Missing, "OUTCOME_UNKNOWN unknown false", "longer than 67108864 bytes"),
+const FATES: [(IdPosition, &str, &str); 3] = [
+    (IdPosition::Before, "PROVIDER_ERROR answered false", "the answer is longer than 67108864 bytes"),
+    (IdPosition::After, "PROVIDER_ERROR answered false", "the answer is longer than 67108864 bytes"),
+    (IdPosition::Missing, "OUTCOME_UNKNOWN unknown false", "longer than 67108864 bytes"),
 ];
 
 // req: BR-05
@@ -46,7 +46,7 @@ async fn after_a_line_of_a_hundred_megabytes_the_connection_goes_on() {
 async fn an_overlong_answer_of_a_known_call_harms_no_other() {
     let script = Script::new().tools(["slow", "big"]);
     let script = script.calls("slow", [Behaviour::asking([json!({ "method": "ping" })])]);
-    let script = script.calls("big", [Behaviour::big(300_000, IdPlace::After)]);
+    let script = script.calls("big", [Behaviour::big(300_000, IdPosition::After)]);
     let server = ScriptedStdio::new(script.clone().calls("slow", [Behaviour::silence()]));
     let limit = json!({ "maxMessageBytes": 100_000 });
     let bridge = bridge_with_config(json!({ "mcpServers": { "s": server.entry() }, "bascule": limit })).await;
@@ -58,7 +58,7 @@ async fn an_overlong_answer_of_a_known_call_harms_no_other() {
         // Only now may the first call be answered: by hand, under its id.
         let waiting: serde_json::Value = serde_json::from_str(&server.wait_for(r#""slow""#)).unwrap();
         let answer = json!({ "jsonrpc": "2.0", "id": waiting["id"], "result": { "content": [] } });
-        server.change(script.calls("big", [Behaviour::text("next").after_line(answer)]));
+        server.set_script(script.calls("big", [Behaviour::text("next").after_line(answer)]));
         assert_eq!(text(&call(&bridge, "s:big", "{}").await.unwrap()), "next");
     };
     let (slow, ()) = tokio::join!(slow, big);
@@ -69,7 +69,7 @@ async fn an_overlong_answer_of_a_known_call_harms_no_other() {
 // req: BR-12
 #[test]
 fn the_limit_of_a_message_is_configurable_and_named() {
-    let server = ScriptedStdio::new(tool_x([Behaviour::big(2_000, IdPlace::Before)]));
+    let server = ScriptedStdio::new(tool_x([Behaviour::big(2_000, IdPosition::Before)]));
     let with_limit = |bytes: u64| {
         let servers = json!({ "s": server.entry() });
         let text = json!({ "mcpServers": servers, "bascule": { "maxMessageBytes": bytes } });
@@ -123,7 +123,7 @@ async fn what_waits_for_a_server_that_never_reads_is_bounded() {
 // req: SB-02
 #[test]
 fn a_server_may_be_allowed_less_output_than_others() {
-    let long = tool_x([Behaviour::big(50_000, IdPlace::Before), Behaviour::text("short")]);
+    let long = tool_x([Behaviour::big(50_000, IdPosition::Before), Behaviour::text("short")]);
     let (bascule, _server) = scripted_with(long, json!({ "limits": { "maxOutputBytes": 10_000 } }));
     check(&bascule.call_error("s:x", "{}"), "PROVIDER_ERROR answered false", &["longer than 10000 bytes"]);
     bascule.call("s:x", "{}");

@@ -68,7 +68,7 @@ fn an_answer_under_an_unknown_id_is_nobodys() {
 // req: BR-05
 #[test]
 fn a_call_answered_only_under_an_unknown_id_meets_its_deadline() {
-    let behaviour = Behaviour::silence().after_stray_answer();
+    let behaviour = Behaviour::silence().after_stray_response();
     let (bascule, _server) = scripted_with(tool_x([behaviour]), json!({ "timeoutMs": 300 }));
     check(&bascule.call_error("s:x", "{}"), "PROVIDER_TIMEOUT unknown true", &["300 ms"]);
 }

@@ -109,9 +109,9 @@ fn no_process_is_left_after_a_command_whatever_became_of_the_call() {
         (tool_x([Behaviour::text("fine")]), &long, 0),
         (tool_x([Behaviour::silence()]), &late, 3),
         (tool_x([Behaviour::exit(1)]), &long, 3),
-        (tool_x([Behaviour::text("fine")]).lingers(), &long, 0),
-        (Script::new().on("initialize", [Behaviour::silence()]).lingers(), &late_start, 3),
-        (Script::new().on("tools/list", [Behaviour::silence()]).lingers(), &late_start, 3),
+        (tool_x([Behaviour::text("fine")]).outlives_stdin(), &long, 0),
+        (Script::new().on("initialize", [Behaviour::silence()]).outlives_stdin(), &late_start, 3),
+        (Script::new().on("tools/list", [Behaviour::silence()]).outlives_stdin(), &late_start, 3),
     ];
     for (script, times, code) in endings {
         let (bascule, server) = scripted_with(script, times.clone());

@@ -137,7 +137,7 @@ fn a_crash_while_the_tools_are_listed_is_a_failed_start() {
 fn a_server_that_cannot_be_started_keeps_no_other_from_its_work() {
     let bascule = Bascule::with_servers(json!({
         "away": { "command": "no-such-program" },
-        "clock": { "command": crate::support::program(), "args": ["__demo", "clock"] },
+        "clock": crate::support::demo_server("clock"),
     }));
     let ran = bascule.run(&["tools", "--json"]);
     assert_eq!(ran.code, Some(0), "{ran:?}");

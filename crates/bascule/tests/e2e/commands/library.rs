@@ -12,8 +12,8 @@ use bascule_model::{
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::{demo, demo_with};
-use crate::support::{Bascule, is_running};
+use super::demo_with;
+use crate::support::{Bascule, demo_server, is_running};
 
 /// Remembers everything.
 #[derive(Default)]
@@ -83,8 +83,7 @@ async fn execute(
 // req: BR-03
 #[tokio::test]
 async fn listing_is_told_once_for_every_server_that_starts() {
-    let servers =
-        json!({ "clock": demo("clock"), "gone": { "command": "./not-there" }, "counter": demo("counter") });
+    let servers = json!({ "clock": demo_server("clock"), "gone": { "command": "./not-there" }, "counter": demo_server("counter") });
     let (bridge, heard) = start_demo(servers).await;
     let told = |server: &str, names: [&str; 3]| json!({ "type": "provider.mcp.tools.discovered", "server": server, "count": 3, "names": names });
     // They start at the same time.
@@ -101,7 +100,7 @@ async fn listing_is_told_once_for_every_server_that_starts() {
 #[tokio::test]
 async fn an_adapter_lists_describes_calls_and_knows_how_its_servers_are() {
     let (bridge, _) =
-        start_demo(json!({ "counter": demo("counter"), "gone": { "command": "./not-there" } })).await;
+        start_demo(json!({ "counter": demo_server("counter"), "gone": { "command": "./not-there" } })).await;
     let health = bridge.health();
     assert_eq!((health[0].health, health[0].tools, health[0].pid.is_some()), (Health::Healthy, 3, true));
     assert_eq!((health[1].health, health[1].pid), (Health::Degraded, None));
@@ -121,7 +120,8 @@ async fn an_adapter_lists_describes_calls_and_knows_how_its_servers_are() {
 // req: BR-16, BR-11
 #[tokio::test]
 async fn after_terminate_nothing_is_left_and_nothing_can_be_called() {
-    let (bridge, heard) = start_demo(json!({ "notes": demo("notes"), "trouble": demo("trouble") })).await;
+    let (bridge, heard) =
+        start_demo(json!({ "notes": demo_server("notes"), "trouble": demo_server("trouble") })).await;
     let pids: Vec<u32> = bridge.health().iter().filter_map(|server| server.pid).collect();
     assert_eq!(pids.iter().filter(|pid| is_running(**pid)).count(), 2);
     bridge.terminate().await;
@@ -137,7 +137,7 @@ async fn after_terminate_nothing_is_left_and_nothing_can_be_called() {
 // req: BR-11
 #[tokio::test]
 async fn terminate_does_not_wait_for_calls_under_way() {
-    let (bridge, heard) = start_demo(json!({ "trouble": demo("trouble") })).await;
+    let (bridge, heard) = start_demo(json!({ "trouble": demo_server("trouble") })).await;
     let (ended, ()) = tokio::join!(execute(&bridge, "trouble:silence", json!({}), "cut"), async {
         tokio::task::yield_now().await;
         bridge.terminate().await;
@@ -196,7 +196,7 @@ async fn exactly_one_event_tells_how_a_call_ended() {
 // req: BR-07
 #[tokio::test]
 async fn what_an_event_says_of_a_result_is_short() {
-    let (bridge, heard) = start_demo(json!({ "notes": demo("notes") })).await;
+    let (bridge, heard) = start_demo(json!({ "notes": demo_server("notes") })).await;
     let note = json!({ "title": "long", "text": "é".repeat(5_000) });
     check_event(&bridge, &heard, "notes:add_note", note, "completed false").await;
     let event = &heard.about("call")[0];
@@ -209,7 +209,7 @@ async fn what_an_event_says_of_a_result_is_short() {
 // req: BR-07
 #[tokio::test]
 async fn a_caller_who_leaves_is_told_of_once() {
-    let (bridge, heard) = start_demo(json!({ "trouble": demo("trouble") })).await;
+    let (bridge, heard) = start_demo(json!({ "trouble": demo_server("trouble") })).await;
     // Polled once, so that it is under way; then dropped.
     let left =
         tokio::time::timeout(Duration::ZERO, execute(&bridge, "trouble:silence", json!({}), "left")).await;
@@ -228,7 +228,7 @@ async fn a_caller_who_leaves_is_told_of_once() {
 // req: BR-07
 #[tokio::test]
 async fn a_caller_whose_task_is_ended_is_told_of_once() {
-    let (bridge, heard) = start_demo(json!({ "trouble": demo("trouble") })).await;
+    let (bridge, heard) = start_demo(json!({ "trouble": demo_server("trouble") })).await;
     let bridge = Arc::new(bridge);
     let (begin, begun) = tokio::sync::oneshot::channel();
     let task = tokio::spawn({
@@ -251,7 +251,7 @@ async fn a_caller_whose_task_is_ended_is_told_of_once() {
 // req: BR-06
 #[tokio::test]
 async fn calls_at_the_same_time_do_not_mix_up_their_ids() {
-    let (bridge, heard) = start_demo(json!({ "counter": demo("counter") })).await;
+    let (bridge, heard) = start_demo(json!({ "counter": demo_server("counter") })).await;
     let calls = (0..50).map(|n| {
         let (bridge, id) = (&bridge, format!("id-{n}"));
         async move { (execute(bridge, "counter:increment", json!({ "token": id }), &id).await.unwrap(), id) }
@@ -272,9 +272,9 @@ async fn calls_at_the_same_time_do_not_mix_up_their_ids() {
 // req: BR-10, BR-12
 #[tokio::test]
 async fn a_crashed_server_is_unavailable_and_its_neighbour_is_not() {
-    let mut trouble = demo("trouble");
+    let mut trouble = demo_server("trouble");
     trouble["reconnectBackoffMs"] = 30_000.into();
-    let (bridge, _) = start_demo(json!({ "notes": demo("notes"), "trouble": trouble })).await;
+    let (bridge, _) = start_demo(json!({ "notes": demo_server("notes"), "trouble": trouble })).await;
     let crash = execute(&bridge, "trouble:crash", json!({ "code": 3 }), "a").await.unwrap_err();
     assert_eq!(
         (crash.code, crash.stderr.as_deref()),

@@ -8,9 +8,10 @@ use std::process::Stdio;
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
-use super::{check_ran, demo};
+use super::check_ran;
 use crate::support::{
-    Bascule, CommandOutput, children, eventually, is_running, program, signal, wait_for_output,
+    Bascule, CommandOutput, children, demo_program, demo_server, eventually, is_running, signal,
+    wait_for_output,
 };
 
 /// A server that says that it was started, and is of no further use.
@@ -19,7 +20,7 @@ fn witness() -> Value {
 }
 
 fn with_witness() -> Bascule {
-    Bascule::with_servers(json!({ "notes": demo("notes"), "witness": witness() }))
+    Bascule::with_servers(json!({ "notes": demo_server("notes"), "witness": witness() }))
 }
 
 fn was_started(folder: &Path) -> bool {
@@ -48,7 +49,7 @@ fn a_command_starts_only_the_servers_it_needs() {
 fn a_server_that_is_switched_off_is_not_started() {
     let mut off = witness();
     off["disabled"] = true.into();
-    let bascule = Bascule::with_servers(json!({ "notes": demo("notes"), "witness": off }));
+    let bascule = Bascule::with_servers(json!({ "notes": demo_server("notes"), "witness": off }));
     check_ran(&bascule.run(&["check"]), 0, "1 server\n", "");
     let error = bascule.call_error("witness:x", "{}");
     assert!(error["message"].as_str().unwrap().contains("disabled"), "{error}");
@@ -58,8 +59,8 @@ fn a_server_that_is_switched_off_is_not_started() {
 // req: BR-11
 #[test]
 fn nothing_a_command_started_outlives_it() {
-    let script = r#"sleep 600 & echo $! > grandchild; exec "$0" __demo notes"#;
-    let entry = json!({ "command": "sh", "args": ["-c", script, program()] });
+    let script = r#"sleep 600 & echo $! > grandchild; exec "$0" notes"#;
+    let entry = json!({ "command": "sh", "args": ["-c", script, demo_program()] });
     let bascule = Bascule::with_server("notes", entry);
     let (_, report) = bascule.run_json(&["check"]);
     let pid = report["servers"][0]["pid"].as_u64().unwrap() as u32;
@@ -80,7 +81,7 @@ fn read_until(stderr: &mut impl BufRead, part: &str) {
 // req: BR-11
 #[test]
 fn an_interrupted_call_ends_with_130_and_its_server_with_it() {
-    let bascule = Bascule::with_server("trouble", demo("trouble"));
+    let bascule = Bascule::with_server("trouble", demo_server("trouble"));
     let mut child = bascule.command(&["call", "trouble:sleep", r#"{"ms":600000}"#, "-vv"]).spawn().unwrap();
     let mut stderr = BufReader::new(child.stderr.take().unwrap());
     read_until(&mut stderr, "notifications/progress");

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::held_server::HeldServer;
 use super::serve_process::{LineStream, ServeProcess, config_text, spawn};
 use super::with_fast_reconnect;
-use crate::commands::demo;
+use crate::support::demo_server;
 use crate::support::{eventually, is_running, text, wait_for_output};
 
 fn echo_server() -> ScriptedStdio {
@@ -63,13 +63,13 @@ fn reloads_written_and_replaced_file() {
 #[test]
 fn reloads_on_sighup() {
     let server = echo_server();
-    let bridge = ServeProcess::start(json!({ "clock": demo("clock") }));
+    let bridge = ServeProcess::start(json!({ "clock": demo_server("clock") }));
     let events = bridge.events();
     // Writes through a hard link in a folder that is not watched.
     let elsewhere = tempfile::tempdir_in(bridge.bascule.folder()).unwrap();
     let alias = elsewhere.path().join("alias.json");
     fs::hard_link(bridge.config_file(), &alias).unwrap();
-    fs::write(&alias, config_text(&json!({ "clock": demo("clock"), "s": server.entry() }))).unwrap();
+    fs::write(&alias, config_text(&json!({ "clock": demo_server("clock"), "s": server.entry() }))).unwrap();
     bridge.signal("HUP");
     events.wait_for_event("tools.available");
     bridge.bascule.call("s:x", "{}");

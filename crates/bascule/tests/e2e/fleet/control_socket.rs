@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::serve_process::ServeProcess;
-use crate::commands::demo;
 use crate::confinement::hostile::{Hostile, quoted, users};
+use crate::support::demo_server;
 use crate::support::{CommandOutput, eventually, text};
 
 /// Sends a token and a request, and returns the line of the answer, if there is one.
@@ -25,7 +25,7 @@ fn send(socket: &Path, token: &str, request: &str) -> Option<Value> {
 
 #[test]
 fn refuses_requests_without_token() {
-    let bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
+    let bridge = ServeProcess::start(json!({ "counter": demo_server("counter") }));
     bridge.bascule.call("counter:increment", "{}");
     let (socket, token) =
         (bridge.socket_file("sock"), std::fs::read_to_string(bridge.socket_file("token")).unwrap());
@@ -46,7 +46,7 @@ fn refuses_requests_without_token() {
 // req: BR-12
 #[test]
 fn survives_invalid_requests() {
-    let bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
+    let bridge = ServeProcess::start(json!({ "counter": demo_server("counter") }));
     let (socket, token) =
         (bridge.socket_file("sock"), std::fs::read_to_string(bridge.socket_file("token")).unwrap());
     for invalid in ["", "hello", "[]", "{}", r#"{"what":"dance"}"#, "\u{0}\u{0}"] {
@@ -62,7 +62,7 @@ fn survives_invalid_requests() {
 // req: BR-12
 #[test]
 fn serves_commands_beside_silent_connections() {
-    let bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
+    let bridge = ServeProcess::start(json!({ "counter": demo_server("counter") }));
     let socket = bridge.socket_file("sock");
     let silent: Vec<UnixStream> = (0..200).map(|_| UnixStream::connect(&socket).unwrap()).collect();
     bridge.bascule.call("counter:increment", "{}");

@@ -110,7 +110,7 @@ async fn pings_only_idle_servers() {
 async fn lists_tools_again_after_restart() {
     let server = ScriptedStdio::new(Script::new().tools(["stays", "goes"]));
     let mut bridge = ObservedBridge::start(json!({ "s": with_fast_reconnect(server.entry()) })).await;
-    server.change(Script::new().tools(["stays", "comes"]));
+    server.set_script(Script::new().tools(["stays", "comes"]));
     server.kill();
     let refreshed = bridge.wait_for_event("tools.refreshed").await;
     assert_eq!((&refreshed["added"], &refreshed["removed"]), (&json!(["comes"]), &json!(["goes"])));
@@ -128,7 +128,7 @@ async fn gives_up_after_max_retries_and_restarts_on_refresh() {
     let server = ScriptedStdio::new(echoing());
     let entry = with_settings(with_fast_reconnect(server.entry()), json!({ "maxRetries": 2 }));
     let mut bridge = ObservedBridge::start(json!({ "s": entry })).await;
-    server.change(echoing().exit_at_start(7));
+    server.set_script(echoing().exit_at_start(7));
     server.kill();
     let exhausted = bridge.wait_for_event("reconnect.exhausted").await;
     assert_eq!((&exhausted["server"], &exhausted["attempts"]), (&json!("s"), &json!(2)));
@@ -138,7 +138,7 @@ async fn gives_up_after_max_retries_and_restarts_on_refresh() {
     check(&bridge.call("s:x", "{}").await.unwrap_err(), DOWN, &["exit code 7"]);
     assert!(bridge.refresh("s").await.is_err(), "the refresh must fail");
 
-    server.change(echoing());
+    server.set_script(echoing());
     bridge.refresh("s").await.unwrap();
     bridge.wait_for_health("s", "healthy").await;
     bridge.wait_for_event("reconnected").await;
@@ -168,7 +168,7 @@ async fn retries_failed_first_start() {
     let mut bridge = ObservedBridge::start(json!({ "s": entry })).await;
     let error = bridge.call("s:x", "{}").await.unwrap_err();
     assert_eq!(error["code"], "PROVIDER_INIT_FAILED", "{error:#}");
-    server.change(echoing());
+    server.set_script(echoing());
     bridge.wait_for_health("s", "healthy").await;
     bridge.call("s:x", "{}").await.unwrap();
     bridge.terminate().await;

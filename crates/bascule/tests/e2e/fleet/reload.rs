@@ -85,7 +85,7 @@ async fn keeps_old_server_if_new_one_does_not_start() {
     assert_eq!(available_events(&bridge), [json!(["s:x"])]);
     let tries = broken.started().len();
     // A second reload succeeds once the server can start.
-    broken.change(Script::new().tools(["z"]));
+    broken.set_script(Script::new().tools(["z"]));
     let reloaded = bridge.reload(json!({ "s": with_fast_reconnect(broken.entry()) })).await;
     assert!(reloaded.refused.is_empty(), "{reloaded:?}");
     assert_eq!(broken.started().len(), tries + 1, "a refused server is not retried in the background");
@@ -140,7 +140,7 @@ async fn retries_given_up_server() {
     let entry = with_settings(with_fast_reconnect(server.entry()), json!({ "maxRetries": 1 }));
     let mut bridge = ObservedBridge::start(json!({ "s": entry.clone() })).await;
     bridge.wait_for_event("reconnect.exhausted").await;
-    server.change(Script::new().tools(["x"]));
+    server.set_script(Script::new().tools(["x"]));
     bridge.reload(json!({ "s": entry })).await;
     bridge.wait_for_health("s", "healthy").await;
     bridge.call("s:x", "{}").await.unwrap();

@@ -164,7 +164,7 @@ async fn detects_stalled_connection_by_ping() {
 async fn cut_sse_stream_is_a_lost_connection() {
     let (server, proxy, mut bridge) =
         behind_proxy(RemoteTransport::Legacy, Script::new().tools(["x"]), json!({})).await;
-    server.change(Script::new().tools(["x", "y"]).legacy("/messages"));
+    server.set_script(Script::new().tools(["x", "y"]).legacy("/messages"));
     proxy.cut().await;
     bridge.wait_for_event("disconnected").await;
     let refreshed = bridge.wait_for_event("tools.refreshed").await;
@@ -196,7 +196,11 @@ async fn lists_tools_again_after_list_changed() {
         let (server, _proxy, mut bridge) =
             behind_proxy(transport, Script::new().tools(["x"]), json!({})).await;
         let script = Script::new().tools(["x", "y"]).calls("x", [Behaviour::text("ok").after_list_changed()]);
-        server.change(if transport == RemoteTransport::Legacy { script.legacy("/messages") } else { script });
+        server.set_script(if transport == RemoteTransport::Legacy {
+            script.legacy("/messages")
+        } else {
+            script
+        });
         bridge.call("s:x", "{}").await.unwrap();
         assert_eq!(bridge.wait_for_event("tools.refreshed").await["added"], json!(["y"]), "{transport:?}");
         assert_eq!(bridge.tools(), ["s:x", "s:y"]);
@@ -211,7 +215,7 @@ async fn starts_new_session_after_404() {
         behind_proxy(RemoteTransport::Streamable, Script::new().tools(["x"]).session("one"), json!({})).await;
     // The GET stream must be open before the session ends, or it would detect the end first.
     block_in_place(|| server.wait_until(|request| request.method == "GET"));
-    server.change(Script::new().tools(["x"]).session("two"));
+    server.set_script(Script::new().tools(["x"]).session("two"));
     bridge.call("s:x", "{}").await.unwrap();
     bridge.wait_for_event("reconnected").await;
     bridge.call("s:x", "{}").await.unwrap();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::held_server::HeldServer;
 use super::serve_process::{ServeProcess, spawn};
 use super::{count, with_fast_reconnect, with_settings};
-use crate::commands::demo;
+use crate::support::demo_server;
 use crate::support::{Bascule, children, eventually, is_running, signal, text, wait_for_output};
 
 fn silent_server() -> ScriptedStdio {
@@ -24,7 +24,7 @@ fn keys(object: &Value) -> Vec<&str> {
 #[test]
 fn status_reports_every_server() {
     let bridge = ServeProcess::start(
-        json!({ "clock": demo("clock"), "gone": with_fast_reconnect(json!({ "command": "./none", "maxRetries": 0 })) }),
+        json!({ "clock": demo_server("clock"), "gone": with_fast_reconnect(json!({ "command": "./none", "maxRetries": 0 })) }),
     );
     let events = bridge.events();
     events.find_json(|event| event["body"]["server"] == "clock" && event["body"]["to"] == "healthy");
@@ -79,7 +79,7 @@ fn status_watch_exits_when_stdout_closes() {
 // req: BR-07
 #[test]
 fn events_are_streamed_and_replayed() {
-    let bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
+    let bridge = ServeProcess::start(json!({ "counter": demo_server("counter") }));
     bridge.bascule.call("counter:increment", "{}");
     let late = bridge.follow(&["events", "provider.mcp.tool.*", "--replay", "5", "--json"]);
     let first = late.find_json(|_| true);
@@ -103,15 +103,15 @@ fn events_are_streamed_and_replayed() {
 fn refresh_lists_tools_and_restarts_given_up_server() {
     let server = ScriptedStdio::new(Script::new().tools(["x"]).exit_at_start(1));
     let entry = with_settings(with_fast_reconnect(server.entry()), json!({ "maxRetries": 0 }));
-    let bridge = ServeProcess::start(json!({ "s": entry, "clock": demo("clock") }));
+    let bridge = ServeProcess::start(json!({ "s": entry, "clock": demo_server("clock") }));
     let events = bridge.events();
     events.wait_for_event("reconnect.exhausted");
     let failed = bridge.bascule.run(&["refresh", "s", "--json"]);
     assert_eq!((failed.code, &failed.document()["error"]["code"]), (Some(3), &json!("PROVIDER_INIT_FAILED")));
-    server.change(Script::new().tools(["x"]));
+    server.set_script(Script::new().tools(["x"]));
     let (code, status) = bridge.bascule.run_json(&["refresh"]);
     assert_eq!((code, &status["servers"][1]["health"]), (0, &json!("healthy")), "{status:#}");
-    server.change(Script::new().tools(["x", "y"]));
+    server.set_script(Script::new().tools(["x", "y"]));
     let (_, status) = bridge.bascule.run_json(&["refresh", "s"]);
     assert_eq!(status["servers"][1]["tools"], 2);
     let refreshed = events.find_json(|event| event["body"]["added"] == json!(["y"]));
@@ -122,7 +122,7 @@ fn refresh_lists_tools_and_restarts_given_up_server() {
 // req: BR-16
 #[test]
 fn commands_use_running_bridge_unless_no_daemon() {
-    let bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
+    let bridge = ServeProcess::start(json!({ "counter": demo_server("counter") }));
     let increment = |options: &[&str]| {
         let (code, document) = bridge.bascule.run_json(&[&["call", "counter:increment"], options].concat());
         assert_eq!(code, 0, "{document:#}");
@@ -142,7 +142,8 @@ fn commands_use_running_bridge_unless_no_daemon() {
 // req: BR-04, BR-05
 #[test]
 fn errors_through_running_bridge_are_the_same() {
-    let bridge = ServeProcess::start(json!({ "notes": demo("notes"), "trouble": demo("trouble") }));
+    let bridge =
+        ServeProcess::start(json!({ "notes": demo_server("notes"), "trouble": demo_server("trouble") }));
     for (tool, arguments) in
         [("notes:get_note", "{}"), ("notes:nothing", "{}"), ("unknown:x", "{}"), ("trouble:rpc_error", "{}")]
     {
@@ -156,7 +157,7 @@ fn errors_through_running_bridge_are_the_same() {
 // req: BR-17
 #[test]
 fn limits_hold_across_commands() {
-    let limited = with_settings(demo("counter"), json!({ "limits": { "ratePerSecond": 0.01 } }));
+    let limited = with_settings(demo_server("counter"), json!({ "limits": { "ratePerSecond": 0.01 } }));
     let bridge = ServeProcess::start(json!({ "counter": limited }));
     bridge.bascule.call("counter:increment", "{}");
     let error = bridge.bascule.call_error("counter:increment", "{}");
@@ -166,7 +167,7 @@ fn limits_hold_across_commands() {
 
 #[test]
 fn second_bridge_for_same_file_exits() {
-    let bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
+    let bridge = ServeProcess::start(json!({ "counter": demo_server("counter") }));
     bridge.bascule.call("counter:increment", "{}");
     let second = wait_for_output(spawn(&bridge.bascule, &["serve", "--listen", "127.0.0.1:0", "-v"]));
     assert_eq!(second.code, Some(2), "{second:?}");
@@ -181,7 +182,7 @@ fn second_bridge_for_same_file_exits() {
 
 #[test]
 fn ignores_socket_of_killed_bridge() {
-    let mut bridge = ServeProcess::start(json!({ "counter": demo("counter") }));
+    let mut bridge = ServeProcess::start(json!({ "counter": demo_server("counter") }));
     bridge.bascule.call("counter:increment", "{}");
     let (socket, server) =
         (bridge.socket_file("sock"), bridge.server_status("counter")["pid"].as_u64().unwrap() as u32);
@@ -293,9 +294,10 @@ fn grace_period_for_calls_is_bounded() {
 // req: BR-11, SB-05
 #[test]
 fn killed_bridge_leaves_no_process() {
-    let script = r#"setsid sleep 600 & echo $! > grandchild.new; mv grandchild.new grandchild; exec "$0" __demo notes"#;
-    let entry = json!({ "command": "sh", "args": ["-c", script, crate::support::program()] });
-    let mut bridge = ServeProcess::start(json!({ "notes": entry, "clock": demo("clock") }));
+    let script =
+        r#"setsid sleep 600 & echo $! > grandchild.new; mv grandchild.new grandchild; exec "$0" notes"#;
+    let entry = json!({ "command": "sh", "args": ["-c", script, crate::support::demo_program()] });
+    let mut bridge = ServeProcess::start(json!({ "notes": entry, "clock": demo_server("clock") }));
     bridge.bascule.call("notes:list_notes", "{}");
     bridge.bascule.call("clock:now", "{}");
     let servers = bridge.status()["servers"].as_array().unwrap().clone();

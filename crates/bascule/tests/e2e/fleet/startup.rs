@@ -9,20 +9,20 @@ use serde_json::{Value, json};
 use super::observed_bridge::ObservedBridge;
 use super::serve_process::{ServeProcess, spawn};
 use crate::bad_stdio::check;
-use crate::commands::demo;
 use crate::embedded::call_with_timeout;
-use crate::support::{program, wait_for_output};
+use crate::support::{demo_program, demo_server, wait_for_output};
 
 /// A server that starts when this file exists.
 fn server_waiting_for(file: &str) -> Value {
-    let script = format!(r#"while [ ! -e "{file}" ]; do sleep 0.02; done; exec "$0" __demo counter"#);
-    json!({ "command": "sh", "args": ["-c", script, program()] })
+    let script = format!(r#"while [ ! -e "{file}" ]; do sleep 0.02; done; exec "$0" counter"#);
+    json!({ "command": "sh", "args": ["-c", script, demo_program()] })
 }
 
 // req: BR-10, BR-12
 #[test]
 fn slow_server_does_not_delay_others() {
-    let bridge = ServeProcess::start(json!({ "slow": server_waiting_for("go"), "counter": demo("counter") }));
+    let bridge =
+        ServeProcess::start(json!({ "slow": server_waiting_for("go"), "counter": demo_server("counter") }));
     let early = spawn(&bridge.bascule, &["call", "slow:increment", "--json"]);
     bridge.bascule.call("counter:increment", "{}");
     assert_eq!(bridge.server_status("slow")["health"], "starting");
@@ -40,7 +40,8 @@ fn slow_server_does_not_delay_others() {
 // req: BR-10
 #[test]
 fn listing_waits_for_starting_servers() {
-    let bridge = ServeProcess::start(json!({ "slow": server_waiting_for("go"), "clock": demo("clock") }));
+    let bridge =
+        ServeProcess::start(json!({ "slow": server_waiting_for("go"), "clock": demo_server("clock") }));
     let listing = spawn(&bridge.bascule, &["tools", "--json"]);
     let describing = spawn(&bridge.bascule, &["describe", "slow:read", "--json"]);
     bridge.bascule.call("clock:now", "{}");

@@ -10,16 +10,12 @@ use serde_json::{Value, json};
 use super::client::{Client, initialize_request, post};
 use super::{AGGREGATE_PATH, parse, passthrough_path};
 use crate::fleet::serve_process::ServeProcess;
-use crate::support::{Bascule, eventually, program};
-
-fn demo(name: &str) -> Value {
-    json!({ "command": program(), "args": ["__demo", name] })
-}
+use crate::support::{Bascule, demo_server, eventually};
 
 // req: GW-07
 #[test]
 fn refuses_public_address_without_token() {
-    let bascule = Bascule::with_server("clock", demo("clock"));
+    let bascule = Bascule::with_server("clock", demo_server("clock"));
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
         let output = bascule.run(&["serve", "--listen", address]);
         assert_eq!(output.code, Some(2), "{output:?}");
@@ -41,7 +37,7 @@ fn requires_token_on_every_request() {
     let (code, other) = bascule.run_json(&["token"]);
     assert_eq!((code, token.len()), (0, 64));
     assert_ne!(other["token"], token.as_str());
-    let text = json!({ "mcpServers": { "clock": demo("clock") }, "bascule": { "tokens": [token] } });
+    let text = json!({ "mcpServers": { "clock": demo_server("clock") }, "bascule": { "tokens": [token] } });
     let bridge = ServeProcess::start_with_config(&text.to_string(), &[]);
     let address = bridge.address();
     let begin =
@@ -75,8 +71,9 @@ fn requires_token_on_every_request() {
 #[test]
 fn rejects_token_removed_from_configuration() {
     let (old, kept, new) = ("o".repeat(32), "k".repeat(32), "n".repeat(32));
-    let with =
-        |bascule: Value| json!({ "mcpServers": { "clock": demo("clock") }, "bascule": bascule }).to_string();
+    let with = |bascule: Value| {
+        json!({ "mcpServers": { "clock": demo_server("clock") }, "bascule": bascule }).to_string()
+    };
     let bridge = ServeProcess::start_with_config(&with(json!({ "tokens": [old, kept] })), &[]);
     let address = bridge.address();
     let begin = |token: &str| {
@@ -101,7 +98,7 @@ fn rejects_token_removed_from_configuration() {
 // req: GW-07
 #[test]
 fn rejects_foreign_hosts_and_origins() {
-    let text = json!({ "mcpServers": { "clock": demo("clock") }, "bascule": { "allowedHosts": ["bridge.example"], "allowedOrigins": ["https://app.example"] } });
+    let text = json!({ "mcpServers": { "clock": demo_server("clock") }, "bascule": { "allowedHosts": ["bridge.example"], "allowedOrigins": ["https://app.example"] } });
     let bridge = ServeProcess::start_with_config(&text.to_string(), &[]);
     let address = bridge.address();
     for path in [AGGREGATE_PATH.to_owned(), passthrough_path("clock")] {
@@ -256,7 +253,7 @@ fn serves_clients_while_sandboxed_server_floods_connections() {
 #[test]
 fn serves_public_address_with_token() {
     let token = "t".repeat(32);
-    let text = json!({ "mcpServers": { "clock": demo("clock") }, "bascule": { "tokens": [token] } });
+    let text = json!({ "mcpServers": { "clock": demo_server("clock") }, "bascule": { "tokens": [token] } });
     let bridge = ServeProcess::start_at(&text.to_string(), "0.0.0.0:0", &[]);
     let address = SocketAddr::from(([127, 0, 0, 1], bridge.address().port()));
     for path in [AGGREGATE_PATH.to_owned(), passthrough_path("clock")] {

@@ -115,8 +115,8 @@ fn lists_resources_of_all_pages_in_stable_order() {
         [("x://b/1", "b"), ("x://a/2", "a"), ("bascule://a/x://both", "a"), ("bascule://b/x://both", "b")]
     {
         // Restarts the pages.
-        a.change(single_page_script("a"));
-        b.change(single_page_script("b"));
+        a.set_script(single_page_script("a"));
+        b.set_script(single_page_script("b"));
         assert_eq!(client.request("resources/read", &json!({ "uri": uri }))["result"]["own"], own, "{uri}");
     }
     // An unlisted URI is requested from every server.

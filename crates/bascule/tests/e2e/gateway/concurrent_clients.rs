@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Barrier;
 use std::time::Instant;
 
-use bascule_testkit::{Behaviour, IdPlace, Script};
+use bascule_testkit::{Behaviour, IdPosition, Script};
 use serde_json::json;
 
 use super::client::{Client, connect, post_request};
@@ -93,7 +93,7 @@ fn run_client(bridge: &ScriptedBridge, number: usize, ready: &Barrier) {
 // req: GW-04
 #[test]
 fn does_not_block_clients_behind_slow_readers() {
-    let big = [Behaviour::big(8 << 20, IdPlace::Before)];
+    let big = [Behaviour::big(8 << 20, IdPosition::Before)];
     let noisy = Behaviour::text("noise").after_progress(3000);
     let script = Script::new().tools(["t", "big", "noisy"]).calls("big", big).calls("noisy", [noisy]);
     let bridge = ScriptedBridge::start(script);

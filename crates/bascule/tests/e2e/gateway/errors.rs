@@ -100,7 +100,8 @@ fn reports_denied_and_misspelled_tools() {
 // req: BR-05, GW-02
 #[test]
 fn reports_server_that_did_not_start() {
-    let servers = json!({ "gone": { "command": "false", "maxRetries": 0 }, "s": { "command": crate::support::program(), "args": ["__demo", "clock"] } });
+    let servers =
+        json!({ "gone": { "command": "false", "maxRetries": 0 }, "s": crate::support::demo_server("clock") });
     let bridge = ServeProcess::start(servers);
     let client = Client::connect(bridge.address(), AGGREGATE_PATH);
     eventually("the bridge has given up the server", || {

@@ -1,6 +1,6 @@
 //! Lossless forwarding (GW-03): messages keep their bytes, except ids, names and tokens, and their order.
 
-use bascule_testkit::{Behaviour, IdPlace, Script};
+use bascule_testkit::{Behaviour, IdPosition, Script};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 use serde_json::json;
@@ -70,10 +70,10 @@ fn script(result: &str, fault: &str, params: &str, extra: &str) -> Script {
     let notification = format!(r#"{{"jsonrpc":"2.0","method":"x/notify","params":{params},{extra}}}"#);
     Script::new()
         .tools(["take", "give", "fail"])
-        .calls("give", [Behaviour::result(result).after_line(notification).beside(extra)])
-        .calls("fail", [Behaviour::error(fault).beside(extra)])
-        .on("x/echo", [Behaviour::result(result).beside(extra)])
-        .on("x/fail", [Behaviour::error(fault).beside(extra)])
+        .calls("give", [Behaviour::result(result).after_line(notification).with_members(extra)])
+        .calls("fail", [Behaviour::error(fault).with_members(extra)])
+        .on("x/echo", [Behaviour::result(result).with_members(extra)])
+        .on("x/fail", [Behaviour::error(fault).with_members(extra)])
 }
 
 /// Returns the text after `part`.
@@ -156,7 +156,7 @@ fn forwards_messages_byte_for_byte() {
             format!(r#"{{"x":{body},"content":[{{"type":"x-new","y":{body}}}], "_meta":{{"z":{body}}}}}"#);
         let fault = format!(r#"{{"code":-31999,"x":{body},"message":"n\u006fo \ud800","data":{body}}}"#);
         let extra = format!(r#""x-new":{body},"y" :{sent},"x-new":1"#);
-        bridge.server.change(script(&result, &fault, &body, &extra));
+        bridge.server.set_script(script(&result, &fault, &body, &extra));
         for (client, prefix) in [(&passthrough, ""), (&aggregate, "s__")] {
             case.set(case.get() + 1);
             check_call_parameters(&bridge, client, prefix, &sent, &meta, case.get());
@@ -198,7 +198,7 @@ fn delivers_progress_in_order_before_response() {
 #[test]
 fn forwards_long_results_up_to_the_limit() {
     const MB: usize = 1 << 20;
-    let big = |megabytes: usize| [Behaviour::big(megabytes * MB, IdPlace::Before)];
+    let big = |megabytes: usize| [Behaviour::big(megabytes * MB, IdPosition::Before)];
     let script = Script::new().tools(["eight", "much", "more"]);
     let script = script.calls("eight", big(8)).calls("much", big(24)).calls("more", big(80));
     let bridge = ScriptedBridge::start(script);
@@ -240,7 +240,7 @@ fn accepts_long_client_messages_up_to_the_limit() {
 #[test]
 fn configured_message_limit_applies_in_both_directions() {
     let server = bascule_testkit::ScriptedStdio::new(
-        Script::new().tools(["t", "big"]).calls("big", [Behaviour::big(20_000, IdPlace::After)]),
+        Script::new().tools(["t", "big"]).calls("big", [Behaviour::big(20_000, IdPosition::After)]),
     );
     let text = json!({ "mcpServers": { "s": server.entry() }, "bascule": { "maxMessageBytes": 10_000 } });
     let bridge = ServeProcess::start_with_config(&text.to_string(), &[]);

@@ -114,7 +114,7 @@ fn announces_changed_list_once_to_concerned_clients() {
     at_all.request("prompts/list", &json!({}));
     let (mut stream_a, mut stream_b, mut stream_all) =
         (at_a.open_stream(), at_b.open_stream(), at_all.open_stream());
-    server.change(a.tools(["new"]));
+    server.set_script(a.tools(["new"]));
     assert_eq!(at_a.call("change", &json!({}))["result"]["isError"], false);
     for stream in [&mut stream_a, &mut stream_all] {
         stream.wait_for_method("notifications/prompts/list_changed");
@@ -127,7 +127,7 @@ fn announces_changed_list_once_to_concerned_clients() {
     assert!(names(&at_a).contains(&"new".to_owned()));
     assert!(names(&at_all).contains(&"a__new".to_owned()));
     // The next message on each stream is the one for the change of `b`.
-    b.change(Script::new().tools(["t", "other"]));
+    b.set_script(Script::new().tools(["t", "other"]));
     assert_eq!(bridge.bascule.run(&["refresh", "b"]).code, Some(0));
     assert_eq!(parse(&stream_b.next_message())["method"], "notifications/tools/list_changed");
     assert_eq!(parse(&stream_all.next_message())["method"], "notifications/tools/list_changed");

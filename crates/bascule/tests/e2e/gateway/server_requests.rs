@@ -423,7 +423,7 @@ fn announces_tools_changed_in_own_process() {
     let bridge = ScriptedBridge::start(script.clone());
     let client = Client::with_capabilities(bridge.address, &passthrough_path("s"), &full_capabilities());
     let mut stream = client.open_stream();
-    bridge.server.change(script.tools(["new"]));
+    bridge.server.set_script(script.tools(["new"]));
     assert_eq!(client.call("change", &json!({}))["result"]["isError"], false);
     stream.wait_for_method("notifications/tools/list_changed");
     assert_eq!(client.request("tools/list", &json!({}))["result"]["tools"].as_array().unwrap().len(), 2);
@@ -433,8 +433,8 @@ fn announces_tools_changed_in_own_process() {
 fn bridge_with_capability_dependent_tools() -> ScriptedBridge {
     let script = Script::new()
         .tools(["plain"])
-        .tool_for_the_able("ask")
-        .tool_for_the_able("secret")
+        .tool_for_capable_clients("ask")
+        .tool_for_capable_clients("secret")
         .calls("ask", [Behaviour::asking([sampling_request()])]);
     ScriptedBridge::start_with(script, json!({ "deniedTools": ["secret"] }))
 }
@@ -470,12 +470,12 @@ fn aggregate_lists_tools_for_client_capabilities() {
 #[test]
 fn aggregate_announces_tools_changed_in_own_process() {
     let change = [Behaviour::text("changed").after_list_changed()];
-    let script = Script::new().tools(["plain"]).tool_for_the_able("change").calls("change", change);
+    let script = Script::new().tools(["plain"]).tool_for_capable_clients("change").calls("change", change);
     let bridge = ScriptedBridge::start(script.clone());
     let client = Client::with_capabilities(bridge.address, AGGREGATE_PATH, &full_capabilities());
     let mut stream = client.open_stream();
     assert_eq!(tool_names(&client), ["s__plain", "s__change"]);
-    bridge.server.change(script.tool_for_the_able("new"));
+    bridge.server.set_script(script.tool_for_capable_clients("new"));
     assert_eq!(client.call("s__change", &json!({}))["result"]["isError"], false);
     stream.wait_for_method("notifications/tools/list_changed");
     assert_eq!(tool_names(&client), ["s__plain", "s__change", "s__new"]);

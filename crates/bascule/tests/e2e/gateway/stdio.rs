@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Stdio};
 use std::time::Duration;
 
-use bascule_testkit::{Behaviour, IdPlace, Script, ScriptedStdio};
+use bascule_testkit::{Behaviour, IdPosition, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::client::initialize_request;
@@ -172,7 +172,7 @@ fn exits_on_second_signal_without_waiting_for_calls() {
 // req: GW-03
 #[test]
 fn delivers_responses_that_exceed_the_message_limit_together() {
-    let script = Script::new().tools(["big"]).calls("big", [Behaviour::big(400_000, IdPlace::Before)]);
+    let script = Script::new().tools(["big"]).calls("big", [Behaviour::big(400_000, IdPosition::Before)]);
     let server = ScriptedStdio::new(script);
     let text = json!({ "mcpServers": { "s": server.entry() }, "bascule": { "maxMessageBytes": 500_000 } });
     let mut client = StdioClient::start_with_config(&text.to_string(), &[]);

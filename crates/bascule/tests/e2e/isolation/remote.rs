@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bascule::{BridgeConfig, McpBridgeAdapter};
 use bascule_model::ProviderAdapter;
-use bascule_testkit::{Behaviour, Script, ScriptedHttp, Trouble};
+use bascule_testkit::{Behaviour, HttpFault, Script, ScriptedHttp};
 use serde_json::{Value, json};
 
 use crate::embedded::{call, call_with_timeout, confined, settings, terminate, within_timeout};
@@ -112,7 +112,7 @@ async fn the_servers_own_error_keeps_its_code_and_data() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_remote_server_that_fails_costs_the_one_call() {
     let (bridge, server) = relayed(Script::new(), json!({ "headers": { "X-Key": "very-secret-key" } })).await;
-    server.next("tools/call", Trouble::status(503, "very-secret-key is busy"));
+    server.fail_next("tools/call", HttpFault::status(503, "very-secret-key is busy"));
     let error = call(&bridge, "s:x", "{}").await.unwrap_err();
     assert!(error.to_string().contains("503") && !error.to_string().contains("very-secret"), "{error:#}");
     call(&bridge, "s:x", "{}").await.unwrap();

@@ -14,7 +14,7 @@ use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient, Ser
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::support::program;
+use crate::support::demo_program;
 
 /// A client that remembers whose progress it was told of.
 #[derive(Clone, Default)]
@@ -46,8 +46,8 @@ impl Listener {
 type Connected = RunningService<RoleClient, Listener>;
 
 fn process(name: &str) -> TokioChildProcess {
-    let mut command = Command::new(program());
-    command.args(["__demo", name]);
+    let mut command = Command::new(demo_program());
+    command.arg(name);
     TokioChildProcess::builder(command).stderr(Stdio::null()).spawn().unwrap().0
 }
 

@@ -1,17 +1,17 @@
-//! Looks time zones up by name, and names the nearest for a miss.
+//! Looks up time zones by name and suggests the nearest names.
 
 use std::cmp::Reverse;
 
 use jiff::tz::{TimeZone, db};
 
-/// The zone of this name, or a sentence that names the nearest ones.
-pub(super) fn find(name: &str) -> Result<TimeZone, String> {
+/// Returns the zone, or an error message with the nearest names.
+pub(crate) fn find(name: &str) -> Result<TimeZone, String> {
     db().get(name)
-        .map_err(|_| format!("there is no time zone `{name}`; the nearest are {}", nearest(name).join(", ")))
+        .map_err(|_| format!("unknown time zone `{name}`; the nearest are {}", nearest(name).join(", ")))
 }
 
-/// All names that contain this, whatever the case.
-pub(super) fn containing(part: &str) -> Vec<String> {
+/// Returns all names that contain `part`, ignoring case.
+pub(crate) fn containing(part: &str) -> Vec<String> {
     let part = part.to_lowercase();
     let mut names: Vec<String> = db().available().map(|name| name.to_string()).collect();
     names.retain(|name| name.to_lowercase().contains(&part));
@@ -28,14 +28,14 @@ fn nearest(name: &str) -> Vec<String> {
     names
 }
 
-/// How far a name is from what was typed, as a whole or in its last part: people type the city.
+/// Returns the smaller edit distance of the whole name and of its last part: people often type only the city.
 fn distance(wanted: &str, name: &str) -> usize {
     let city = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
-    edits(wanted, name).min(edits(&city(wanted), &city(name)))
+    edit_distance(wanted, name).min(edit_distance(&city(wanted), &city(name)))
 }
 
-/// How many letters to change, add or take away between the two.
-fn edits(from: &str, to: &str) -> usize {
+/// Returns the Levenshtein distance.
+fn edit_distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (i, a) in from.chars().enumerate() {
@@ -54,18 +54,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn edits_are_counted() {
-        assert_eq!([edits("kitten", "sitting"), edits("", "ab"), edits("ab", "ab")], [3, 2, 0]);
+    fn counts_edits() {
+        assert_eq!(
+            [edit_distance("kitten", "sitting"), edit_distance("", "ab"), edit_distance("ab", "ab")],
+            [3, 2, 0]
+        );
     }
 
     #[test]
-    fn a_miss_names_what_was_meant() {
+    fn nearest_contains_the_intended_name() {
         assert!(nearest("Europe/Zurihc").contains(&"Europe/Zurich".to_owned()));
         assert!(nearest("new york").contains(&"America/New_York".to_owned()));
     }
 
     #[test]
-    fn names_are_found_whatever_the_case() {
+    fn lookup_ignores_case() {
         assert!(containing("zur").contains(&"Europe/Zurich".to_owned()));
         assert!(find("europe/zurich").is_ok());
     }

@@ -1,4 +1,4 @@
-//! The demo server `notes`: a notebook in memory, with search.
+//! The demo server `notes`: notes in memory, with search.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -6,16 +6,15 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::reply::{Attempt, Reply, arguments};
-use super::serve::{Call, Demo};
-use super::tool::{Tool, integer, list_of, object, text};
-
-/// The notebook.
-#[derive(Default)]
-pub(super) struct Notes(Mutex<Book>);
+use crate::reply::{Reply, ToolResult, arguments};
+use crate::serve::{DemoCall, DemoServer};
+use crate::tool::{ToolDeclaration, integer, list_of, object, text};
 
 #[derive(Default)]
-struct Book {
+pub(crate) struct Notes(Mutex<Notebook>);
+
+#[derive(Default)]
+struct Notebook {
     notes: BTreeMap<u64, Note>,
     last: u64,
 }
@@ -30,7 +29,7 @@ struct Note {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Draft {
+struct AddArguments {
     title: String,
     text: String,
     #[serde(default)]
@@ -39,40 +38,40 @@ struct Draft {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Which {
+struct NoteId {
     id: u64,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Search {
+struct SearchArguments {
     query: String,
     limit: Option<usize>,
 }
 
 impl Notes {
-    /// A notebook in which there is something to find.
-    pub(super) fn with_examples() -> Notes {
+    /// Returns a server with a few notes to search.
+    pub(crate) fn with_examples() -> Notes {
         let notes = Notes::default();
         for (title, text, tag) in EXAMPLES {
             let tags = vec![tag.to_owned()];
-            notes.book().add(Draft { title: title.to_owned(), text: text.to_owned(), tags });
+            notes.notebook().add(AddArguments { title: title.to_owned(), text: text.to_owned(), tags });
         }
         notes
     }
 
-    fn book(&self) -> std::sync::MutexGuard<'_, Book> {
-        self.0.lock().expect("nothing panics while it writes into the book")
+    fn notebook(&self) -> std::sync::MutexGuard<'_, Notebook> {
+        self.0.lock().expect("no code panics while it holds the lock")
     }
 
-    fn attempt(&self, tool: &str, given: &Value) -> Attempt {
-        let mut book = self.book();
+    fn dispatch(&self, tool: &str, given: &Value) -> ToolResult {
+        let mut notebook = self.notebook();
         match tool {
-            "add_note" => Ok(Reply::structured(json!(book.add(arguments(given)?)))),
-            "get_note" => book.get(arguments(given)?),
-            "list_notes" => Ok(book.list()),
-            "search_notes" => Ok(book.search(&arguments(given)?)),
-            "delete_note" => book.delete(arguments(given)?),
+            "add_note" => Ok(Reply::structured(json!(notebook.add(arguments(given)?)))),
+            "get_note" => notebook.get(arguments(given)?),
+            "list_notes" => Ok(notebook.list()),
+            "search_notes" => Ok(notebook.search(&arguments(given)?)),
+            "delete_note" => notebook.delete(arguments(given)?),
             _ => Err(Reply::unknown_tool(tool)),
         }
     }
@@ -88,58 +87,60 @@ const EXAMPLES: [(&str, &str, &str); 3] = [
     ("Sourdough", "Flour, water, salt and patience. Feed the starter the evening before.", "kitchen"),
 ];
 
-impl Demo for Notes {
+impl DemoServer for Notes {
     fn name(&self) -> &'static str {
         "notes"
     }
 
-    fn tools(&self) -> Vec<Tool> {
+    fn tools(&self) -> Vec<ToolDeclaration> {
         let title = json!({"id": integer(), "title": text(), "tags": list_of(text())});
         let hit = json!({"id": integer(), "title": text(), "score": integer()});
         let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 5});
         vec![
-            returns_note(Tool::new("add_note", "Writes a note down and returns it with its id"))
+            returning_note(ToolDeclaration::new("add_note", "Adds a note and returns it with its id"))
                 .takes("title", json!({"type": "string", "minLength": 1}))
                 .takes("text", text())
                 .may_take("tags", list_of(text()))
                 .additive(),
-            returns_note(Tool::new("get_note", "One note, whole")).takes("id", integer()).read_only(),
-            Tool::new("list_notes", "All notes, without their text")
+            returning_note(ToolDeclaration::new("get_note", "Returns one note"))
+                .takes("id", integer())
+                .read_only(),
+            ToolDeclaration::new("list_notes", "Lists all notes without their text")
                 .returns("notes", list_of(object(title, json!(["id", "title", "tags"]))))
                 .read_only(),
-            Tool::new("search_notes", "Finds notes by words in title, tags and text, best first")
+            ToolDeclaration::new("search_notes", "Finds notes by words in title, tags and text, best first")
                 .takes("query", json!({"type": "string", "minLength": 1}))
                 .may_take("limit", limit)
                 .returns("matches", list_of(object(hit, json!(["id", "title", "score"]))))
                 .read_only(),
-            Tool::new("delete_note", "Deletes a note for good")
+            ToolDeclaration::new("delete_note", "Deletes a note")
                 .takes("id", integer())
                 .returns("id", integer())
                 .destructive(true),
         ]
     }
 
-    fn call(&self, tool: &str, arguments: &Value, _call: &Call) -> Reply {
-        self.attempt(tool, arguments).unwrap_or_else(|failure| failure)
+    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> Reply {
+        self.dispatch(tool, arguments).unwrap_or_else(|failure| failure)
     }
 }
 
-impl Book {
-    fn add(&mut self, draft: Draft) -> Note {
+impl Notebook {
+    fn add(&mut self, draft: AddArguments) -> Note {
         self.last += 1;
-        let Draft { title, text, tags } = draft;
+        let AddArguments { title, text, tags } = draft;
         let note = Note { id: self.last, title, text, tags };
         self.notes.insert(note.id, note.clone());
         note
     }
 
-    fn get(&self, Which { id }: Which) -> Attempt {
-        let note = self.notes.get(&id).ok_or_else(|| missing(id))?;
+    fn get(&self, NoteId { id }: NoteId) -> ToolResult {
+        let note = self.notes.get(&id).ok_or_else(|| note_not_found(id))?;
         Ok(Reply::structured(json!(note)))
     }
 
-    fn delete(&mut self, Which { id }: Which) -> Attempt {
-        let note = self.notes.remove(&id).ok_or_else(|| missing(id))?;
+    fn delete(&mut self, NoteId { id }: NoteId) -> ToolResult {
+        let note = self.notes.remove(&id).ok_or_else(|| note_not_found(id))?;
         Ok(Reply::structured(json!({"id": note.id})))
     }
 
@@ -148,7 +149,7 @@ impl Book {
         Reply::structured(json!({"notes": self.notes.values().map(entry).collect::<Vec<_>>()}))
     }
 
-    fn search(&self, search: &Search) -> Reply {
+    fn search(&self, search: &SearchArguments) -> Reply {
         let wanted = words(&search.query);
         let scored = self.notes.values().map(|note| (note.score(&wanted), note));
         let mut found: Vec<(usize, &Note)> = scored.filter(|(score, _)| *score > 0).collect();
@@ -161,7 +162,7 @@ impl Book {
 }
 
 impl Note {
-    /// A word in the title counts three times, a tag twice, and in the text once; its beginning is enough.
+    /// Counts the words that match by prefix: three points in the title, two in a tag, one in the text.
     fn score(&self, wanted: &[String]) -> usize {
         let hits = |text: &str| {
             let own = words(text);
@@ -176,11 +177,11 @@ fn words(text: &str) -> Vec<String> {
     parts.map(str::to_lowercase).collect()
 }
 
-fn missing(id: u64) -> Reply {
+fn note_not_found(id: u64) -> Reply {
     Reply::failure(format!("there is no note {id}"))
 }
 
-fn returns_note(tool: Tool) -> Tool {
+fn returning_note(tool: ToolDeclaration) -> ToolDeclaration {
     let tool = tool.returns("id", integer()).returns("title", text());
     tool.returns("text", text()).returns("tags", list_of(text()))
 }
@@ -188,15 +189,16 @@ fn returns_note(tool: Tool) -> Tool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::serve::tests::Talk;
+    use crate::serve::tests::TestClient;
 
     fn search(query: &str) -> Vec<u64> {
-        let found = Talk::with(Notes::with_examples()).structure("search_notes", json!({"query": query}));
+        let found =
+            TestClient::with(Notes::with_examples()).call_structured("search_notes", json!({"query": query}));
         found["matches"].as_array().unwrap().iter().map(|note| note["id"].as_u64().unwrap()).collect()
     }
 
     #[test]
-    fn a_word_in_the_title_counts_most() {
+    fn search_ranks_title_matches_first() {
         assert_eq!(search("bascule"), [1, 2]);
         assert_eq!(search("Bridge!"), [2, 1]);
         assert_eq!(search("flour patience"), [3]);
@@ -204,23 +206,26 @@ mod tests {
     }
 
     #[test]
-    fn a_note_that_was_added_is_found_and_one_deleted_is_not() {
-        let talk = Talk::with(Notes::with_examples());
+    fn adds_finds_and_deletes_a_note() {
+        let client = TestClient::with(Notes::with_examples());
         let note = json!({"title": "Submarine", "text": "Dives.", "tags": ["sea"]});
-        assert_eq!(talk.structure("add_note", note)["id"], 4);
-        assert_eq!(talk.structure("get_note", json!({"id": 4}))["tags"], json!(["sea"]));
+        assert_eq!(client.call_structured("add_note", note)["id"], 4);
+        assert_eq!(client.call_structured("get_note", json!({"id": 4}))["tags"], json!(["sea"]));
         assert_eq!(
-            talk.structure("search_notes", json!({"query": "sub", "limit": 1}))["matches"][0]["score"],
+            client.call_structured("search_notes", json!({"query": "sub", "limit": 1}))["matches"][0]["score"],
             3
         );
-        assert_eq!(talk.structure("delete_note", json!({"id": 4})), json!({"id": 4}));
-        assert_eq!(talk.failure("get_note", json!({"id": 4})), "there is no note 4");
-        assert_eq!(talk.structure("list_notes", json!({}))["notes"].as_array().unwrap().len(), 3);
+        assert_eq!(client.call_structured("delete_note", json!({"id": 4})), json!({"id": 4}));
+        assert_eq!(client.failure("get_note", json!({"id": 4})), "there is no note 4");
+        assert_eq!(client.call_structured("list_notes", json!({}))["notes"].as_array().unwrap().len(), 3);
     }
 
     #[test]
-    fn bad_arguments_are_a_failure_that_names_them() {
-        let talk = Talk::with(Notes::default());
-        assert_eq!(talk.failure("add_note", json!({"title": "x"})), "bad arguments: missing field `text`");
+    fn invalid_arguments_fail_and_are_named() {
+        let client = TestClient::with(Notes::default());
+        assert_eq!(
+            client.failure("add_note", json!({"title": "x"})),
+            "invalid arguments: missing field `text`"
+        );
     }
 }

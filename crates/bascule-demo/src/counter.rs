@@ -1,7 +1,7 @@
 //! The demo server `counter`: counts its side effects, so that a test can prove that nothing ran twice.
 //!
-//! With `BASCULE_DEMO_COUNTER_FILE` every increment is appended to that file, one JSON line each, and read
-//! again at the start.
+//! If `BASCULE_DEMO_COUNTER_FILE` is set, the server appends each increment to that file as one JSON line and reads
+//! the file at its start.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -12,13 +12,12 @@ use std::sync::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::reply::{Attempt, Reply, arguments};
-use super::serve::{Call, Demo};
-use super::tool::{Tool, described, integer, text};
+use crate::reply::{Reply, ToolResult, arguments};
+use crate::serve::{DemoCall, DemoServer};
+use crate::tool::{ToolDeclaration, described, integer, text};
 
-/// The counter.
 #[derive(Default)]
-pub(super) struct Counter(Mutex<Count>);
+pub(crate) struct Counter(Mutex<Count>);
 
 #[derive(Default)]
 struct Count {
@@ -39,7 +38,7 @@ struct Increment {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Seen {
+struct SeenArguments {
     token: String,
 }
 
@@ -48,8 +47,8 @@ fn one() -> i64 {
 }
 
 impl Counter {
-    /// A counter that starts at nought, or where its file ended.
-    pub(super) fn open() -> Result<Counter, String> {
+    /// Restores the count from the file in `BASCULE_DEMO_COUNTER_FILE`, or starts at zero.
+    pub(crate) fn open() -> Result<Counter, String> {
         match std::env::var_os("BASCULE_DEMO_COUNTER_FILE") {
             Some(path) => Counter::with_file(path.into()),
             None => Ok(Counter::default()),
@@ -59,8 +58,8 @@ impl Counter {
     fn with_file(path: PathBuf) -> Result<Counter, String> {
         let problem = |error| format!("could not use `{}`: {error}", path.display());
         let mut count = Count::default();
-        for line in earlier(&path).map_err(problem)?.lines() {
-            // A process that was killed may have left half a line.
+        for line in read_or_empty(&path).map_err(problem)?.lines() {
+            // A killed process may have left an incomplete line.
             let _ = serde_json::from_str(line).map(|increment| count.add(&increment));
         }
         count.file = Some(OpenOptions::new().create(true).append(true).open(&path).map_err(problem)?);
@@ -68,10 +67,10 @@ impl Counter {
     }
 
     fn count(&self) -> MutexGuard<'_, Count> {
-        self.0.lock().expect("nothing panics while it counts")
+        self.0.lock().expect("no code panics while it holds the lock")
     }
 
-    fn attempt(&self, tool: &str, given: &Value) -> Attempt {
+    fn dispatch(&self, tool: &str, given: &Value) -> ToolResult {
         match tool {
             "increment" => self.count().increment(&arguments(given)?),
             "read" => Ok(self.count().read()),
@@ -81,24 +80,24 @@ impl Counter {
     }
 }
 
-impl Demo for Counter {
+impl DemoServer for Counter {
     fn name(&self) -> &'static str {
         "counter"
     }
 
-    fn tools(&self) -> Vec<Tool> {
+    fn tools(&self) -> Vec<ToolDeclaration> {
         vec![
-            Tool::new("increment", "Adds to the counter: a side effect that can be counted")
-                .may_take("by", described(integer(), "1 where it is not given"))
-                .may_take("token", described(text(), "Remembered, to be asked for with `seen`"))
+            ToolDeclaration::new("increment", "Adds to the counter")
+                .may_take("by", described(integer(), "Default: 1"))
+                .may_take("token", described(text(), "Recorded; `seen` reports how often it was used"))
                 .returns("value", integer())
                 .returns("increments", integer())
                 .additive(),
-            Tool::new("read", "The value, and how many increments made it")
+            ToolDeclaration::new("read", "Returns the value and the number of increments")
                 .returns("value", integer())
                 .returns("increments", integer())
                 .read_only(),
-            Tool::new("seen", "How often `increment` was called with this token")
+            ToolDeclaration::new("seen", "Returns how often `increment` was called with this token")
                 .takes("token", text())
                 .returns("token", text())
                 .returns("times", integer())
@@ -106,15 +105,15 @@ impl Demo for Counter {
         ]
     }
 
-    fn call(&self, tool: &str, arguments: &Value, _call: &Call) -> Reply {
-        self.attempt(tool, arguments).unwrap_or_else(|failure| failure)
+    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> Reply {
+        self.dispatch(tool, arguments).unwrap_or_else(|failure| failure)
     }
 }
 
 impl Count {
-    fn increment(&mut self, increment: &Increment) -> Attempt {
+    fn increment(&mut self, increment: &Increment) -> ToolResult {
         self.append(increment)
-            .map_err(|error| Reply::failure(format!("could not write the file: {error}")))?;
+            .map_err(|error| Reply::failure(format!("could not write the counter file: {error}")))?;
         self.add(increment);
         Ok(self.read())
     }
@@ -127,7 +126,7 @@ impl Count {
         }
     }
 
-    /// Written before it counts, in one write: whoever reads the file sees whole lines.
+    /// Appends one line with one write, so that a reader sees only whole lines.
     fn append(&mut self, increment: &Increment) -> std::io::Result<()> {
         let Some(file) = &mut self.file else { return Ok(()) };
         file.write_all(format!("{}\n", json!(increment)).as_bytes())
@@ -137,13 +136,13 @@ impl Count {
         Reply::structured(json!({"value": self.value, "increments": self.increments}))
     }
 
-    fn seen(&self, Seen { token }: Seen) -> Reply {
+    fn seen(&self, SeenArguments { token }: SeenArguments) -> Reply {
         let times = self.tokens.get(&token).copied().unwrap_or(0);
         Reply::structured(json!({"token": token, "times": times}))
     }
 }
 
-fn earlier(path: &PathBuf) -> std::io::Result<String> {
+fn read_or_empty(path: &PathBuf) -> std::io::Result<String> {
     match fs::read_to_string(path) {
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
         read => read,
@@ -153,27 +152,28 @@ fn earlier(path: &PathBuf) -> std::io::Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::serve::tests::Talk;
+    use crate::serve::tests::TestClient;
 
     #[test]
-    fn every_increment_counts_and_every_token_is_remembered() {
-        let talk = Talk::with(Counter::default());
-        talk.structure("increment", json!({}));
-        talk.structure("increment", json!({"by": -3, "token": "t"}));
-        talk.structure("increment", json!({"token": "t"}));
-        assert_eq!(talk.structure("read", json!({})), json!({"value": -1, "increments": 3}));
-        assert_eq!(talk.structure("seen", json!({"token": "t"}))["times"], 2);
-        assert_eq!(talk.structure("seen", json!({"token": "u"}))["times"], 0);
+    fn counts_increments_and_tokens() {
+        let client = TestClient::with(Counter::default());
+        client.call_structured("increment", json!({}));
+        client.call_structured("increment", json!({"by": -3, "token": "t"}));
+        client.call_structured("increment", json!({"token": "t"}));
+        assert_eq!(client.call_structured("read", json!({})), json!({"value": -1, "increments": 3}));
+        assert_eq!(client.call_structured("seen", json!({"token": "t"}))["times"], 2);
+        assert_eq!(client.call_structured("seen", json!({"token": "u"}))["times"], 0);
     }
 
     #[test]
-    fn the_file_outlives_the_process() {
+    fn restores_count_from_file() {
         let path = std::env::temp_dir().join(format!("bascule-counter-{}", std::process::id()));
         let _ = fs::remove_file(&path);
-        Talk::with(Counter::with_file(path.clone()).unwrap()).structure("increment", json!({"token": "t"}));
+        TestClient::with(Counter::with_file(path.clone()).unwrap())
+            .call_structured("increment", json!({"token": "t"}));
         fs::write(&path, fs::read_to_string(&path).unwrap() + "{\"by\":").unwrap();
-        let talk = Talk::with(Counter::with_file(path.clone()).unwrap());
-        assert_eq!(talk.structure("seen", json!({"token": "t"}))["times"], 1);
+        let client = TestClient::with(Counter::with_file(path.clone()).unwrap());
+        assert_eq!(client.call_structured("seen", json!({"token": "t"}))["times"], 1);
         fs::remove_file(&path).unwrap();
     }
 }
