@@ -110,10 +110,11 @@ mod tests {
         }
     }
 
+    /// 400 years contain every kind of leap year.
     #[test]
-    fn formats_every_day_until_9999() {
+    fn formats_every_day_of_400_years() {
         let mut expected = (1970, 1, 1);
-        for day in 0..=MAX_MILLIS / DAY {
+        for day in 0..146_097 {
             let (year, month, day_of_month) = expected;
             assert_eq!(
                 Timestamp(day * DAY).to_string(),
@@ -125,7 +126,7 @@ mod tests {
                 (_, true) => (year, month + 1, 1),
             };
         }
-        assert_eq!(expected, (10_000, 1, 1));
+        assert_eq!(expected, (2370, 1, 1));
     }
 
     #[test]

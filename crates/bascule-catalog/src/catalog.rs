@@ -1,57 +1,37 @@
-//! All servers' tools at one moment. A change makes a new catalog, which shares with the old one whatever
-//! stayed the same.
+//! The tools of all servers at one moment. Every change creates a new catalog; unchanged servers are shared.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bascule_model::{ServerName, ToolDefinition, ToolId};
+use bascule_model::{ServerName, ToolId};
 
 use crate::nearest::nearest_tools;
-use crate::{CatalogTool, ServerTools, ToolFilter};
+use crate::{CatalogTool, ServerTools};
 
-/// An immutable snapshot: take it once, use it for the whole job.
+/// An immutable snapshot of all tools.
 #[derive(Debug, Clone, Default)]
 pub struct Catalog {
-    /// In the order in which they first came.
+    /// In the order of insertion.
     servers: Vec<Arc<ServerTools>>,
     by_name: HashMap<ServerName, usize>,
 }
 
-/// Why there is no such tool to be used.
+/// The reason why a tool cannot be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Miss {
-    /// The server's filter keeps it from being used.
+pub enum ResolveError {
+    /// The server's filter denies the tool.
     Denied,
-    /// Nobody has it.
+    /// No server has the tool.
     Unknown {
-        /// What may have been meant, best first.
+        /// Tools with similar names, best first.
         nearest: Vec<ToolId>,
     },
 }
 
 impl Catalog {
-    /// Puts together what several servers listed.
-    pub fn assemble(
-        servers: impl IntoIterator<Item = (ServerName, ToolFilter, Vec<ToolDefinition>)>,
-    ) -> Self {
-        servers.into_iter().map(|(name, filter, tools)| ServerTools::new(name, filter, tools)).collect()
-    }
-
-    /// The same catalog with this server's tools instead of those it had, or with one server more.
-    pub fn with_server(&self, tools: impl Into<Arc<ServerTools>>) -> Self {
-        let mut changed = self.clone();
-        changed.put(tools.into());
-        changed
-    }
-
-    /// The same catalog without this server.
-    pub fn without_server(&self, name: &str) -> Self {
-        self.servers.iter().filter(|server| server.name().as_str() != name).cloned().collect()
-    }
-
-    fn put(&mut self, tools: Arc<ServerTools>) {
+    fn insert(&mut self, tools: Arc<ServerTools>) {
         match self.by_name.get(tools.name()) {
-            Some(place) => self.servers[*place] = tools,
+            Some(index) => self.servers[*index] = tools,
             None => {
                 self.by_name.insert(tools.name().clone(), self.servers.len());
                 self.servers.push(tools);
@@ -59,49 +39,47 @@ impl Catalog {
         }
     }
 
-    /// All servers, in the order in which they first came.
     pub fn servers(&self) -> &[Arc<ServerTools>] {
         &self.servers
     }
 
-    /// One server's tools.
     pub fn server(&self, name: &str) -> Option<&Arc<ServerTools>> {
-        self.by_name.get(name).map(|place| &self.servers[*place])
+        self.by_name.get(name).map(|index| &self.servers[*index])
     }
 
-    /// All that may be used: servers in their order, each server's tools in its own.
+    /// Iterates over all allowed tools in the order of servers and of their lists.
     pub fn tools(&self) -> impl Iterator<Item = &Arc<CatalogTool>> {
         self.servers.iter().flat_map(|server| server.tools())
     }
 
-    /// What may be used of one server; nothing of one that is not there.
+    /// Returns the allowed tools of one server; an empty slice if there is no such server.
     pub fn tools_of(&self, server: &str) -> &[Arc<CatalogTool>] {
         self.server(server).map_or(&[], |server| server.tools())
     }
 
-    /// The tool of this name, if it may be used.
+    /// Returns the tool if it exists and is allowed.
     pub fn get(&self, id: &ToolId) -> Option<&Arc<CatalogTool>> {
         self.server(id.server())?.get(id.tool())
     }
 
-    /// The tool of this name, or why not.
-    pub fn resolve(&self, id: &ToolId) -> Result<&Arc<CatalogTool>, Miss> {
-        self.get(id).ok_or_else(|| self.miss(id))
+    /// Returns the tool, or the reason why it cannot be called.
+    pub fn resolve(&self, id: &ToolId) -> Result<&Arc<CatalogTool>, ResolveError> {
+        self.get(id).ok_or_else(|| self.resolve_error(id))
     }
 
-    fn miss(&self, id: &ToolId) -> Miss {
-        if self.server(id.server()).is_some_and(|server| server.denies(id.tool())) {
-            return Miss::Denied;
+    fn resolve_error(&self, id: &ToolId) -> ResolveError {
+        if self.server(id.server()).is_some_and(|server| server.is_denied(id.tool())) {
+            return ResolveError::Denied;
         }
         let servers = self.servers.iter().map(|server| (server.name().as_str(), server.ids().collect()));
-        Miss::Unknown { nearest: nearest_tools(servers, id) }
+        ResolveError::Unknown { nearest: nearest_tools(servers, id) }
     }
 }
 
 impl<S: Into<Arc<ServerTools>>> FromIterator<S> for Catalog {
     fn from_iter<I: IntoIterator<Item = S>>(servers: I) -> Self {
         let mut catalog = Self::default();
-        servers.into_iter().for_each(|server| catalog.put(server.into()));
+        servers.into_iter().for_each(|server| catalog.insert(server.into()));
         catalog
     }
 }
@@ -109,14 +87,14 @@ impl<S: Into<Arc<ServerTools>>> FromIterator<S> for Catalog {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ToolFilter;
     use crate::filter::tests::filter;
-    use crate::server::tests::{definitions, server};
+    use crate::server::tests::server;
 
     fn catalog() -> Catalog {
-        let name = |name| ServerName::parse(name).unwrap();
-        Catalog::assemble([
-            (name("web"), ToolFilter::default(), definitions(&["fetch"])),
-            (name("db"), filter(None, &["drop_*"]), definitions(&["query", "drop_table", "insert"])),
+        Catalog::from_iter([
+            server("web", ToolFilter::default(), &["fetch"]),
+            server("db", filter(None, &["drop_*"]), &["query", "drop_table", "insert"]),
         ])
     }
 
@@ -124,13 +102,13 @@ mod tests {
         catalog.tools().map(|tool| tool.id().as_str()).collect()
     }
 
-    fn miss(id: &str) -> Miss {
+    fn resolve_error(id: &str) -> ResolveError {
         catalog().resolve(&ToolId::parse(id).unwrap()).unwrap_err()
     }
 
     // req: BR-03
     #[test]
-    fn tools_are_listed_in_the_order_of_servers_and_of_their_lists() {
+    fn lists_tools_in_order_of_servers_and_their_lists() {
         assert_eq!(ids(&catalog()), ["web:fetch", "db:query", "db:insert"]);
         assert_eq!(catalog().tools_of("db").len(), 2);
         assert!(catalog().tools_of("nowhere").is_empty());
@@ -138,7 +116,7 @@ mod tests {
 
     // req: BR-04
     #[test]
-    fn a_tool_is_found_by_its_full_name() {
+    fn resolves_tool_by_full_name() {
         let catalog = catalog();
         let id = ToolId::parse("db:query").unwrap();
         assert_eq!(catalog.resolve(&id).unwrap().id(), &id);
@@ -147,34 +125,35 @@ mod tests {
 
     // req: BR-04
     #[test]
-    fn an_unknown_tool_is_answered_with_the_nearest_names() {
+    fn suggests_similar_names_for_unknown_tool() {
         let expected = vec![ToolId::parse("db:query").unwrap(), ToolId::parse("db:insert").unwrap()];
-        assert_eq!(miss("db:querry"), Miss::Unknown { nearest: expected });
-        assert_eq!(miss("nowhere:zzz"), Miss::Unknown { nearest: vec![] });
+        assert_eq!(resolve_error("db:querry"), ResolveError::Unknown { nearest: expected });
+        assert_eq!(resolve_error("nowhere:zzz"), ResolveError::Unknown { nearest: vec![] });
     }
 
     // req: BR-01
     #[test]
-    fn a_hidden_tool_is_denied_and_never_suggested() {
-        assert_eq!(miss("db:drop_table"), Miss::Denied);
-        assert_eq!(miss("db:drop_everything"), Miss::Denied);
-        let Miss::Unknown { nearest } = miss("web:drop_table") else { panic!("unknown there") };
+    fn denies_filtered_tool_and_never_suggests_it() {
+        assert_eq!(resolve_error("db:drop_table"), ResolveError::Denied);
+        assert_eq!(resolve_error("db:drop_everything"), ResolveError::Denied);
+        let ResolveError::Unknown { nearest } = resolve_error("web:drop_table") else { panic!("denied") };
         assert!(nearest.iter().all(|id| id.as_str() != "db:drop_table"));
     }
 
     // req: BR-14
     #[test]
-    fn a_changed_server_keeps_its_place_and_the_others_are_shared() {
+    fn replacing_a_server_keeps_its_position_and_shares_the_others() {
         let before = catalog();
-        let after = before.with_server(server("web", ToolFilter::default(), &["get", "post"]));
+        let web = Arc::new(server("web", ToolFilter::default(), &["get", "post"]));
+        let after: Catalog = before.servers().iter().cloned().chain([web]).collect();
         assert_eq!(ids(&after), ["web:get", "web:post", "db:query", "db:insert"]);
         assert_eq!(ids(&before), ["web:fetch", "db:query", "db:insert"]);
         assert!(Arc::ptr_eq(before.server("db").unwrap(), after.server("db").unwrap()));
     }
 
     #[test]
-    fn a_server_that_went_takes_its_tools_along() {
-        let after = catalog().without_server("web");
+    fn leaving_out_a_server_removes_its_tools() {
+        let after: Catalog = catalog().servers()[1..].iter().cloned().collect();
         assert_eq!(ids(&after), ["db:query", "db:insert"]);
         assert!(after.server("web").is_none());
         assert!(after.get(&ToolId::parse("db:query").unwrap()).is_some());

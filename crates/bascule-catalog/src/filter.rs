@@ -1,30 +1,28 @@
-//! Which of a server's tools may be seen, as `allowedTools` and `deniedTools` say.
+//! The tool filter of a server, from `allowedTools` and `deniedTools`.
 
-use crate::Pattern;
+use crate::NamePattern;
 
-/// Deny wins. Without an allow-list everything is allowed; an empty one allows nothing.
+/// Denied patterns win. Without an allow-list every tool is allowed; an empty list allows none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolFilter {
-    /// If given, only these.
-    pub allowed: Option<Vec<Pattern>>,
-    /// Never these.
-    pub denied: Vec<Pattern>,
+    pub allowed: Option<Vec<NamePattern>>,
+    pub denied: Vec<NamePattern>,
 }
 
 impl ToolFilter {
-    /// Whether a tool of this name may be seen and called.
-    pub fn permits(&self, tool: &str) -> bool {
+    /// Returns true if the tool may be listed and called.
+    pub fn is_allowed(&self, tool: &str) -> bool {
         let allowed = self.allowed.as_ref().is_none_or(|allowed| any_matches(allowed, tool));
-        allowed && !self.denies(tool)
+        allowed && !self.is_denied(tool)
     }
 
-    /// Whether the deny-list names it, whether or not it exists.
-    pub fn denies(&self, tool: &str) -> bool {
+    /// Returns true if a denied pattern matches.
+    pub fn is_denied(&self, tool: &str) -> bool {
         any_matches(&self.denied, tool)
     }
 }
 
-fn any_matches(patterns: &[Pattern], tool: &str) -> bool {
+fn any_matches(patterns: &[NamePattern], tool: &str) -> bool {
     patterns.iter().any(|pattern| pattern.matches(tool))
 }
 
@@ -33,35 +31,35 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn filter(allowed: Option<&[&str]>, denied: &[&str]) -> ToolFilter {
-        let parse = |texts: &[&str]| texts.iter().map(|text| Pattern::parse(text)).collect();
+        let parse = |texts: &[&str]| texts.iter().map(|text| NamePattern::parse(text)).collect();
         ToolFilter { allowed: allowed.map(parse), denied: parse(denied) }
     }
 
     // req: BR-01
     #[test]
-    fn without_lists_everything_is_permitted() {
-        assert!(ToolFilter::default().permits("anything"));
+    fn allows_everything_without_lists() {
+        assert!(ToolFilter::default().is_allowed("anything"));
     }
 
     // req: BR-01
     #[test]
-    fn an_allow_list_permits_only_what_it_names() {
+    fn allow_list_allows_only_matching_tools() {
         let filter = filter(Some(&["read_*", "list"]), &[]);
-        assert!(filter.permits("read_file") && filter.permits("list"));
-        assert!(!filter.permits("write_file"));
+        assert!(filter.is_allowed("read_file") && filter.is_allowed("list"));
+        assert!(!filter.is_allowed("write_file"));
     }
 
     // req: BR-01
     #[test]
-    fn an_empty_allow_list_permits_nothing() {
-        assert!(!filter(Some(&[]), &[]).permits("list"));
+    fn empty_allow_list_allows_nothing() {
+        assert!(!filter(Some(&[]), &[]).is_allowed("list"));
     }
 
     // req: BR-01
     #[test]
     fn deny_wins_over_allow() {
         let filter = filter(Some(&["*"]), &["*delete*"]);
-        assert!(filter.permits("list") && !filter.permits("delete_all"));
-        assert!(filter.denies("undelete") && !filter.denies("list"));
+        assert!(filter.is_allowed("list") && !filter.is_allowed("delete_all"));
+        assert!(filter.is_denied("undelete") && !filter.is_denied("list"));
     }
 }

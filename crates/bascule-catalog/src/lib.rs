@@ -1,21 +1,21 @@
-//! Which tools exist and may be seen: assembled from what servers list, filtered, validated, and found even
-//! by almost their name.
+//! The catalog of all servers' tools: filters tools, validates arguments and results, and suggests similar names
+//! for unknown ones.
 //!
-//! Nothing here does I/O, reads a clock or uses chance. The JSON Schema validator stays behind `schema`:
-//! none of its types are seen from outside.
+//! This crate does no I/O, reads no clock and uses no random source. The types of the JSON Schema validator are
+//! private to `schema`.
 
 mod catalog;
 mod filter;
+mod name_pattern;
 mod nearest;
-mod pattern;
 mod schema;
 mod server;
 mod tool;
 
-pub use catalog::{Catalog, Miss};
+pub use catalog::{Catalog, ResolveError};
 pub use filter::ToolFilter;
-pub use nearest::nearest_text;
-pub use pattern::Pattern;
-pub use schema::{Schema, SchemaError, Verdict};
+pub use name_pattern::NamePattern;
+pub use nearest::nearest_name;
+pub use schema::{Schema, SchemaError, Validation};
 pub use server::ServerTools;
 pub use tool::CatalogTool;

@@ -1,13 +1,14 @@
-//! A compiled JSON Schema, and the one wall behind which the validator stays.
+//! A compiled JSON Schema. This module hides the validator from the rest of the crate.
 //!
-//! Schemas and values both come from strangers. So nothing is ever fetched, what could hurt is refused
-//! (`screen`), work is measured (`meter`), and whatever cannot be judged is `Unchecked`, never wrong.
+//! Schemas and values are untrusted. Remote references are never fetched, expensive schemas are refused
+//! (`complexity`), each check has a budget (`budget`), and a value that cannot be checked is `Unchecked`, not
+//! invalid.
 
-mod findings;
-mod meter;
-mod regexes;
-mod screen;
-mod words;
+mod budget;
+mod complexity;
+mod message;
+mod regex_cost;
+mod violations;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -17,167 +18,152 @@ use jsonschema::{PatternOptions, ReferencingError, ValidationError, Validator};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use findings::{Findings, in_general};
-use meter::{Metered, Stopped, metered};
-use screen::Cost;
-use words::brief;
+use budget::{CheckAborted, MeteredJson, run_with_budget};
+use complexity::CheckCost;
+use message::truncate;
+use violations::{ViolationCollector, general_violation};
 
-/// How large the state machine of one regular expression may get.
-const PATTERN_BYTES: usize = 1 << 20;
-/// How often a regular expression that looks around or refers back may change its mind.
-const PATTERN_BACKTRACKS: usize = 10_000;
+/// The maximum size of the state machine of one regular expression.
+const MAX_REGEX_BYTES: usize = 1 << 20;
+/// The backtracking limit of a regular expression with look-around or back-references.
+const MAX_REGEX_BACKTRACKS: usize = 10_000;
 
-/// Tells whether values are as a schema wants them. Draft 2020-12 unless `$schema` names another.
+/// Validates values. The dialect is draft 2020-12 unless `$schema` names another.
 #[derive(Debug)]
 pub struct Schema {
-    validator: Validator<Metered>,
-    cost: Cost,
-    /// As it came: read again only to explain violations, which is rarer than keeping it parsed is dear.
+    validator: Validator<MeteredJson>,
+    cost: CheckCost,
+    /// The original text. It is parsed again to explain violations: that is rare, and a parsed copy is large.
     text: Box<RawValue>,
 }
 
-/// What came of a check.
+/// The result of a check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Verdict {
-    /// The value is as the schema wants it.
+pub enum Validation {
     Valid,
-    /// Every way in which it is not, up to a hundred.
+    /// All mismatches, up to a hundred.
     Violations(Vec<Violation>),
-    /// It could not be judged, and should pass.
+    /// The check was not possible; callers let the value pass. The reason completes "not checked: ".
     Unchecked {
-        /// What stood in the way, to be read after "not checked: ".
-        why: String,
+        reason: String,
     },
 }
 
-/// Why a schema cannot be used.
+/// The reason why a schema cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SchemaError {
-    /// The parser gave up: nested too deeply, or a number beyond all bounds.
-    #[error("the schema cannot be read: {0}")]
-    Unreadable(String),
-    /// Compiling it would take too long.
-    #[error("the schema is {length} bytes long, more than is compiled")]
-    TooLong {
-        /// In bytes.
-        length: usize,
-    },
-    /// Compiling it would take too much stack.
+    /// Nested too deeply for the parser, or a number out of range.
+    #[error("the schema cannot be parsed: {0}")]
+    Unparseable(String),
+    /// Compiling would take too long.
+    #[error("the schema is too long: {length} bytes")]
+    TooLong { length: usize },
+    /// Compiling would take too much stack.
     #[error("the schema is nested too deeply")]
     TooDeep,
-    /// Checking by it could take for ever.
-    #[error("the schema refers to itself in too many ways")]
-    TooIntricate,
-    /// Compiling them, or matching them, would take too long.
+    /// A check could take unlimited time.
+    #[error("the schema has too many nested references or combinations")]
+    TooComplex,
+    /// Compiling or matching them would take too long.
     #[error("the schema has too many or too large regular expressions")]
-    LargePatterns,
-    /// A reference leads out of the schema, and we fetch nothing.
-    #[error("the schema refers to `{uri}`, and nothing is fetched")]
-    Elsewhere {
-        /// Where it leads.
-        uri: String,
-    },
-    /// It breaks the rules for schemas.
-    #[error("the schema is broken{place}: {what}", place = at(.pointer))]
-    Broken {
-        /// Where in the schema.
-        pointer: String,
-        /// In a sentence.
-        what: String,
-    },
-    /// A bug in the validator.
+    RegexTooLarge,
+    #[error("the schema refers to `{uri}`; remote schemas are not fetched")]
+    RemoteReference { uri: String },
+    /// Invalid according to its meta-schema.
+    #[error("the schema is invalid{location}: {message}", location = format_location(.pointer))]
+    Invalid { pointer: String, message: String },
+    /// The validator panicked, which is a bug in it.
     #[error("the validator failed on the schema")]
     Panicked,
 }
 
-fn at(pointer: &str) -> String {
+fn format_location(pointer: &str) -> String {
     if pointer.is_empty() { String::new() } else { format!(" at `{pointer}`") }
 }
 
 impl Schema {
-    /// Reads and compiles a schema. `format` only annotates; remote references are refused.
+    /// Compiles a schema. `format` is not validated; remote references are refused.
     pub fn compile(text: &RawValue) -> Result<Self, SchemaError> {
-        screen::screen_text(text.get())?;
-        let schema = parse(text).map_err(SchemaError::Unreadable)?;
-        let cost = screen::screen(&schema)?;
+        complexity::check_length(text.get())?;
+        let schema = parse(text).map_err(SchemaError::Unparseable)?;
+        let cost = complexity::check_complexity(&schema)?;
         let validator = catch_unwind(AssertUnwindSafe(|| build(&schema)));
         let validator = validator.map_err(|_| SchemaError::Panicked)??;
         Ok(Self { validator, cost, text: text.to_owned() })
     }
 
-    /// Judges a value.
-    pub fn check(&self, text: &RawValue) -> Verdict {
+    pub fn check(&self, text: &RawValue) -> Validation {
         let value = match parse(text) {
             Ok(value) => value,
-            Err(why) => return Verdict::Unchecked { why },
+            Err(reason) => return Validation::Unchecked { reason },
         };
-        match metered(&value, text.get().len(), self.cost, |view| self.validator.is_valid(view)) {
-            Ok(true) => Verdict::Valid,
+        match run_with_budget(&value, text.get().len(), self.cost, |view| self.validator.is_valid(view)) {
+            Ok(true) => Validation::Valid,
             Ok(false) => self.explain(&value, text.get().len()),
-            Err(stopped) => Verdict::Unchecked { why: why(stopped) },
+            Err(aborted) => Validation::Unchecked { reason: describe_abort(aborted) },
         }
     }
 
-    /// Asks again, this time for every error; if those are too many, for one.
-    fn explain(&self, value: &Value, length: usize) -> Verdict {
+    /// Repeats the check to collect all errors; if the budget is too small for that, only the first.
+    fn explain(&self, value: &Value, length: usize) -> Validation {
         let schema = parse(&self.text).unwrap_or_default();
-        let all = metered(value, length, self.cost, |view| {
-            Findings::collect(self.validator.iter_errors(view), value, &schema).into_verdict()
+        let all = run_with_budget(value, length, self.cost, |view| {
+            ViolationCollector::collect(self.validator.iter_errors(view), value, &schema).into_validation()
         });
         let one = |_| {
-            metered(value, length, self.cost, |view| {
-                Findings::collect(self.validator.validate(view).err().into_iter(), value, &schema)
-                    .into_verdict()
+            run_with_budget(value, length, self.cost, |view| {
+                ViolationCollector::collect(self.validator.validate(view).err().into_iter(), value, &schema)
+                    .into_validation()
             })
         };
-        all.or_else(one).unwrap_or_else(|stopped| self.unexplained(stopped))
+        all.or_else(one).unwrap_or_else(|aborted| self.unexplained(aborted))
     }
 
-    /// An expression that backtracks may have given up, which the validator takes for a mismatch. Otherwise
-    /// the value is surely wrong, even if it would take too long to say how.
-    fn unexplained(&self, stopped: Stopped) -> Verdict {
+    /// The validator treats a backtracking regular expression that reaches its limit as a mismatch, so with such
+    /// expressions the result is uncertain. Otherwise the value is invalid, and only the details are unknown.
+    fn unexplained(&self, aborted: CheckAborted) -> Validation {
         match self.cost.backtracks {
-            true => Verdict::Unchecked { why: why(stopped) },
-            false => Verdict::Violations(vec![in_general()]),
+            true => Validation::Unchecked { reason: describe_abort(aborted) },
+            false => Validation::Violations(vec![general_violation()]),
         }
     }
 }
 
-fn build(schema: &Value) -> Result<Validator<Metered>, SchemaError> {
+fn build(schema: &Value) -> Result<Validator<MeteredJson>, SchemaError> {
     let patterns = PatternOptions::fancy_regex()
-        .size_limit(PATTERN_BYTES)
-        .dfa_size_limit(PATTERN_BYTES)
-        .backtrack_limit(PATTERN_BACKTRACKS);
-    jsonschema::options_for::<Metered>()
+        .size_limit(MAX_REGEX_BYTES)
+        .dfa_size_limit(MAX_REGEX_BYTES)
+        .backtrack_limit(MAX_REGEX_BACKTRACKS);
+    jsonschema::options_for::<MeteredJson>()
         .offline()
         .should_validate_formats(false)
         .with_pattern_options(patterns)
         .build(schema)
-        .map_err(|error| refusal(&error))
+        .map_err(|error| schema_error(&error))
 }
 
-fn refusal(error: &ValidationError<'_>) -> SchemaError {
+fn schema_error(error: &ValidationError<'_>) -> SchemaError {
     match error.kind() {
         ValidationErrorKind::Referencing(ReferencingError::Unretrievable { uri, .. }) => {
-            SchemaError::Elsewhere { uri: brief(uri, 200) }
+            SchemaError::RemoteReference { uri: truncate(uri, 200) }
         }
         _ => {
-            let Violation { pointer, message } = Findings::first(error);
-            SchemaError::Broken { pointer, what: message }
+            let Violation { pointer, message } = ViolationCollector::convert(error);
+            SchemaError::Invalid { pointer, message }
         }
     }
 }
 
-/// A `RawValue` is always JSON, so what fails here is more than a `Value` can hold.
+/// A `RawValue` is always valid JSON, so this fails only if a `Value` cannot represent it.
 fn parse(text: &RawValue) -> Result<Value, String> {
-    serde_json::from_str(text.get()).map_err(|error| brief(&error.to_string(), 200))
+    serde_json::from_str(text.get()).map_err(|error| truncate(&error.to_string(), 200))
 }
 
-fn why(stopped: Stopped) -> String {
-    match stopped {
-        Stopped::TooMuchWork => "checking it against its schema would take too long",
-        Stopped::TooDeep => "checking it against its schema would nest too deeply",
-        Stopped::Panicked => "the validator failed on it",
+fn describe_abort(aborted: CheckAborted) -> String {
+    match aborted {
+        CheckAborted::TooMuchWork => "checking it against its schema would take too long",
+        CheckAborted::TooDeep => "checking it against its schema would nest too deeply",
+        CheckAborted::Panicked => "the validator failed on it",
     }
     .into()
 }

@@ -1,4 +1,4 @@
-//! One tool that may be used, and whether its arguments and results are as it says.
+//! One tool of the catalog and the validation of its arguments and results.
 
 use std::sync::OnceLock;
 
@@ -6,9 +6,9 @@ use bascule_model::{ServerName, ToolDefinition, ToolId, Violation};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use serde_json::value::RawValue;
 
-use crate::{Schema, SchemaError, Verdict};
+use crate::{Schema, SchemaError, Validation};
 
-/// A tool of the catalog. Its schemas are compiled when they are first needed: most tools are never called.
+/// A tool of the catalog. Schemas are compiled on first use, because most tools are never called.
 #[derive(Debug)]
 pub struct CatalogTool {
     id: ToolId,
@@ -18,40 +18,38 @@ pub struct CatalogTool {
 }
 
 impl CatalogTool {
-    /// A server's tool, as the server defined it.
     pub fn new(server: &ServerName, definition: ToolDefinition) -> Self {
         let id = ToolId::new(server, &definition.name);
         Self { id, definition, input: OnceLock::new(), output: OnceLock::new() }
     }
 
-    /// Its full name.
     pub fn id(&self) -> &ToolId {
         &self.id
     }
 
-    /// What its server says about it.
     pub fn definition(&self) -> &ToolDefinition {
         &self.definition
     }
 
-    /// Judges the arguments of a call. They must be an object, whatever the schema says or fails to say.
-    pub fn check_arguments(&self, arguments: &RawValue) -> Verdict {
+    /// Validates the arguments of a call. They must be an object, even if the schema does not require it.
+    pub fn check_arguments(&self, arguments: &RawValue) -> Validation {
         if !arguments.get().trim_start().starts_with('{') {
             let message = "the arguments must be an object".into();
-            return Verdict::Violations(vec![Violation { pointer: String::new(), message }]);
+            return Validation::Violations(vec![Violation { pointer: String::new(), message }]);
         }
-        judge(self.input(), arguments)
+        validate(self.input(), arguments)
     }
 
-    /// Judges a structured result. Without an output schema anything goes.
-    pub fn check_result(&self, structured: &RawValue) -> Verdict {
-        self.output().map_or(Verdict::Valid, |schema| judge(schema, structured))
+    /// Validates a structured result. Without an output schema every result is valid.
+    pub fn check_result(&self, structured: &RawValue) -> Validation {
+        self.output().map_or(Validation::Valid, |schema| validate(schema, structured))
     }
 
-    /// Why its arguments, or its results, are not checked. Compiles what is not compiled yet.
+    /// Returns warnings about schemas that cannot be used. Compiles schemas that are not compiled yet, which takes
+    /// about 30 microseconds and ten kilobytes each.
     pub fn warnings(&self) -> Vec<String> {
         let unchecked =
-            |what: &str, error: &SchemaError| format!("{what} of `{}` are not checked: {error}", self.id);
+            |part: &str, error: &SchemaError| format!("{part} of `{}` are not checked: {error}", self.id);
         let input = self.input().as_ref().err().map(|error| unchecked("the arguments", error));
         let output = self.output().and_then(|schema| schema.as_ref().err());
         input.into_iter().chain(output.map(|error| unchecked("the results", error))).collect()
@@ -67,14 +65,14 @@ impl CatalogTool {
     }
 }
 
-fn judge(schema: &Result<Schema, SchemaError>, value: &RawValue) -> Verdict {
+fn validate(schema: &Result<Schema, SchemaError>, value: &RawValue) -> Validation {
     match schema {
         Ok(schema) => schema.check(value),
-        Err(error) => Verdict::Unchecked { why: error.to_string() },
+        Err(error) => Validation::Unchecked { reason: error.to_string() },
     }
 }
 
-/// As the command line and other programs see a tool; the schemas as the server spelled them.
+/// The JSON form for the command line and other programs. Schemas are written unchanged.
 impl Serialize for CatalogTool {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let output = self.definition.output_schema.as_ref();
@@ -105,28 +103,28 @@ pub(crate) mod tests {
         CatalogTool::new(&ServerName::parse("s").unwrap(), definition)
     }
 
-    fn check(verdict: &Verdict, expected: &[(&str, &str)]) {
-        let Verdict::Violations(found) = verdict else { panic!("{verdict:?}") };
+    fn check(validation: &Validation, expected: &[(&str, &str)]) {
+        let Validation::Violations(found) = validation else { panic!("{validation:?}") };
         let found: Vec<_> = found.iter().map(|v| (v.pointer.as_str(), v.message.as_str())).collect();
         assert_eq!(found, expected);
     }
 
     // req: BR-04
     #[test]
-    fn arguments_are_judged_by_the_input_schema_and_results_by_the_output_schema() {
+    fn validates_arguments_and_results() {
         let tool = tool(
             r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"string"}}},
                 "outputSchema":{"required":["b"]}}"#,
         );
-        assert_eq!(tool.check_arguments(&raw(r#"{"a":"x"}"#)), Verdict::Valid);
+        assert_eq!(tool.check_arguments(&raw(r#"{"a":"x"}"#)), Validation::Valid);
         check(&tool.check_arguments(&raw(r#"{"a":7}"#)), &[("/a", "must be a string, is a number (7)")]);
-        assert_eq!(tool.check_result(&raw(r#"{"b":1}"#)), Verdict::Valid);
+        assert_eq!(tool.check_result(&raw(r#"{"b":1}"#)), Validation::Valid);
         check(&tool.check_result(&raw("{}")), &[("/b", "`b` is required")]);
     }
 
     // req: BR-04
     #[test]
-    fn arguments_must_be_an_object_even_if_there_is_no_usable_schema() {
+    fn refuses_arguments_that_are_no_object_without_schema() {
         for schema in ["{}", r#"{"type":7}"#] {
             let tool = tool(&format!(r#"{{"name":"t","inputSchema":{schema}}}"#));
             for arguments in ["[]", "null", "7", r#""{}""#] {
@@ -137,23 +135,23 @@ pub(crate) mod tests {
 
     // req: BR-04
     #[test]
-    fn a_tool_whose_schemas_cannot_be_compiled_stays_unchecked_and_says_why() {
+    fn skips_validation_if_schema_does_not_compile() {
         let tool = tool(r#"{"name":"t","inputSchema":{"$ref":"http://x/y"},"outputSchema":7}"#);
-        let why = "the schema refers to `http://x/y`, and nothing is fetched".to_owned();
-        assert_eq!(tool.check_arguments(&raw("{}")), Verdict::Unchecked { why });
-        assert!(matches!(tool.check_result(&raw("{}")), Verdict::Unchecked { .. }));
+        let reason = "the schema refers to `http://x/y`; remote schemas are not fetched".to_owned();
+        assert_eq!(tool.check_arguments(&raw("{}")), Validation::Unchecked { reason });
+        assert!(matches!(tool.check_result(&raw("{}")), Validation::Unchecked { .. }));
         assert_eq!(
             tool.warnings(),
             [
-                "the arguments of `s:t` are not checked: the schema refers to `http://x/y`, and nothing is fetched",
-                "the results of `s:t` are not checked: the schema is broken: must be a boolean or an object, is a number (7)",
+                "the arguments of `s:t` are not checked: the schema refers to `http://x/y`; remote schemas are not fetched",
+                "the results of `s:t` are not checked: the schema is invalid: must be a boolean or an object, is a number (7)",
             ]
         );
     }
 
     // req: BR-03
     #[test]
-    fn a_tool_prints_with_its_schemas_verbatim() {
+    fn serializes_schemas_verbatim() {
         let tool = tool(
             r#"{"name":"t","description":"d","inputSchema":{ "type":"object","x":1.0 },"outputSchema":{"a": 1e2}}"#,
         );
@@ -165,7 +163,7 @@ pub(crate) mod tests {
 
     // req: BR-03
     #[test]
-    fn a_tool_without_an_output_schema_prints_none() {
+    fn omits_missing_output_schema() {
         assert_eq!(
             serde_json::to_string(&tool(r#"{"name":"t"}"#)).unwrap(),
             r#"{"id":"s:t","server":"s","name":"t","description":null,"inputSchema":{}}"#

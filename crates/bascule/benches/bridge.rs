@@ -294,7 +294,7 @@ fn assemble(tools: &[ToolDefinition]) -> Duration {
         let tools = tools.to_vec();
         let begin = Instant::now();
         let server = ServerName::parse("real").unwrap();
-        let catalog = Catalog::default().with_server(ServerTools::new(server, ToolFilter::default(), tools));
+        let catalog = Catalog::from_iter([ServerTools::new(server, ToolFilter::default(), tools)]);
         let unchecked = catalog.tools().flat_map(|tool| tool.warnings()).count();
         let took = begin.elapsed();
         assert!(catalog.tools().count() == 1_000 && unchecked == 0);

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use bascule_catalog::{CatalogTool, Verdict};
+use bascule_catalog::{CatalogTool, Validation};
 use bascule_client::CallToolResult;
 use bascule_model::{
     BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, ToolResult,
@@ -160,12 +160,12 @@ fn check_arguments(
     correlation_id: &CorrelationId,
 ) -> BridgeResult<()> {
     match tool.check_arguments(arguments) {
-        Verdict::Valid => Ok(()),
-        Verdict::Unchecked { why } => {
-            warn!(%correlation_id, tool = %tool.id(), %why, "the arguments pass unvalidated");
+        Validation::Valid => Ok(()),
+        Validation::Unchecked { reason } => {
+            warn!(%correlation_id, tool = %tool.id(), %reason, "the arguments pass unvalidated");
             Ok(())
         }
-        Verdict::Violations(violations) => {
+        Validation::Violations(violations) => {
             let said = format!("the arguments of `{}` are wrong: {}", tool.id(), listed(&violations));
             let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, said);
             error.violations = violations;
@@ -199,12 +199,12 @@ fn check_structure(
 ) -> BridgeResult<()> {
     let Some(structured) = result.structured_content() else { return Ok(()) };
     match tool.check_result(structured) {
-        Verdict::Valid => Ok(()),
-        Verdict::Unchecked { why } => {
-            warn!(%correlation_id, tool = %tool.id(), %why, "the result passes unvalidated");
+        Validation::Valid => Ok(()),
+        Validation::Unchecked { reason } => {
+            warn!(%correlation_id, tool = %tool.id(), %reason, "the result passes unvalidated");
             Ok(())
         }
-        Verdict::Violations(violations) => {
+        Validation::Violations(violations) => {
             let said =
                 format!("the result of `{}` breaks its own schema: {}", tool.id(), listed(&violations));
             let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, said);

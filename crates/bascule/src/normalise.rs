@@ -1,6 +1,6 @@
 //! Gives every failure the one shape of BR-05.
 
-use bascule_catalog::{Miss, nearest_text};
+use bascule_catalog::{ResolveError, nearest_name};
 use bascule_client::{ConnectError, ListError};
 use bascule_mcp::{Exit, Failure, TransportError};
 use bascule_model::{BridgeError, Delivery, ErrorCode, ProviderFault, ServerName, ToolId};
@@ -85,7 +85,7 @@ pub(crate) fn no_server(settings: &Settings, name: &str) -> String {
         return format!("server `{name}` is disabled in the configuration");
     }
     let names: Vec<&str> = settings.servers.iter().map(|server| server.name.as_str()).collect();
-    match nearest_text(names.iter().copied(), name) {
+    match nearest_name(names.iter().copied(), name) {
         Some(near) => format!("there is no server `{name}`; did you mean `{near}`?"),
         None if names.is_empty() => format!("there is no server `{name}`; none is configured"),
         None => format!("there is no server `{name}`; there are {}", names.join(", ")),
@@ -102,19 +102,19 @@ pub(crate) fn unknown_server(settings: &Settings, tool: &ToolId) -> Box<BridgeEr
     let said = no_server(settings, tool.server());
     let mut error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said);
     let names = settings.servers.iter().map(|server| server.name.as_str());
-    let near = nearest_text(names, tool.server()).and_then(|name| settings.server(name));
+    let near = nearest_name(names, tool.server()).and_then(|name| settings.server(name));
     error.nearest = near.map(|server| ToolId::new(&server.name, tool.tool())).into_iter().collect();
     error
 }
 
 /// A call of a tool that is not there, or not for us.
-pub(crate) fn unknown_tool(tool: &ToolId, miss: Miss) -> Box<BridgeError> {
-    let nearest = match miss {
-        Miss::Denied => {
+pub(crate) fn unknown_tool(tool: &ToolId, error: ResolveError) -> Box<BridgeError> {
+    let nearest = match error {
+        ResolveError::Denied => {
             let said = format!("the configuration does not allow `{tool}`");
             return BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said);
         }
-        Miss::Unknown { nearest } => nearest,
+        ResolveError::Unknown { nearest } => nearest,
     };
     let names: Vec<String> = nearest.iter().map(|near| format!("`{near}`")).collect();
     let advice = if names.is_empty() { String::new() } else { format!("; near it are {}", names.join(", ")) };

@@ -7,15 +7,13 @@ use std::collections::HashSet;
 use std::fmt::Display;
 use std::time::Duration;
 
+use bascule_catalog::nearest_name;
 use jsonc_parser::ast::Value;
 use jsonc_parser::common::Ranged;
 
 use super::problem::{MAX_PER_SEVERITY, ProblemCollector, escape_and_truncate};
 
 const MAX_QUOTED_CHARS: usize = 40;
-
-/// The least Jaro–Winkler similarity (1 is equal) at which a known key is suggested.
-const MIN_SIMILARITY: f64 = 0.8;
 
 /// One value with its position.
 pub(super) struct FieldReader<'a> {
@@ -216,25 +214,12 @@ impl<'a> ObjectReader<'a> {
     /// Warns about the remaining keys. Not an error: other programs put their own keys here.
     pub(super) fn warn_unknown_keys(self) {
         for (key, field) in self.entries.iter().take(MAX_PER_SEVERITY + 1) {
-            match find_nearest(key, &self.known) {
+            match nearest_name(self.known.iter().copied(), key) {
                 Some(known) => field.key_warning(format_args!("unknown key, did you mean `{known}`?")),
                 None => field.key_warning("unknown key"),
             }
         }
     }
-}
-
-fn find_nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
-    if key.len() > MAX_QUOTED_CHARS {
-        return None;
-    }
-    let key = key.to_lowercase();
-    let similarity = |known: &str| strsim::jaro_winkler(&key, &known.to_lowercase());
-    let near = known
-        .iter()
-        .map(|known| (similarity(known), *known))
-        .filter(|(similarity, _)| *similarity >= MIN_SIMILARITY);
-    near.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
 }
 
 fn join_path(path: &str, key: &str) -> String {
@@ -377,12 +362,13 @@ mod tests {
     #[test]
     fn finds_the_nearest_known_key() {
         let known = ["command", "cwd", "env", "timeoutMs", "allowedTools", "tools", "type"];
-        let cases = [("comand", "command"), ("timeout", "timeoutMs"), ("TimeoutMS", "timeoutMs")];
+        let cases =
+            [("comand", "command"), ("cmd", "command"), ("timeout", "timeoutMs"), ("TimeoutMS", "timeoutMs")];
         for (key, expected) in cases {
-            assert_eq!(find_nearest(key, &known), Some(expected), "{key}");
+            assert_eq!(nearest_name(known, key), Some(expected), "{key}");
         }
-        for key in ["cmd", "autoApprove", "gallery", "x", "", "description"] {
-            assert_eq!(find_nearest(key, &known), None, "{key}");
+        for key in ["autoApprove", "gallery", "x", "", "description"] {
+            assert_eq!(nearest_name(known, key), None, "{key}");
         }
     }
 

@@ -300,11 +300,11 @@ impl Actor {
         let old = self.status.borrow().tools.clone();
         let event = discovered(&self.settings.name, &listed.tools);
         let tools = Arc::new(match &old {
-            Some(old) => old.renewed(filtered(&self.settings), listed.tools),
+            Some(old) => old.with_new_list(filtered(&self.settings), listed.tools),
             None => ServerTools::new(self.settings.name.clone(), filtered(&self.settings), listed.tools),
         });
         info!(server = %self.settings.name, tools = tools.tools().len(), "tools listed");
-        for warning in listed.notes.iter().chain(tools.list_warnings()) {
+        for warning in listed.notes.iter().chain(tools.warnings()) {
             warn!(server = %self.settings.name, "{warning}");
         }
         let refreshed = old.map(|old| changes(&old, &tools));

@@ -1,13 +1,13 @@
 //! What a server's tools are to the rest: filtered as configured, compared with what they were.
 
-use bascule_catalog::{Pattern, ServerTools, ToolFilter};
+use bascule_catalog::{NamePattern, ServerTools, ToolFilter};
 use bascule_model::{Event, ServerName, ToolDefinition};
 
 use crate::config::ServerSettings;
 
 /// Which tools the configuration lets through.
 pub(crate) fn filtered(settings: &ServerSettings) -> ToolFilter {
-    let patterns = |texts: &Vec<String>| texts.iter().map(|text| Pattern::parse(text)).collect();
+    let patterns = |texts: &Vec<String>| texts.iter().map(|text| NamePattern::parse(text)).collect();
     ToolFilter { allowed: settings.allowed.as_ref().map(patterns), denied: patterns(&settings.denied) }
 }
 

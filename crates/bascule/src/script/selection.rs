@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_catalog::{CatalogTool, Pattern};
+use bascule_catalog::{CatalogTool, NamePattern};
 use bascule_model::{BridgeResult, ToolId};
 use bascule_script::names::{self, InvalidToolName};
 use bascule_script::wire::{LogLine, ScriptError, ToolDefinition};
@@ -53,13 +53,13 @@ impl Selection {
     /// Whether it asks for anything of a server.
     pub(crate) fn concerns(&self, server: &str) -> bool {
         let Some(named) = &self.0 else { return true };
-        named.iter().any(|(wanted, _)| Pattern::parse(wanted).matches(server))
+        named.iter().any(|(wanted, _)| NamePattern::parse(wanted).matches(server))
     }
 
     pub(crate) fn takes(&self, id: &ToolId) -> bool {
         let Some(named) = &self.0 else { return true };
         named.iter().any(|(server, tool)| {
-            Pattern::parse(server).matches(id.server()) && Pattern::parse(tool).matches(id.tool())
+            NamePattern::parse(server).matches(id.server()) && NamePattern::parse(tool).matches(id.tool())
         })
     }
 
@@ -68,7 +68,7 @@ impl Selection {
         let snapshot = bridge.fleet.snapshot.load();
         let named = self.0.iter().flatten().map(|(server, _)| server);
         let mut unknown = named
-            .filter(|name| Pattern::parse(name).is_literal() && snapshot.settings.server(name).is_none());
+            .filter(|name| NamePattern::parse(name).is_literal() && snapshot.settings.server(name).is_none());
         match unknown.next() {
             Some(name) => {
                 Err(crate::normalise::missing(crate::normalise::no_server(&snapshot.settings, name)))
@@ -79,7 +79,7 @@ impl Selection {
 
     /// The tools that were named in full.
     fn literal(&self) -> Vec<ToolId> {
-        let is_literal = |text: &String| Pattern::parse(text).is_literal();
+        let is_literal = |text: &String| NamePattern::parse(text).is_literal();
         let literal = self.0.iter().flatten().filter(|(server, tool)| is_literal(server) && is_literal(tool));
         literal.filter_map(|(server, tool)| ToolId::parse(&format!("{server}:{tool}")).ok()).collect()
     }

@@ -1,26 +1,25 @@
-//! Says in one short sentence what is wrong with a value, for a person or a model to mend it.
+//! Writes the messages of violations: one short sentence for a person or a model that corrects the value.
 //!
-//! Only the sentence: which errors are told, and where they are, is `findings`. Numbers are repeated to the
-//! reader, texts are not: they may be long, or secret.
+//! `violations` selects the errors and their locations. Messages repeat numbers of the value but not its texts,
+//! which may be long or secret.
 
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;
 
-/// The longest sentence, in characters.
-pub(super) const SENTENCE: usize = 200;
-/// The longest quotation within one.
-const QUOTE: usize = 60;
+/// The maximum length of a message in characters.
+pub(super) const MAX_MESSAGE: usize = 200;
+/// The maximum length of a quotation in a message.
+const MAX_QUOTE: usize = 60;
 
-/// What is wrong, without where.
-pub(super) fn sentence(error: &ValidationError<'_>) -> String {
+pub(super) fn describe_error(error: &ValidationError<'_>) -> String {
     use ValidationErrorKind::*;
     let value = error.instance().as_ref();
     match error.kind() {
-        Type { kind } => type_sentence(&expected_types(kind), value),
+        Type { kind } => describe_type_mismatch(&expected_types(kind), value),
         Required { property } => format!("{} is required", quote(property)),
         Constant { expected_value } => format!("must be {}", quote(expected_value)),
-        Enum { options } => format!("must be {}", one_of(options.as_array().into_iter().flatten())),
+        Enum { options } => format!("must be {}", format_choices(options.as_array().into_iter().flatten())),
         Minimum { limit } => format!("must be at least {limit}, is {value}"),
         Maximum { limit } => format!("must be at most {limit}, is {value}"),
         ExclusiveMinimum { limit } => format!("must be more than {limit}, is {value}"),
@@ -33,26 +32,30 @@ pub(super) fn sentence(error: &ValidationError<'_>) -> String {
         AdditionalItems { limit } => too_many(*limit as u64, "item", value),
         MinProperties { limit } => too_few(*limit, "property", value),
         MaxProperties { limit } => too_many(*limit, "property", value),
-        Pattern { pattern } => format!("must match the pattern `{}`", brief(pattern, 120)),
-        UniqueItems => "must not hold the same item twice".into(),
-        Contains => "does not hold the items it must".into(),
+        Pattern { pattern } => format!("must match the pattern `{}`", truncate(pattern, 120)),
+        UniqueItems => "must not contain the same item twice".into(),
+        Contains => "does not contain the required items".into(),
         FalseSchema => "is not allowed".into(),
         Not { schema } => format!("must not match {}", quote(schema)),
-        OneOfMultipleValid { .. } => "fits more than one alternative, must fit exactly one".into(),
-        Format { format } => format!("is no valid {format}"),
+        OneOfMultipleValid { .. } => "matches more than one alternative, must match exactly one".into(),
+        Format { format } => format!("is not a valid {format}"),
         Referencing(error) => error.to_string(),
         Custom { message, .. } => message.clone(),
-        other => format!("breaks the rule `{}`", other.keyword()),
+        other => format!("violates `{}`", other.keyword()),
     }
 }
 
-/// "must be a string, is a number (7)", with a hint where models often go wrong.
-pub(super) fn type_sentence(expected: &[JsonType], value: &Value) -> String {
-    let expected_names: Vec<_> = expected.iter().map(|kind| name_of(*kind)).collect();
-    format!("must be {}, is {}{}", listed(&expected_names), describe(value), hint(expected, value))
+/// Writes "must be a string, is a number (7)", with a hint for frequent mistakes of models.
+pub(super) fn describe_type_mismatch(expected: &[JsonType], value: &Value) -> String {
+    let expected_names: Vec<_> = expected.iter().map(|kind| type_name(*kind)).collect();
+    format!(
+        "must be {}, is {}{}",
+        join_with_or(&expected_names),
+        describe_value(value),
+        quoting_hint(expected, value)
+    )
 }
 
-/// Every kind of value that would do.
 pub(super) fn expected_types(kind: &TypeKind) -> Vec<JsonType> {
     match kind {
         TypeKind::Single(kind) => vec![*kind],
@@ -60,35 +63,36 @@ pub(super) fn expected_types(kind: &TypeKind) -> Vec<JsonType> {
     }
 }
 
-/// A property that the schema does not know.
-pub(super) fn unknown_property(name: &str, nearest: Option<&str>) -> String {
-    let name = brief(name, QUOTE);
+pub(super) fn describe_unknown_property(name: &str, nearest: Option<&str>) -> String {
+    let name = truncate(name, MAX_QUOTE);
     match nearest {
-        Some(nearest) => format!("unknown property `{name}`; did you mean `{}`?", brief(nearest, QUOTE)),
+        Some(nearest) => {
+            format!("unknown property `{name}`; did you mean `{}`?", truncate(nearest, MAX_QUOTE))
+        }
         None => format!("unknown property `{name}`"),
     }
 }
 
-/// The beginning of a text, in characters.
-pub(super) fn brief(text: &str, longest: usize) -> String {
-    match text.char_indices().nth(longest) {
+/// Truncates to `max` characters.
+pub(super) fn truncate(text: &str, max: usize) -> String {
+    match text.char_indices().nth(max) {
         None => text.into(),
-        Some(_) => text.chars().take(longest - 1).chain(['…']).collect(),
+        Some(_) => text.chars().take(max - 1).chain(['…']).collect(),
     }
 }
 
-/// A value of the schema, never of the caller.
+/// Quotes a value of the schema. Values of the caller are never quoted.
 fn quote(value: &Value) -> String {
     match value {
-        Value::String(text) => format!("`{}`", brief(text, QUOTE)),
-        other => format!("`{}`", brief(&other.to_string(), QUOTE)),
+        Value::String(text) => format!("`{}`", truncate(text, MAX_QUOTE)),
+        other => format!("`{}`", truncate(&other.to_string(), MAX_QUOTE)),
     }
 }
 
-/// "one of `a`, `b` and 7 more", as far as a sentence goes.
-pub(super) fn one_of<'v>(options: impl Iterator<Item = &'v Value>) -> String {
+/// Writes "one of `a`, `b` and 7 more", limited in length.
+pub(super) fn format_choices<'v>(options: impl Iterator<Item = &'v Value>) -> String {
     let options: Vec<_> = options.map(quote).collect();
-    let mut room = SENTENCE * 3 / 4;
+    let mut room = MAX_MESSAGE * 3 / 4;
     let fits = |option: &&String| {
         let length = option.chars().count() + 2;
         let fits = room >= length;
@@ -103,7 +107,7 @@ pub(super) fn one_of<'v>(options: impl Iterator<Item = &'v Value>) -> String {
     }
 }
 
-fn name_of(kind: JsonType) -> &'static str {
+fn type_name(kind: JsonType) -> &'static str {
     match kind {
         JsonType::Array => "an array",
         JsonType::Boolean => "a boolean",
@@ -115,7 +119,7 @@ fn name_of(kind: JsonType) -> &'static str {
     }
 }
 
-fn describe(value: &Value) -> String {
+fn describe_value(value: &Value) -> String {
     match value {
         Value::Null => "null".into(),
         Value::Bool(truth) => format!("a boolean ({truth})"),
@@ -126,8 +130,8 @@ fn describe(value: &Value) -> String {
     }
 }
 
-/// Models like to wrap what is wanted in quotes.
-fn hint(expected: &[JsonType], value: &Value) -> &'static str {
+/// Models often pass JSON as a string.
+fn quoting_hint(expected: &[JsonType], value: &Value) -> &'static str {
     let wants = |kind| expected.contains(&kind);
     let text = value.as_str().map_or("", str::trim);
     match text.as_bytes().first() {
@@ -145,7 +149,7 @@ fn hint(expected: &[JsonType], value: &Value) -> &'static str {
     }
 }
 
-fn listed(names: &[&str]) -> String {
+fn join_with_or(names: &[&str]) -> String {
     match names {
         [] => "nothing".into(),
         [only] => (*only).into(),
@@ -154,14 +158,14 @@ fn listed(names: &[&str]) -> String {
 }
 
 fn too_few(limit: u64, unit: &str, value: &Value) -> String {
-    format!("must have at least {}, has {}", counted(limit, unit), size_of(value))
+    format!("must have at least {}, has {}", count_with_unit(limit, unit), length_of(value))
 }
 
 fn too_many(limit: u64, unit: &str, value: &Value) -> String {
-    format!("must have at most {}, has {}", counted(limit, unit), size_of(value))
+    format!("must have at most {}, has {}", count_with_unit(limit, unit), length_of(value))
 }
 
-fn counted(count: u64, unit: &str) -> String {
+fn count_with_unit(count: u64, unit: &str) -> String {
     match (count, unit) {
         (1, unit) => format!("1 {unit}"),
         (count, "property") => format!("{count} properties"),
@@ -169,7 +173,7 @@ fn counted(count: u64, unit: &str) -> String {
     }
 }
 
-fn size_of(value: &Value) -> usize {
+fn length_of(value: &Value) -> usize {
     match value {
         Value::String(text) => text.chars().count(),
         Value::Array(items) => items.len(),
