@@ -8,7 +8,7 @@ use bascule_mcp::{Grace, StdioChild, TransportError};
 use bascule_model::Secret;
 use bascule_sandbox::{Confinement, Jail, Policy, TreeLimits, TreeWatch};
 
-use crate::config::{Isolation, Limits, Network, Sandbox, ServerSettings, TransportSettings};
+use crate::config::{Isolation, NetworkAccess, ResourceLimits, Sandbox, ServerSettings, TransportSettings};
 
 /// Variables that a server inherits from the bridge. All others must be configured (`env`).
 const INHERITED: [&str; 12] = [
@@ -97,7 +97,7 @@ fn startup_limits(limits: TreeLimits) -> TreeLimits {
 }
 
 /// The limits of a server's whole process tree.
-pub(crate) fn tree_limits(settings: &ServerSettings, limits: &Limits) -> TreeLimits {
+pub(crate) fn tree_limits(settings: &ServerSettings, limits: &ResourceLimits) -> TreeLimits {
     let processes = match settings.sandbox {
         Sandbox::Custom { processes, .. } => processes,
         _ => None,
@@ -153,7 +153,7 @@ fn build_policy(program: &ServerProgram<'_>, executable: &Path, settings: &Serve
         Sandbox::Strict => Policy::strict(home.as_deref(), executable, named_paths(program), Vec::new()),
         Sandbox::Custom { read, write, network, files, .. } => {
             let mut policy = Policy::strict(home.as_deref(), executable, read.clone(), write.clone());
-            policy.network = *network == Network::Full;
+            policy.network = *network == NetworkAccess::Full;
             policy.open_files = files.map(u64::from);
             policy
         }

@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::config::{Network, Sandbox, ServerSettings, TransportSettings};
+use crate::config::{NetworkAccess, Sandbox, ServerSettings, TransportSettings};
 
 /// The environment variable with the `RelayTarget` as JSON. Arguments would be visible to other users.
 pub(crate) const TARGET_VARIABLE: &str = "BASCULE_RELAY_TO";
@@ -62,8 +62,13 @@ pub(crate) fn relay_settings(settings: &ServerSettings) -> ServerSettings {
         "/run/systemd/resolve",
     ];
     let read = RESOLVER.iter().map(PathBuf::from).filter(|path| path.exists()).collect();
-    let sandbox =
-        Sandbox::Custom { read, write: Vec::new(), network: Network::Full, processes: None, files: None };
+    let sandbox = Sandbox::Custom {
+        read,
+        write: Vec::new(),
+        network: NetworkAccess::Full,
+        processes: None,
+        files: None,
+    };
     ServerSettings { sandbox, ..settings.clone() }
 }
 

@@ -21,7 +21,7 @@ use tracing::{info, warn};
 use super::context::{CommandContext, Signals, jailer};
 use super::error::{CommandError, error_chain};
 use super::printer::Printer;
-use crate::config::{self, BridgeSettings, ConfigError, FileWatch, Settings, Show};
+use crate::config::{self, BridgeSettings, ConfigError, FileWatch, Settings, ToolView};
 use crate::control::{Door, Place};
 use crate::gateway::Gateway;
 use crate::{BridgeConfig, McpBridgeAdapter};
@@ -87,8 +87,8 @@ impl Serve {
         printer: &Printer,
     ) -> Result<ExitCode, CommandError> {
         let show = match self.show {
-            Some(Shown::All) => Show::All,
-            Some(Shown::Code) => Show::Code,
+            Some(Shown::All) => ToolView::All,
+            Some(Shown::Code) => ToolView::Code,
             None => context.settings.bridge.show,
         };
         let mut signals = Signals::new();
@@ -300,8 +300,8 @@ fn lacks_token(address: SocketAddr, settings: &BridgeSettings) -> bool {
 /// cannot be seen may try.
 fn admitted_by(settings: &BridgeSettings) -> Admitted {
     Admitted {
-        hosts: settings.hosts.clone(),
-        origins: settings.origins.clone(),
+        hosts: settings.allowed_hosts.clone(),
+        origins: settings.allowed_origins.clone(),
         tokens: settings.tokens.clone(),
         peers: Some(match settings.tokens.is_empty() {
             true => |peer, local, asked| check_peer(peer, local, asked) == PeerConfinement::Unconfined,
@@ -312,8 +312,9 @@ fn admitted_by(settings: &BridgeSettings) -> Admitted {
 
 /// Admits those of these settings. Says whether they are others than before.
 fn admit(admitted: &mut Admitted, next: &BridgeSettings) -> bool {
-    let is_same =
-        admitted.hosts == next.hosts && admitted.origins == next.origins && admitted.tokens == next.tokens;
+    let is_same = admitted.hosts == next.allowed_hosts
+        && admitted.origins == next.allowed_origins
+        && admitted.tokens == next.tokens;
     if !is_same {
         *admitted = admitted_by(next);
     }

@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use super::expand::VariableExpander;
 use super::reader::{FieldReader, ObjectReader};
-use super::settings::{Limits, Network, Retry, Sandbox, ToolSettings};
+use super::settings::{NetworkAccess, ResourceLimits, RetryPolicy, Sandbox, ToolSettings};
 use super::transport::read_path;
 
 /// Bounds of `ratePerSecond`. The reciprocal must fit a `Duration`.
 const RATE_BOUNDS: (f64, f64) = (0.001, 1_000_000.0);
 
 /// Reads `limits`. Missing keys keep the values of `base`.
-pub(super) fn read_limits(field: FieldReader, base: &Limits) -> Option<Limits> {
+pub(super) fn read_limits(field: FieldReader, base: &ResourceLimits) -> Option<ResourceLimits> {
     let mut object = field.read_object()?;
     let mut limits = base.clone();
     let size = |f: FieldReader| f.read_positive().map(|size| size as usize);
@@ -60,8 +60,12 @@ fn read_tool(field: FieldReader, base: &ToolSettings) -> Option<ToolSettings> {
     Some(tool)
 }
 
-fn read_retry(field: FieldReader) -> Option<Retry> {
-    field.read_one_of(&[("safe", Retry::Safe), ("always", Retry::Always), ("never", Retry::Never)])
+fn read_retry(field: FieldReader) -> Option<RetryPolicy> {
+    field.read_one_of(&[
+        ("safe", RetryPolicy::Safe),
+        ("always", RetryPolicy::Always),
+        ("never", RetryPolicy::Never),
+    ])
 }
 
 /// Reads `sandbox`: the name of a profile, or an object with its rules.
@@ -88,8 +92,8 @@ pub(super) fn read_sandbox(field: FieldReader, variables: &VariableExpander) -> 
     Some(sandbox)
 }
 
-fn read_network(field: FieldReader) -> Option<Network> {
-    field.read_one_of(&[("full", Network::Full), ("none", Network::None)])
+fn read_network(field: FieldReader) -> Option<NetworkAccess> {
+    field.read_one_of(&[("full", NetworkAccess::Full), ("none", NetworkAccess::None)])
 }
 
 #[cfg(test)]
@@ -107,7 +111,7 @@ mod tests {
             r#"{"command": "x", "limits": {"maxMemoryMb": 1, "maxExecutionMs": 2, "maxConcurrent": 3, "maxQueue": 0,
                 "ratePerSecond": 0.5, "maxProcesses": 5, "maxOpenFiles": 6, "maxOutputBytes": 7}}"#,
         );
-        let expected = Limits {
+        let expected = ResourceLimits {
             max_memory_mb: 1,
             max_execution: Duration::from_millis(2),
             max_concurrent: 3,
@@ -126,7 +130,8 @@ mod tests {
             r#"{"command": "x", "limits": {"ratePerSecond": null, "maxProcesses": null, "maxOpenFiles": null,
                 "maxOutputBytes": null}}"#,
         );
-        let expected = Limits { max_processes: None, max_open_files: None, ..Limits::default() };
+        let expected =
+            ResourceLimits { max_processes: None, max_open_files: None, ..ResourceLimits::default() };
         assert_eq!(server.limits, expected);
         check_server(
             r#"{"command": "x", "limits": {"maxMemoryMb": null}}"#,
@@ -173,7 +178,7 @@ mod tests {
         let expected = Sandbox::Custom {
             read: vec!["/config/data".into(), "/usr".into()],
             write: vec!["/config/out".into()],
-            network: Network::None,
+            network: NetworkAccess::None,
             processes: Some(4),
             files: None,
         };

@@ -13,7 +13,7 @@ use super::expand::{EnvLookup, VariableExpander};
 use super::problem::{Problem, ProblemCollector, Problems, Severity};
 use super::reader::{FieldReader, ObjectReader};
 use super::server::{ServerEntry, read_server};
-use super::settings::{BridgeSettings, ScriptSettings, Settings, Show};
+use super::settings::{BridgeSettings, ScriptSettings, Settings, ToolView};
 use super::syntax;
 use super::transport::expand;
 
@@ -107,8 +107,8 @@ fn read_bridge(field: FieldReader, variables: &VariableExpander) -> Option<Bridg
             .read("maxMessageBytes", FieldReader::read_positive)
             .map_or(default.max_message_bytes, |bytes| bytes as usize),
         session_idle: object.read("sessionIdleMs", FieldReader::read_millis).unwrap_or(default.session_idle),
-        hosts: object.read("allowedHosts", read_strings).unwrap_or_default(),
-        origins: object.read("allowedOrigins", read_strings).unwrap_or_default(),
+        allowed_hosts: object.read("allowedHosts", read_strings).unwrap_or_default(),
+        allowed_origins: object.read("allowedOrigins", read_strings).unwrap_or_default(),
         tokens: object.read("tokens", |f| f.read_list(|f| read_token(&f, variables))).unwrap_or_default(),
         scripts: object.read("scripts", read_scripts).unwrap_or_default(),
     };
@@ -167,8 +167,8 @@ fn read_socket_address(field: FieldReader) -> Option<SocketAddr> {
     address.or_else(|| field.expected("an IP address and a port like `127.0.0.1:7420`"))
 }
 
-fn read_view(field: FieldReader) -> Option<Show> {
-    field.read_one_of(&[("all", Show::All), ("code", Show::Code)])
+fn read_view(field: FieldReader) -> Option<ToolView> {
+    field.read_one_of(&[("all", ToolView::All), ("code", ToolView::Code)])
 }
 
 #[cfg(test)]
@@ -263,7 +263,7 @@ mod tests {
         );
         let expected = BridgeSettings {
             listen: "[::1]:80".parse().unwrap(),
-            show: Show::Code,
+            show: ToolView::Code,
             max_message_bytes: 1000,
             ..BridgeSettings::default()
         };

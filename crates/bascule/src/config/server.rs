@@ -7,7 +7,7 @@ use bascule_model::ServerName;
 use super::expand::VariableExpander;
 use super::limits::{read_limits, read_sandbox, read_tools};
 use super::reader::{FieldReader, ObjectReader};
-use super::settings::{Isolation, Limits, Retry, ServerSettings, Session, ToolSettings};
+use super::settings::{Isolation, ResourceLimits, RetryPolicy, ServerSettings, SessionSharing, ToolSettings};
 use super::transport::read_transport;
 
 /// An entry of `mcpServers`.
@@ -51,8 +51,8 @@ fn read_enabled(
     let keep_alive = entry.read("keepAliveMs", |f| f.read_count().map(u64::from).map(Duration::from_millis));
     let cancel_grace =
         entry.read("cancelGraceMs", FieldReader::read_millis).unwrap_or(ServerSettings::CANCEL_GRACE);
-    let allowed = entry.read("allowedTools", read_patterns);
-    let denied = entry.read("deniedTools", read_patterns).unwrap_or_default();
+    let allowed_tools = entry.read("allowedTools", read_patterns);
+    let denied_tools = entry.read("deniedTools", read_patterns).unwrap_or_default();
     let isolation = entry.read("isolation", read_isolation).unwrap_or_default();
     let pool_size = entry.read("poolSize", |f| f.read_count().map(|size| size as usize)).unwrap_or(1);
     let session = entry.read("session", read_session).unwrap_or_default();
@@ -60,8 +60,8 @@ fn read_enabled(
         .read("maxSessions", FieldReader::read_positive)
         .map_or(ServerSettings::MAX_SESSIONS, |sessions| sessions as usize);
     let sandbox = entry.read("sandbox", |f| read_sandbox(f, variables)).unwrap_or_default();
-    let limits = entry.read("limits", |f| read_limits(f, &Limits::default())).unwrap_or_default();
-    let base = ToolSettings { limits: limits.clone(), call_timeout, retry: Retry::default() };
+    let limits = entry.read("limits", |f| read_limits(f, &ResourceLimits::default())).unwrap_or_default();
+    let base = ToolSettings { limits: limits.clone(), call_timeout, retry: RetryPolicy::default() };
     let tools = entry.read("tools", |f| read_tools(f, &base)).unwrap_or_default();
     entry.warn_unknown_keys();
     Some(ServerSettings {
@@ -75,8 +75,8 @@ fn read_enabled(
         keep_alive: keep_alive
             .map_or(Some(ServerSettings::KEEP_ALIVE), |every| Some(every).filter(|e| !e.is_zero())),
         cancel_grace,
-        allowed,
-        denied,
+        allowed_tools,
+        denied_tools,
         isolation,
         pool_size,
         session,
@@ -91,8 +91,8 @@ fn read_isolation(field: FieldReader) -> Option<Isolation> {
     field.read_one_of(&[("shared", Isolation::Shared), ("per-call", Isolation::PerCall)])
 }
 
-fn read_session(field: FieldReader) -> Option<Session> {
-    field.read_one_of(&[("shared", Session::Shared), ("per-client", Session::PerClient)])
+fn read_session(field: FieldReader) -> Option<SessionSharing> {
+    field.read_one_of(&[("shared", SessionSharing::Shared), ("per-client", SessionSharing::PerClient)])
 }
 
 fn read_patterns(field: FieldReader) -> Option<Vec<String>> {
@@ -127,9 +127,9 @@ mod tests {
         assert_eq!(server.start_timeout, Duration::from_millis(2));
         assert_eq!((server.max_retries, server.reconnect_jitter), (0, 0.5));
         assert_eq!(server.reconnect_backoff, Duration::from_millis(4));
-        assert_eq!(server.allowed, Some(vec!["a_*".into(), "b".into()]));
-        assert_eq!(server.denied, ["*c*"]);
-        assert_eq!((server.isolation, server.session), (Isolation::PerCall, Session::PerClient));
+        assert_eq!(server.allowed_tools, Some(vec!["a_*".into(), "b".into()]));
+        assert_eq!(server.denied_tools, ["*c*"]);
+        assert_eq!((server.isolation, server.session), (Isolation::PerCall, SessionSharing::PerClient));
     }
 
     // req: BR-01

@@ -40,18 +40,18 @@ pub struct BridgeSettings {
     /// The address that `serve` listens on.
     pub listen: SocketAddr,
     /// The tools that MCP clients see.
-    pub show: Show,
+    pub show: ToolView,
     /// Larger messages are refused.
     pub max_message_bytes: usize,
     /// `sessionIdleMs`: an MCP client that is silent for longer loses its session.
     pub session_idle: Duration,
-    /// `allowedHosts`: accepted `Host` names, in addition to loopback names.
-    pub hosts: Vec<String>,
-    /// `allowedOrigins`: accepted `Origin` values, in addition to loopback names.
-    pub origins: Vec<String>,
+    /// Accepted `Host` names, in addition to loopback names.
+    pub allowed_hosts: Vec<String>,
+    /// Accepted `Origin` values, in addition to loopback names.
+    pub allowed_origins: Vec<String>,
     /// HTTP clients must present one of these. Empty: no token is needed.
     pub tokens: Vec<Secret<String>>,
-    /// Limits of scripts.
+    /// ResourceLimits of scripts.
     pub scripts: ScriptSettings,
 }
 
@@ -59,11 +59,11 @@ impl Default for BridgeSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7420)),
-            show: Show::All,
+            show: ToolView::All,
             max_message_bytes: 64 << 20,
             session_idle: Duration::from_secs(30 * 60),
-            hosts: Vec::new(),
-            origins: Vec::new(),
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
             tokens: Vec::new(),
             scripts: ScriptSettings::default(),
         }
@@ -114,7 +114,7 @@ impl Default for ScriptSettings {
 
 /// The tools that MCP clients see (GW-08).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Show {
+pub enum ToolView {
     /// Every tool of every server.
     All,
     /// Only the tools of code mode.
@@ -143,21 +143,21 @@ pub struct ServerSettings {
     /// `cancelGraceMs`: a server that is silent for this long after a cancellation has ignored it.
     pub cancel_grace: Duration,
     /// Patterns of allowed tools. `None`: all tools.
-    pub allowed: Option<Vec<String>>,
-    /// Patterns of denied tools; they win over `allowed`.
-    pub denied: Vec<String>,
+    pub allowed_tools: Option<Vec<String>>,
+    /// Patterns of denied tools; they win over `allowed_tools`.
+    pub denied_tools: Vec<String>,
     /// Says if calls share a process.
     pub isolation: Isolation,
     /// Processes that are kept ready for `Isolation::PerCall`.
     pub pool_size: usize,
     /// Says if clients share a session with the server.
-    pub session: Session,
+    pub session: SessionSharing,
     /// `maxSessions`: sessions for clients, in addition to the bridge's own.
     pub max_sessions: usize,
     /// The confinement of its process.
     pub sandbox: Sandbox,
     /// The limits of its calls and processes.
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// Overrides for single tools, by exact name. Use `tool`, which also covers tools without overrides.
     pub tools: BTreeMap<String, ToolSettings>,
 }
@@ -191,14 +191,14 @@ impl ServerSettings {
             reconnect_jitter: 0.0,
             keep_alive: Some(Self::KEEP_ALIVE),
             cancel_grace: Self::CANCEL_GRACE,
-            allowed: None,
-            denied: Vec::new(),
+            allowed_tools: None,
+            denied_tools: Vec::new(),
             isolation: Isolation::default(),
             pool_size: 1,
-            session: Session::default(),
+            session: SessionSharing::default(),
             max_sessions: Self::MAX_SESSIONS,
             sandbox: Sandbox::default(),
-            limits: Limits::default(),
+            limits: ResourceLimits::default(),
             tools: BTreeMap::new(),
         }
     }
@@ -208,22 +208,22 @@ impl ServerSettings {
         self.tools.get(name).cloned().unwrap_or_else(|| ToolSettings {
             limits: self.limits.clone(),
             call_timeout: self.call_timeout,
-            retry: Retry::default(),
+            retry: RetryPolicy::default(),
         })
     }
 
     /// Returns the retry policy of a tool.
-    pub fn retry_for(&self, tool: &str) -> Retry {
-        self.tools.get(tool).map_or_else(Retry::default, |tool| tool.retry)
+    pub fn retry_for(&self, tool: &str) -> RetryPolicy {
+        self.tools.get(tool).map_or_else(RetryPolicy::default, |tool| tool.retry)
     }
 
     /// Returns the limits of a tool's calls.
-    pub fn limits_for(&self, tool: &str) -> &Limits {
+    pub fn limits_for(&self, tool: &str) -> &ResourceLimits {
         self.tools.get(tool).map_or(&self.limits, |tool| &tool.limits)
     }
 
     /// Returns the limits of a process that may run any tool of the server.
-    pub fn largest_limits(&self) -> Limits {
+    pub fn largest_limits(&self) -> ResourceLimits {
         let all = || self.tools.values().map(|tool| &tool.limits).chain([&self.limits]);
         let mut limits = self.limits.clone();
         limits.max_memory_mb = all().map(|limits| limits.max_memory_mb).max().unwrap_or(limits.max_memory_mb);
@@ -288,7 +288,7 @@ pub enum Isolation {
 
 /// The sessions with a server that MCP clients use (GW-04).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Session {
+pub enum SessionSharing {
     /// Clients of equal capabilities share one.
     #[default]
     Shared,
@@ -313,7 +313,7 @@ pub enum Sandbox {
         /// Absolute paths with read and write access.
         write: Vec<PathBuf>,
         /// Network access.
-        network: Network,
+        network: NetworkAccess,
         /// Bounds the number of processes where `limits.maxProcesses` is larger.
         processes: Option<u32>,
         /// Bounds the open files of each process where `limits.maxOpenFiles` is larger.
@@ -323,7 +323,7 @@ pub enum Sandbox {
 
 /// Network access of a confined server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Network {
+pub enum NetworkAccess {
     /// Unrestricted.
     #[default]
     Full,
@@ -333,7 +333,7 @@ pub enum Network {
 
 /// The limits of a server or of one of its tools (SB-02, BR-17).
 #[derive(Debug, Clone, PartialEq)]
-pub struct Limits {
+pub struct ResourceLimits {
     /// The memory of all processes of the server together.
     pub max_memory_mb: u32,
     /// The longest duration of a call, regardless of progress.
@@ -352,7 +352,7 @@ pub struct Limits {
     pub max_output_bytes: Option<usize>,
 }
 
-impl Default for Limits {
+impl Default for ResourceLimits {
     fn default() -> Self {
         Self {
             max_memory_mb: 256,
@@ -371,16 +371,16 @@ impl Default for Limits {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSettings {
     /// The limits of its calls.
-    pub limits: Limits,
+    pub limits: ResourceLimits,
     /// The time-out of a call; progress notifications restart it.
     pub call_timeout: Duration,
     /// The retry policy.
-    pub retry: Retry,
+    pub retry: RetryPolicy,
 }
 
 /// Says when a call is sent again after the connection broke.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Retry {
+pub enum RetryPolicy {
     /// If it was not sent, or if running it twice does no harm.
     #[default]
     Safe,
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!(plain.limits.max_memory_mb, 256);
         assert_eq!(plain.limits.max_execution, Duration::from_millis(30_000));
         assert_eq!((plain.limits.max_concurrent, plain.limits.max_queue), (32, 256));
-        assert_eq!((plain.isolation, plain.session), (Isolation::Shared, Session::Shared));
+        assert_eq!((plain.isolation, plain.session), (Isolation::Shared, SessionSharing::Shared));
         assert_eq!(plain.sandbox, Sandbox::Standard);
         assert_eq!(BridgeSettings::default().listen.to_string(), "127.0.0.1:7420");
         assert_eq!(BridgeSettings::default().max_message_bytes, 67_108_864);
@@ -428,12 +428,12 @@ mod tests {
         let slow = server.tool("slow");
         assert_eq!(slow.limits.max_execution, Duration::from_millis(80));
         assert_eq!((slow.limits.max_queue, slow.limits.max_processes), (3, None));
-        assert_eq!((slow.call_timeout, slow.retry), (Duration::from_millis(90), Retry::Never));
+        assert_eq!((slow.call_timeout, slow.retry), (Duration::from_millis(90), RetryPolicy::Never));
         assert_eq!(server.limits_for("slow"), &slow.limits);
         assert_eq!(server.call_timeout_for("slow"), slow.call_timeout);
 
         let other = server.tool("other");
-        assert_eq!((other.call_timeout, other.retry), (Duration::from_millis(7), Retry::Safe));
+        assert_eq!((other.call_timeout, other.retry), (Duration::from_millis(7), RetryPolicy::Safe));
         assert_eq!((&other.limits, server.limits_for("other")), (&server.limits, &server.limits));
         assert_eq!(server.call_timeout_for("other"), Duration::from_millis(7));
     }

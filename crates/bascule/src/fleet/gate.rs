@@ -8,7 +8,7 @@ use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::Limits;
+use crate::config::ResourceLimits;
 use crate::deadline::Deadline;
 
 /// When nothing is known yet about how long calls take.
@@ -35,7 +35,7 @@ pub(crate) struct GatePermit<'a> {
 }
 
 impl Gate {
-    pub(crate) fn new(limits: &Limits) -> Self {
+    pub(crate) fn new(limits: &ResourceLimits) -> Self {
         Self {
             slots: Semaphore::new(limits.max_concurrent.min(Semaphore::MAX_PERMITS)),
             most_at_once: limits.max_concurrent,
@@ -161,11 +161,11 @@ mod tests {
     }
 
     fn gate(at_once: usize, waiting: usize, rate: Option<f64>) -> Gate {
-        let limits = Limits {
+        let limits = ResourceLimits {
             max_concurrent: at_once,
             max_queue: waiting,
             rate_per_second: rate,
-            ..Limits::default()
+            ..ResourceLimits::default()
         };
         Gate::new(&limits)
     }

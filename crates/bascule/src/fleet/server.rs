@@ -20,7 +20,7 @@ use super::gate::{Gate, GatePermit};
 use super::request::UpstreamRequest;
 use super::restart_policy::RestartPolicy;
 use super::status::{State, Status};
-use crate::config::{Retry, ServerSettings};
+use crate::config::{RetryPolicy, ServerSettings};
 use crate::deadline::Deadline;
 use crate::normalise::unknown_tool;
 
@@ -154,9 +154,11 @@ impl Server {
         );
         broke
             && match (self.settings.retry_for(tool), error.delivery) {
-                (Retry::Never, _) | (_, Delivery::Answered) => false,
+                (RetryPolicy::Never, _) | (_, Delivery::Answered) => false,
                 (_, Delivery::NotSent) => true,
-                (retry, Delivery::Unknown) => sent < MOST_ATTEMPTS && (is_harmless || retry == Retry::Always),
+                (retry, Delivery::Unknown) => {
+                    sent < MOST_ATTEMPTS && (is_harmless || retry == RetryPolicy::Always)
+                }
             }
     }
 

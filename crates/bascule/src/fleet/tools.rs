@@ -8,7 +8,10 @@ use crate::config::ServerSettings;
 /// Which tools the configuration lets through.
 pub(crate) fn filtered(settings: &ServerSettings) -> ToolFilter {
     let patterns = |texts: &Vec<String>| texts.iter().map(|text| NamePattern::parse(text)).collect();
-    ToolFilter { allowed: settings.allowed.as_ref().map(patterns), denied: patterns(&settings.denied) }
+    ToolFilter {
+        allowed: settings.allowed_tools.as_ref().map(patterns),
+        denied: patterns(&settings.denied_tools),
+    }
 }
 
 /// A server's tools were listed.

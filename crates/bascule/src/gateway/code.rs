@@ -16,7 +16,7 @@ use super::Gateway;
 use super::reply::{ErrorReply, Reply, failed_call};
 use super::session::Session;
 use crate::call::CallContext;
-use crate::config::Show;
+use crate::config::ToolView;
 use crate::fleet::server::was_given_up;
 use crate::{ScriptOutcome, ScriptRequest, Selection};
 
@@ -49,7 +49,7 @@ struct Describe {
 impl Gateway {
     /// Whether a client sees the bridge's own tools passthrough.
     pub(super) fn shows_code(&self) -> bool {
-        self.show == Show::Code
+        self.show == ToolView::Code
     }
 
     /// The definitions of the bridge's own tools that a client sees.

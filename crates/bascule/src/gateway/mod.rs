@@ -23,7 +23,7 @@ use serde_json::value::RawValue;
 use tracing::{debug, info};
 
 use crate::McpBridgeAdapter;
-use crate::config::{Isolation, ServerSettings, Session as Sharing, Show};
+use crate::config::{Isolation, ServerSettings, SessionSharing, ToolView};
 use crate::fleet::request::ExtraMembers;
 use crate::fleet::server::Server;
 use aggregate::ToolNames;
@@ -52,7 +52,7 @@ pub(crate) struct Gateway {
     /// How long calls may take to finish where they began when their server is configured anew.
     grace: Duration,
     /// What clients see.
-    show: Show,
+    show: ToolView,
 }
 
 impl Gateway {
@@ -62,7 +62,7 @@ impl Gateway {
         bus: &EmbeddedBus,
         idle: Duration,
         grace: Duration,
-        show: Show,
+        show: ToolView,
     ) -> Arc<Self> {
         let gateway = Arc::new(Self {
             bridge,
@@ -309,8 +309,8 @@ impl Gateway {
 fn sharing_key(settings: &ServerSettings, session: &Session) -> SharingKey {
     match (settings.isolation, settings.session) {
         (Isolation::PerCall, _) => SharingKey::without_capabilities(),
-        (_, Sharing::PerClient) => SharingKey::Client(session.id.clone()),
-        (_, Sharing::Shared) => session.key.clone(),
+        (_, SessionSharing::PerClient) => SharingKey::Client(session.id.clone()),
+        (_, SessionSharing::Shared) => session.key.clone(),
     }
 }
 

@@ -223,7 +223,7 @@ impl UpstreamSession {
     /// Whether the configuration keeps tools from being seen.
     fn hides_tools(&self) -> bool {
         let settings = &self.server.settings;
-        settings.allowed.is_some() || !settings.denied.is_empty()
+        settings.allowed_tools.is_some() || !settings.denied_tools.is_empty()
     }
 
     /// The tools that may be seen, each as the server defined it.

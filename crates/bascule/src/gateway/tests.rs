@@ -15,7 +15,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 async fn gateway() -> Arc<Gateway> {
     let bridge = McpBridgeAdapter::init(BridgeConfig::new(Settings::default())).await.unwrap();
     let bus = EmbeddedBus::new(ReplayLimits { messages: 1, bytes: 1 << 10 });
-    Gateway::open(Arc::new(bridge), &bus, Duration::from_secs(24 * 3600), SILENT, Show::All)
+    Gateway::open(Arc::new(bridge), &bus, Duration::from_secs(24 * 3600), SILENT, ToolView::All)
 }
 
 /// One more client, if there is room.
