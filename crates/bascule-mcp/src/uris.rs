@@ -9,9 +9,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
 use crate::names::Shown;
 
 const SCHEME: &str = "bascule://";
+/// The characters of a server's name that are escaped.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 /// The URIs, or the URI templates, of one listing and how they are shown.
 ///
@@ -50,37 +54,16 @@ impl Uris {
 
 /// The form of a URI or template that names its server, listed or not.
 pub fn prefixed(server: &str, uri: &str) -> String {
-    let mut text = String::with_capacity(SCHEME.len() + server.len() + 1 + uri.len());
-    text.push_str(SCHEME);
-    for byte in server.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' => text.push(char::from(byte)),
-            _ => text.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    text.push('/');
-    text.push_str(uri);
-    text
+    format!("{SCHEME}{}/{uri}", utf8_percent_encode(server, ESCAPED))
 }
 
 /// The server and its own URI, if the URI has the form that names its server. Whether there is such a server is
 /// not known here.
 pub fn parse_prefixed(uri: &str) -> Option<(String, String)> {
     let (server, original) = uri.strip_prefix(SCHEME)?.split_once('/')?;
-    let server = unescaped(server)?;
+    let server = percent_decode_str(server).decode_utf8().ok()?.into_owned();
     // Nothing is taken that `prefixed` would have spelled otherwise.
     (prefixed(&server, original) == uri).then(|| (server, original.to_owned()))
-}
-
-fn unescaped(text: &str) -> Option<String> {
-    let mut pieces = text.split('%');
-    let mut bytes = pieces.next()?.as_bytes().to_vec();
-    for piece in pieces {
-        let (digits, rest) = piece.split_at_checked(2)?;
-        bytes.push(u8::from_str_radix(digits, 16).ok()?);
-        bytes.extend_from_slice(rest.as_bytes());
-    }
-    String::from_utf8(bytes).ok()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
 use super::SchemaError;
@@ -142,8 +143,9 @@ impl<'a> SchemaStats<'a> {
     /// Returns all possible targets of a reference. There are several only if schemas are embedded by `$id`.
     fn targets(&self, reference: &str) -> Vec<&'a Value> {
         let (_, fragment) = reference.split_once('#').unwrap_or((reference, ""));
-        let fragment = percent_decode(fragment);
-        match self.anchors.get(fragment.as_str()) {
+        // Invalid escapes stay: a reference that is not a URI has no target anyway.
+        let fragment = percent_decode_str(fragment).decode_utf8_lossy();
+        match self.anchors.get(&*fragment) {
             Some(named) => named.clone(),
             None => self.bases.iter().filter_map(|base| base.pointer(&fragment)).collect(),
         }
@@ -231,22 +233,6 @@ fn is_in_place_applicator(keyword: &str) -> bool {
             | "then"
             | "else"
     )
-}
-
-/// Decodes `%24` to `$`. Invalid escapes stay: a reference that is not a URI has no target anyway.
-fn percent_decode(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let escaped = (byte == b'%').then(|| after.get(..2).and_then(hex)).flatten();
-        bytes.push(escaped.unwrap_or(byte));
-        rest = if escaped.is_some() { &after[2..] } else { after };
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn hex(digits: &[u8]) -> Option<u8> {
-    u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()
 }
 
 #[cfg(test)]
@@ -361,7 +347,9 @@ mod tests {
 
     #[test]
     fn decodes_escapes_in_references() {
-        assert_eq!(percent_decode("/%24defs/a%7Eb%"), "/$defs/a~b%");
-        assert_eq!(percent_decode("%zz%c3%a9"), "%zzé");
+        let schema = json!({ "$defs": { "a~b%": 1, "%zzé": 2 } });
+        let stats = SchemaStats { bases: vec![&schema], ..SchemaStats::default() };
+        assert_eq!(stats.targets("#/%24defs/a%7E0b%"), [&json!(1)]);
+        assert_eq!(stats.targets("#/$defs/%zz%c3%a9"), [&json!(2)]);
     }
 }

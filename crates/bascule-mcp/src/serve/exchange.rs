@@ -8,6 +8,7 @@ use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::{Body as _, Incoming};
 use memchr::memchr2;
+use percent_encoding::percent_decode_str;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tracing::debug;
@@ -250,23 +251,9 @@ fn endpoint(path: &str) -> Option<Endpoint> {
     }
     let name = path.strip_prefix("/servers/")?.strip_suffix("/mcp")?;
     let is_one_segment = !name.is_empty() && !name.contains('/');
-    is_one_segment.then(|| percent_decoded(name)).flatten().map(Endpoint::Server)
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, after @ ..] = rest {
-        rest = after;
-        if *first != b'%' {
-            bytes.push(*first);
-            continue;
-        }
-        let digits = rest.first_chunk::<2>().filter(|digits| digits.iter().all(u8::is_ascii_hexdigit))?;
-        bytes.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?);
-        rest = &rest[2..];
-    }
-    String::from_utf8(bytes).ok()
+    let decoded = percent_decode_str(name).decode_utf8().ok()?;
+    // An invalid escape is left as it is. No server's name contains `%`.
+    (is_one_segment && !decoded.contains('%')).then(|| Endpoint::Server(decoded.into_owned()))
 }
 
 /// The session that a request belongs to; also checks the version that was agreed on with it.
