@@ -1,4 +1,4 @@
-//! The JavaScript machine with everything around a script, before there is a script.
+//! The JavaScript engine and the prelude, ready before the script arrives.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -9,112 +9,113 @@ use rquickjs::loader::bundle::{Bundle, ScaBundleData};
 use rquickjs::{Context, Ctx, Function, Object, Persistent, Runtime};
 
 use crate::natives::natives;
-use crate::state::State;
+use crate::state::ScriptState;
 
-/// How deep a script may recurse, in bytes of stack.
-const STACK: usize = 2 << 20;
+/// Stack size for scripts, in bytes. It bounds recursion.
+const STACK_SIZE: usize = 2 << 20;
 
-/// How much there may be before what is no longer used is looked for. The prelude alone would be looked through several
-/// times, for nothing.
-pub(crate) const LOOK_THROUGH: usize = 4 << 20;
+/// Heap size before the first garbage collection. With the engine's default, evaluating the prelude alone would trigger
+/// several useless collections.
+pub(crate) const GC_THRESHOLD: usize = 4 << 20;
 
-/// The parts of the prelude by their names, as the engine's own code. `build.rs` makes it.
+/// The modules of the prelude by name, as the engine's bytecode. `build.rs` compiles them.
 const PRELUDE: ScaBundleData<&[u8]> = include!(concat!(env!("OUT_DIR"), "/prelude.rs"));
 
-/// One script's machine.
+/// The engine for one script.
 pub(crate) struct Engine {
-    pub(crate) harness: Harness,
+    pub(crate) prelude: PreludeFunctions,
     pub(crate) context: Context,
     pub(crate) runtime: Runtime,
-    pub(crate) state: Rc<State>,
-    pub(crate) clock: Rc<Clock>,
+    pub(crate) state: Rc<ScriptState>,
+    pub(crate) deadline: Rc<ScriptDeadline>,
 }
 
-/// When a script must have ended.
 #[derive(Default)]
-pub(crate) struct Clock {
+pub(crate) struct ScriptDeadline {
     deadline: Cell<Option<Instant>>,
-    has_struck: Cell<bool>,
+    has_passed: Cell<bool>,
 }
 
-impl Clock {
+impl ScriptDeadline {
     pub(crate) fn set(&self, deadline: Instant) {
         self.deadline.set(Some(deadline));
     }
 
-    /// Whether it is over. Once it is, it stays so.
-    pub(crate) fn strikes(&self) -> bool {
-        let over = self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline);
-        self.has_struck.set(self.has_struck.get() || over);
-        self.has_struck.get()
+    pub(crate) fn has_passed(&self) -> bool {
+        let has_passed = self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline);
+        self.has_passed.set(self.has_passed.get() || has_passed);
+        self.has_passed.get()
     }
 }
 
-/// The functions of the harness that the worker calls.
-pub(crate) struct Harness {
-    pub(crate) furnish: Persistent<Function<'static>>,
-    pub(crate) settle: Persistent<Function<'static>>,
-    pub(crate) fire: Persistent<Function<'static>>,
-    pub(crate) describe: Persistent<Function<'static>>,
-    pub(crate) value_text: Persistent<Function<'static>>,
+/// The functions of the prelude that the worker calls.
+pub(crate) struct PreludeFunctions {
+    pub(crate) define_globals: Persistent<Function<'static>>,
+    pub(crate) settle_call: Persistent<Function<'static>>,
+    pub(crate) fire_timer: Persistent<Function<'static>>,
+    pub(crate) describe_error: Persistent<Function<'static>>,
+    pub(crate) value_to_json: Persistent<Function<'static>>,
 }
 
 impl Engine {
     pub(crate) fn new() -> rquickjs::Result<Self> {
-        let (runtime, state, clock) = (Runtime::new()?, Rc::new(State::new()), Rc::new(Clock::default()));
-        runtime.set_max_stack_size(STACK);
-        runtime.set_gc_threshold(LOOK_THROUGH);
-        let ticking = clock.clone();
-        runtime.set_interrupt_handler(Some(Box::new(move || ticking.strikes())));
-        let noting = state.clone();
-        runtime.set_host_promise_rejection_tracker(Some(Box::new(move |ctx, promise, reason, is_heard| {
-            let promise = Persistent::save(&ctx, promise);
-            match is_heard {
-                true => noting.was_heard(&promise),
-                false => noting.note_unheard(promise, Persistent::save(&ctx, reason)),
-            }
-        })));
+        let (runtime, state) = (Runtime::new()?, Rc::new(ScriptState::new()));
+        let deadline = Rc::new(ScriptDeadline::default());
+        runtime.set_max_stack_size(STACK_SIZE);
+        runtime.set_gc_threshold(GC_THRESHOLD);
+        let interrupt = deadline.clone();
+        runtime.set_interrupt_handler(Some(Box::new(move || interrupt.has_passed())));
+        let tracker = state.clone();
+        runtime.set_host_promise_rejection_tracker(Some(Box::new(
+            move |ctx, promise, reason, is_handled| {
+                let promise = Persistent::save(&ctx, promise);
+                match is_handled {
+                    true => tracker.remove_unhandled_rejection(&promise),
+                    false => tracker.add_unhandled_rejection(promise, Persistent::save(&ctx, reason)),
+                }
+            },
+        )));
         let context = Context::full(&runtime)?;
-        let harness = context.with(|ctx| Harness::build(&ctx, &state))?;
-        Ok(Self { harness, context, runtime, state, clock })
+        let prelude = context.with(|ctx| PreludeFunctions::evaluate(&ctx, &state))?;
+        Ok(Self { prelude, context, runtime, state, deadline })
     }
 }
 
-impl Harness {
-    /// Evaluates the prelude. What its parts give each other, no script can reach.
-    fn build<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Self> {
+impl PreludeFunctions {
+    /// Evaluates the prelude. Scripts cannot reach the objects that its modules pass to each other.
+    fn evaluate<'js>(ctx: &Ctx<'js>, state: &Rc<ScriptState>) -> rquickjs::Result<Self> {
         let native = natives(ctx, state)?;
-        let own: Object = part(ctx, "primordials")?.call(())?;
-        let stacks: Object = part(ctx, "stacks")?.call((native.clone(), own.clone()))?;
-        let console: Object = part(ctx, "console")?.call((native.clone(), own.clone()))?;
-        let timers: Object = part(ctx, "timers")?.call((native.clone(), own.clone()))?;
-        part(ctx, "web")?.call::<_, ()>((native.clone(), own.clone()))?;
+        let own: Object = module(ctx, "primordials")?.call(())?;
+        let stacks: Object = module(ctx, "stacks")?.call((native.clone(), own.clone()))?;
+        let console: Object = module(ctx, "console")?.call((native.clone(), own.clone()))?;
+        let timers: Object = module(ctx, "timers")?.call((native.clone(), own.clone()))?;
+        module(ctx, "web")?.call::<_, ()>((native.clone(), own.clone()))?;
         let show: Function = console.get("show")?;
         let sleep: Function = timers.get("sleep")?;
-        let tools: Object = part(ctx, "tools")?.call((native, own.clone(), stacks, show, sleep))?;
-        part(ctx, "lockdown")?.call::<_, ()>((own,))?;
-        load_zone(ctx)?;
-        let keep = |from: &Object<'js>, name: &str| -> rquickjs::Result<_> {
+        let tools: Object = module(ctx, "tools")?.call((native, own.clone(), stacks, show, sleep))?;
+        module(ctx, "lockdown")?.call::<_, ()>((own,))?;
+        load_time_zone(ctx)?;
+        let save = |from: &Object<'js>, name: &str| -> rquickjs::Result<_> {
             Ok(Persistent::save(ctx, from.get::<_, Function>(name)?))
         };
         Ok(Self {
-            furnish: keep(&tools, "furnish")?,
-            settle: keep(&tools, "settle")?,
-            fire: keep(&timers, "fire")?,
-            describe: keep(&tools, "describe")?,
-            value_text: keep(&tools, "valueText")?,
+            define_globals: save(&tools, "defineGlobals")?,
+            settle_call: save(&tools, "settleCall")?,
+            fire_timer: save(&timers, "fireTimer")?,
+            describe_error: save(&tools, "describeError")?,
+            value_to_json: save(&tools, "valueToJson")?,
         })
     }
 }
 
-/// A part is a function, compiled when we were built: to read its text would take longer than all the rest. The engine
-/// itself is given no loader, and scripts that import are refused before they run (`typescript`).
-fn part<'js>(ctx: &Ctx<'js>, name: &str) -> rquickjs::Result<Function<'js>> {
+/// Loads the function that a module of the prelude consists of, from bytecode: parsing its text would take longer than
+/// everything else. The engine itself has no loader, and `typescript` refuses scripts that import.
+fn module<'js>(ctx: &Ctx<'js>, name: &str) -> rquickjs::Result<Function<'js>> {
     let (module, _) = Bundle(PRELUDE).load(ctx, name, None)?.eval()?;
     module.get("default")
 }
 
-/// Local time is read from a file, which a locked process cannot open any more.
-fn load_zone(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
+/// Makes the engine read the time zone file now: a locked process cannot open it.
+fn load_time_zone(ctx: &Ctx<'_>) -> rquickjs::Result<()> {
     ctx.eval::<i32, _>("new Date().getHours()").map(|_| ())
 }

@@ -1,23 +1,23 @@
-//! Scripts that call tools, from inside the process that runs them.
+//! Runs one script inside its own worker process: the wire protocol, the TypeScript transpiler, the JavaScript engine and
+//! the functions that scripts call tools with.
 //!
-//! Reading order: [`wire`] is what bridge and worker say to each other; [`worker`] is the life of one script;
-//! `engine` is the JavaScript machine with what scripts expect around them (`prelude`, written in JavaScript);
-//! `typescript` takes the types away and remembers where every line came from; `directory` finds a tool by the name
-//! that the script uses.
+//! Reading order: [`wire`] defines the messages between bridge and worker; [`worker`] runs one script; `engine` holds the
+//! JavaScript runtime and evaluates the `prelude` (the globals of scripts, written in JavaScript); `typescript` removes
+//! types and maps positions back to the source; `tool_lookup` finds a tool by the name a script uses.
 //!
-//! Nothing here confines anything: the program locks its process before it lets [`worker::Worker`] read.
+//! This crate confines nothing: the program must lock down its process before it calls [`worker::ScriptWorker::serve`].
 
 pub mod names;
 pub mod wire;
 pub mod worker;
 
-mod directory;
+mod argument_keys;
 mod engine;
-mod fit;
 #[cfg(test)]
 mod fuzz;
 mod natives;
-mod outcome;
 mod state;
 mod timers;
+mod tool_lookup;
+mod tool_result;
 mod typescript;

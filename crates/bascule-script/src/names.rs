@@ -1,15 +1,15 @@
-//! Which names may be shown to scripts, and how they are spelled there.
+//! Checks and respells server and tool names for scripts.
 
-/// A name that no script may be given.
+/// A server or tool name that cannot be used in scripts.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} may not be called `{name}` in a script: {why}")]
+#[error("{kind} name `{name}` cannot be used in scripts: {reason}")]
 pub struct InvalidToolName {
-    what: &'static str,
+    kind: &'static str,
     name: String,
-    why: &'static str,
+    reason: String,
 }
 
-/// Names that mean something to every JavaScript object. A tool of that name would stand in its way.
+/// Properties of every JavaScript object. A tool with such a name would shadow one.
 const RESERVED: [&str; 10] = [
     "__proto__",
     "constructor",
@@ -23,44 +23,43 @@ const RESERVED: [&str; 10] = [
     "propertyIsEnumerable",
 ];
 
-/// Whether a server and one of its tools may be shown to scripts.
+/// Checks that scripts can use a server and one of its tools.
 pub fn check(server: &str, tool: &str) -> Result<(), InvalidToolName> {
-    check_one("a server", server, "_-")?;
-    check_one("a tool", tool, "_./-")
+    check_name("server", server, "_-")?;
+    check_name("tool", tool, "_./-")
 }
 
-fn check_one(what: &'static str, name: &str, marks: &str) -> Result<(), InvalidToolName> {
-    let refuse = |why| Err(InvalidToolName { what, name: name.to_owned(), why });
+fn check_name(kind: &'static str, name: &str, punctuation: &str) -> Result<(), InvalidToolName> {
+    let refuse = |reason: &str| Err(InvalidToolName { kind, name: name.into(), reason: reason.into() });
     if name.is_empty() {
         return refuse("it is empty");
     }
-    if !name.chars().all(|c| c.is_ascii_alphanumeric() || marks.contains(c)) {
-        return refuse("only letters, digits and a few marks may be in it");
+    if !name.chars().all(|c| c.is_ascii_alphanumeric() || punctuation.contains(c)) {
+        return refuse(&format!("only ASCII letters, digits and the characters `{punctuation}` are allowed"));
     }
-    if is_reserved(name) || is_reserved(&camel(name)) {
-        return refuse("the word means something to JavaScript");
+    if is_reserved(name) || is_reserved(&to_camel_case(name)) {
+        return refuse("it is a property of every JavaScript object");
     }
     Ok(())
 }
 
-/// Whether a property of that name is never a tool.
-pub fn is_reserved(name: &str) -> bool {
+fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 
-/// `list_commits`, `list-commits` and `list.commits` as JavaScript spells them: `listCommits`.
-pub fn camel(name: &str) -> String {
+/// Converts to camelCase: `list_commits`, `list-commits` and `list.commits` become `listCommits`.
+pub fn to_camel_case(name: &str) -> String {
     let mut words = name.split(['_', '-', '.', '/']).filter(|word| !word.is_empty());
-    let mut spelled = words.next().map(lower_first).unwrap_or_default();
+    let mut camel = words.next().map(lower_first).unwrap_or_default();
     for word in words {
         let mut letters = word.chars();
-        spelled.extend(letters.next().map(|first| first.to_ascii_uppercase()));
-        spelled.push_str(letters.as_str());
+        camel.extend(letters.next().map(|first| first.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
     }
-    spelled
+    camel
 }
 
-/// `API` stays as it is, and so does `listCommits`; `List` becomes `list`.
+/// Converts `List` to `list`; keeps `API` and `listCommits`.
 fn lower_first(word: &str) -> String {
     let mut letters = word.chars();
     let first = letters.next();
@@ -70,18 +69,18 @@ fn lower_first(word: &str) -> String {
     }
 }
 
-/// `listCommits` and `list-commits` as `list_commits`.
-pub fn snake(name: &str) -> String {
-    let mut spelled = String::with_capacity(name.len() + 4);
+/// Converts to snake_case: `listCommits` and `list-commits` become `list_commits`.
+pub fn to_snake_case(name: &str) -> String {
+    let mut snake = String::with_capacity(name.len() + 4);
     let mut previous_was_lower = false;
     for c in name.chars() {
         if c.is_ascii_uppercase() && previous_was_lower {
-            spelled.push('_');
+            snake.push('_');
         }
         previous_was_lower = c.is_ascii_lowercase() || c.is_ascii_digit();
-        spelled.push(if c == '-' || c == '.' { '_' } else { c.to_ascii_lowercase() });
+        snake.push(if c == '-' || c == '.' { '_' } else { c.to_ascii_lowercase() });
     }
-    spelled
+    snake
 }
 
 #[cfg(test)]
@@ -90,8 +89,8 @@ mod tests {
 
     // req: CM-02
     #[test]
-    fn names_are_spelled_in_camel_case() {
-        for (name, spelled) in [
+    fn converts_to_camel_case() {
+        for (name, expected) in [
             ("list_commits", "listCommits"),
             ("get-sum", "getSum"),
             ("API-get-user", "APIGetUser"),
@@ -102,31 +101,31 @@ mod tests {
             ("echo", "echo"),
             ("x", "x"),
         ] {
-            assert_eq!(camel(name), spelled);
+            assert_eq!(to_camel_case(name), expected);
         }
     }
 
     // req: CM-02
     #[test]
-    fn names_are_spelled_in_snake_case() {
-        for (name, spelled) in
+    fn converts_to_snake_case() {
+        for (name, expected) in
             [("perPage", "per_page"), ("per-page", "per_page"), ("userID", "user_id"), ("a1B", "a1_b")]
         {
-            assert_eq!(snake(name), spelled);
+            assert_eq!(to_snake_case(name), expected);
         }
     }
 
     proptest::proptest! {
         #[test]
-        fn any_name_can_be_spelled(name in ".*") {
-            camel(&name);
-            snake(&name);
+        fn converts_any_name(name in ".*") {
+            to_camel_case(&name);
+            to_snake_case(&name);
         }
     }
 
     // req: CM-09
     #[test]
-    fn names_that_mean_something_to_javascript_are_refused() {
+    fn refuses_reserved_and_malformed_names() {
         for tool in ["__proto__", "constructor", "prototype", "has_own_property", "", "a b", "é", "a\"]"] {
             assert!(check("server", tool).is_err(), "{tool}");
         }

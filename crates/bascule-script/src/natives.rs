@@ -1,4 +1,4 @@
-//! The functions that the harness has from Rust. Scripts never see them.
+//! The Rust functions that the prelude calls. Scripts cannot reach them.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -8,47 +8,47 @@ use serde_json::value::RawValue;
 use url::Url;
 use url::quirks;
 
-use crate::directory::{Directory, Found};
 use crate::names;
-use crate::state::State;
+use crate::state::ScriptState;
+use crate::tool_lookup::{LookupResult, ToolLookup};
 
-/// All of them, on one object.
-pub(crate) fn natives<'js>(ctx: &Ctx<'js>, state: &Rc<State>) -> rquickjs::Result<Object<'js>> {
+/// Returns an object with all native functions.
+pub(crate) fn natives<'js>(ctx: &Ctx<'js>, state: &Rc<ScriptState>) -> rquickjs::Result<Object<'js>> {
     let object = Object::new(ctx.clone())?;
-    add_running(ctx, &object, state)?;
-    add_names(ctx, &object, state)?;
-    add_text(ctx, &object)?;
-    add_addresses(ctx, &object)?;
+    add_execution(ctx, &object, state)?;
+    add_lookup(ctx, &object, state)?;
+    add_encoding(ctx, &object)?;
+    add_random(ctx, &object)?;
+    add_urls(ctx, &object)?;
     Ok(object)
 }
 
+/// Adds a function to an object. With `state`, the function owns a clone of the state.
 macro_rules! add {
     ($ctx:expr, $object:expr, $name:literal, $function:expr) => {
         $object.set($name, Function::new($ctx.clone(), $function)?)?
     };
+    ($ctx:expr, $object:expr, $state:ident, $name:literal, $function:expr) => {{
+        let $state = $state.clone();
+        add!($ctx, $object, $name, $function)
+    }};
 }
 
-/// Calls, timers, console.
-fn add_running<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<State>) -> rquickjs::Result<()> {
-    let my = state.clone();
-    add!(ctx, object, "origin", move |line: u32, column: u32| my.origin(line, column));
-    let my = state.clone();
-    add!(ctx, object, "log", move |level: String, text: String| my.log(level, text));
-    let my = state.clone();
-    add!(ctx, object, "now", move || my.began.elapsed().as_millis() as f64);
-    let my = state.clone();
-    add!(ctx, object, "startTimer", move |ms: f64| my.timers.borrow_mut().start(Instant::now(), delay(ms)));
-    let my = state.clone();
-    add!(ctx, object, "restartTimer", move |id: u32, ms: f64| {
-        my.timers.borrow_mut().restart(id, Instant::now(), delay(ms));
+/// Adds the functions for calls, timers and the console.
+fn add_execution<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>) -> rquickjs::Result<()> {
+    add!(ctx, object, state, "origin", move |line: u32, column: u32| state.origin(line, column));
+    add!(ctx, object, state, "log", move |level: String, text: String| state.log(level, text));
+    add!(ctx, object, state, "now", move || state.started.elapsed().as_millis() as f64);
+    add!(ctx, object, state, "startTimer", move |ms: f64| {
+        state.timers.borrow_mut().start(Instant::now(), delay(ms))
     });
-    let my = state.clone();
-    add!(ctx, object, "stopTimer", move |id: u32| my.timers.borrow_mut().stop(id));
-    let my = state.clone();
-    add!(ctx, object, "wantWhole", move |number: f64| my.want_whole(number as u64));
-    let my = state.clone();
-    add!(ctx, object, "call", move |ctx: Ctx<'js>, server: usize, tool: String, args: String| {
-        call(&ctx, &my, server, tool, args)
+    add!(ctx, object, state, "restartTimer", move |id: u32, ms: f64| {
+        state.timers.borrow_mut().restart(id, Instant::now(), delay(ms));
+    });
+    add!(ctx, object, state, "stopTimer", move |id: u32| state.timers.borrow_mut().stop(id));
+    add!(ctx, object, state, "requestRaw", move |number: f64| state.request_raw(number as u64));
+    add!(ctx, object, state, "call", move |ctx: Ctx<'js>, server: usize, tool: String, args: String| {
+        call(&ctx, &state, server, tool, args)
     });
     Ok(())
 }
@@ -57,95 +57,101 @@ fn delay(ms: f64) -> Duration {
     Duration::from_secs_f64(ms.clamp(0.0, f64::from(i32::MAX)) / 1000.0)
 }
 
-fn call(ctx: &Ctx<'_>, state: &State, server: usize, tool: String, args: String) -> rquickjs::Result<f64> {
-    let found = directory(state).servers().get(server);
-    let Some(server) = found else { return Err(Exception::throw_internal(ctx, "no such server")) };
-    let args = server.tool(&tool).and_then(|known| known.keys().fit(&args)).unwrap_or(args);
-    // What JSON.stringify wrote is JSON, except that a script may have put in `toJSON`s that write something else.
+fn call(
+    ctx: &Ctx<'_>,
+    state: &ScriptState,
+    server: usize,
+    tool: String,
+    args: String,
+) -> rquickjs::Result<f64> {
+    let Some(server) = tools(state).servers().get(server) else {
+        return Err(Exception::throw_internal(ctx, "unknown server"));
+    };
+    let args = server.tool(&tool).and_then(|tool| tool.argument_keys().respell(&args)).unwrap_or(args);
+    // JSON.stringify writes JSON, unless the script has replaced a `toJSON` by one that returns something else.
     match RawValue::from_string(args) {
         Ok(args) => match state.call(server.name.clone(), tool, args) {
             Some(number) => Ok(number as f64),
-            None => Err(Exception::throw_range(ctx, "the arguments are too long to be sent")),
+            None => Err(Exception::throw_range(ctx, "the arguments are too long")),
         },
-        Err(error) => Err(Exception::throw_type(ctx, &format!("the arguments are no JSON: {error}"))),
+        Err(error) => Err(Exception::throw_type(ctx, &format!("the arguments are not valid JSON: {error}"))),
     }
 }
 
-fn directory(state: &State) -> &Directory {
-    state.directory.get().expect("the directory is set before a script runs")
+fn tools(state: &ScriptState) -> &ToolLookup {
+    state.tools.get().expect("the tools are set before the script runs")
 }
 
-/// Names of servers and tools.
-fn add_names<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<State>) -> rquickjs::Result<()> {
-    let my = state.clone();
-    add!(ctx, object, "findServer", move |ctx: Ctx<'js>, name: String| {
-        let found = directory(&my).find(&name);
-        told(&ctx, found, || format!("no server is called `{name}`"))
+/// Adds the lookup of servers and tools by name.
+fn add_lookup<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>) -> rquickjs::Result<()> {
+    add!(ctx, object, state, "findServer", move |ctx: Ctx<'js>, name: String| {
+        let result = tools(&state).find_server(&name);
+        lookup_to_js(&ctx, result, || format!("no server is named `{name}`"))
     });
-    let my = state.clone();
-    add!(ctx, object, "findTool", move |ctx: Ctx<'js>, server: usize, name: String| {
-        let directory = directory(&my);
-        if directory.servers()[server].is_absent {
+    add!(ctx, object, state, "findTool", move |ctx: Ctx<'js>, server: usize, name: String| {
+        let entry = &tools(&state).servers()[server];
+        if entry.is_absent {
             return (-1).into_js(&ctx);
         }
-        let server_name = &directory.servers()[server].name;
-        let found = directory.find_tool(server, &name);
-        told(&ctx, found, || format!("server `{server_name}` has no tool `{name}` that this script may use"))
+        let result = tools(&state).find_tool(server, &name);
+        lookup_to_js(&ctx, result, || {
+            format!("server `{}` has no tool `{name}` that this script may call", entry.name)
+        })
     });
-    let my = state.clone();
-    add!(ctx, object, "serverName", move |server: usize| directory(&my).servers()[server].name.clone());
-    let my = state.clone();
-    add!(ctx, object, "toolName", move |server: usize, tool: usize| {
-        directory(&my).servers()[server].tools[tool].name.clone()
+    add!(ctx, object, state, "serverName", move |server: usize| tools(&state).servers()[server].name.clone());
+    add!(ctx, object, state, "toolName", move |server: usize, tool: usize| {
+        tools(&state).servers()[server].tools[tool].name.clone()
     });
-    let my = state.clone();
-    add!(ctx, object, "serverNames", move || directory(&my).names());
-    let my = state.clone();
-    add!(ctx, object, "toolNames", move |server: usize| directory(&my).tool_names(server));
-    let my = state.clone();
-    add!(ctx, object, "serverPlaces", move |ctx: Ctx<'js>| places(&ctx, directory(&my)));
-    let my = state.clone();
-    add!(ctx, object, "toolIds", move || {
-        let ids = directory(&my)
-            .servers()
-            .iter()
-            .flat_map(|server| server.tools.iter().map(move |tool| format!("{}:{}", server.name, tool.name)));
+    add!(ctx, object, state, "serverNames", move || tools(&state).server_names());
+    add!(ctx, object, state, "toolNames", move |server: usize| tools(&state).tool_names(server));
+    add!(ctx, object, state, "serverIndices", move |ctx: Ctx<'js>| server_indices(&ctx, tools(&state)));
+    add!(ctx, object, state, "toolIds", move || {
+        let servers = tools(&state).servers().iter();
+        let ids = servers
+            .flat_map(|server| server.tools.iter().map(|tool| format!("{}:{}", server.name, tool.name)));
         ids.collect::<Vec<_>>()
     });
     Ok(())
 }
 
-/// A place as a number, a miss as what to say of it.
-fn told<'js>(ctx: &Ctx<'js>, found: Found, nothing: impl FnOnce() -> String) -> rquickjs::Result<Value<'js>> {
+/// Converts a lookup result to the index (a number) or an error message (a string).
+fn lookup_to_js<'js>(
+    ctx: &Ctx<'js>,
+    result: LookupResult,
+    not_found: impl FnOnce() -> String,
+) -> rquickjs::Result<Value<'js>> {
     let quoted =
         |names: &[String]| names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
-    match found {
-        Found::One(place) => (place as f64).into_js(ctx),
-        Found::Several(names) => {
-            format!("the name could mean {}: write one of them, in brackets", quoted(&names)).into_js(ctx)
+    match result {
+        LookupResult::Found(index) => (index as f64).into_js(ctx),
+        LookupResult::Ambiguous(names) => {
+            let text = format!("the name is ambiguous: use one of {}, in brackets", quoted(&names));
+            text.into_js(ctx)
         }
-        Found::None(near) if near.is_empty() => nothing().into_js(ctx),
-        Found::None(near) => format!("{}; near it: {}", nothing(), quoted(&near)).into_js(ctx),
+        LookupResult::NotFound { nearest } if nearest.is_empty() => not_found().into_js(ctx),
+        LookupResult::NotFound { nearest } => {
+            format!("{}; did you mean {}?", not_found(), quoted(&nearest)).into_js(ctx)
+        }
     }
 }
 
-/// Every name of every server, each followed by its place.
-fn places<'js>(ctx: &Ctx<'js>, directory: &Directory) -> rquickjs::Result<Vec<Value<'js>>> {
-    let mut places = Vec::new();
-    for (place, server) in directory.servers().iter().enumerate() {
-        let camel = names::camel(&server.name);
+/// Returns every unambiguous name of every server, each followed by the server's index.
+fn server_indices<'js>(ctx: &Ctx<'js>, tools: &ToolLookup) -> rquickjs::Result<Vec<Value<'js>>> {
+    let mut indices = Vec::new();
+    for (index, server) in tools.servers().iter().enumerate() {
+        let camel = names::to_camel_case(&server.name);
         for name in [&server.name, &camel] {
-            if directory.find(name) == Found::One(place) {
-                places.push(name.as_str().into_js(ctx)?);
-                places.push((place as f64).into_js(ctx)?);
+            if tools.find_server(name) == LookupResult::Found(index) {
+                indices.push(name.as_str().into_js(ctx)?);
+                indices.push((index as f64).into_js(ctx)?);
             }
         }
     }
-    Ok(places)
+    Ok(indices)
 }
 
-/// Bytes, text and chance.
-fn add_text<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<()> {
+/// Adds `encode` and `decode`.
+fn add_encoding<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<()> {
     add!(ctx, object, "encode", |ctx: Ctx<'js>, text: String| {
         TypedArray::<u8>::new(ctx, text.into_bytes())
     });
@@ -153,47 +159,54 @@ fn add_text<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<()> {
                                  bytes: String,
                                  encoding: String,
                                  fatal: bool,
-                                 keep_mark: bool,
+                                 keep_bom: bool,
                                  stream: bool|
      -> rquickjs::Result<Vec<Value<'js>>> {
-        // The harness writes each byte as a letter: a typed array cannot be read here without `unsafe`.
-        let bytes: Vec<u8> = bytes.chars().map(|letter| letter as u8).collect();
+        // The prelude passes each byte as a character: reading a typed array here would need `unsafe`.
+        let bytes: Vec<u8> = bytes.chars().map(|character| character as u8).collect();
         let (text, used) = decode(&bytes, &encoding, fatal, stream);
         let text = text.map(|text| match text.strip_prefix('\u{feff}') {
-            Some(rest) if !keep_mark => rest.to_owned(),
+            Some(rest) if !keep_bom => rest.to_owned(),
             _ => text,
         });
         Ok(vec![text.into_js(&ctx)?, (used as f64).into_js(&ctx)?])
     });
-    add!(ctx, object, "random", |ctx: Ctx<'js>, count: usize| {
+    Ok(())
+}
+
+fn add_random<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<()> {
+    add!(ctx, object, "randomBytes", |ctx: Ctx<'js>, count: usize| {
         if count > 65_536 {
-            return Err(Exception::throw_range(&ctx, "at most 65536 random bytes at a time"));
+            return Err(Exception::throw_range(
+                &ctx,
+                "at most 65536 random bytes can be requested at a time",
+            ));
         }
         let mut bytes = vec![0; count];
-        match getrandom::fill(&mut bytes) {
-            Ok(()) => TypedArray::<u8>::new(ctx, bytes),
-            Err(_) => Err(Exception::throw_internal(&ctx, "there is no chance here")),
-        }
+        fill_random(&ctx, &mut bytes)?;
+        TypedArray::<u8>::new(ctx, bytes)
     });
-    add!(ctx, object, "uuid", |ctx: Ctx<'js>| {
+    add!(ctx, object, "randomUuid", |ctx: Ctx<'js>| {
         let mut bits = [0; 16];
-        match getrandom::fill(&mut bits) {
-            Ok(()) => Ok(uuid(u128::from_be_bytes(bits))),
-            Err(_) => Err(Exception::throw_internal(&ctx, "there is no chance here")),
-        }
+        fill_random(&ctx, &mut bits)?;
+        Ok::<_, rquickjs::Error>(uuid_v4(u128::from_be_bytes(bits)))
     });
     Ok(())
 }
 
-/// Version 4, variant 1.
-fn uuid(bits: u128) -> String {
+fn fill_random(ctx: &Ctx<'_>, bytes: &mut [u8]) -> rquickjs::Result<()> {
+    getrandom::fill(bytes).map_err(|_| Exception::throw_internal(ctx, "no random source available"))
+}
+
+fn uuid_v4(bits: u128) -> String {
     let bits = bits & !(0xf << 76) | 4 << 76;
     let bits = bits & !(0x3 << 62) | 2 << 62;
     let hex = format!("{bits:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// The text, if it is one, and how many bytes are in it: with `stream` a letter that is cut off waits for its rest.
+/// Returns the text and the number of decoded bytes. With `stream`, an incomplete character at the end is left for the next
+/// chunk. With `fatal`, invalid bytes give no text.
 fn decode(bytes: &[u8], encoding: &str, fatal: bool, stream: bool) -> (Option<String>, usize) {
     match encoding {
         "latin1" => (Some(bytes.iter().map(|byte| char::from(*byte)).collect()), bytes.len()),
@@ -209,7 +222,7 @@ fn decode(bytes: &[u8], encoding: &str, fatal: bool, stream: bool) -> (Option<St
             }
         }
         _ => {
-            let used = if stream { whole_utf8(bytes) } else { bytes.len() };
+            let used = if stream { complete_utf8(bytes) } else { bytes.len() };
             match std::str::from_utf8(&bytes[..used]) {
                 Ok(text) => (Some(text.to_owned()), used),
                 Err(_) if fatal => (None, used),
@@ -219,13 +232,13 @@ fn decode(bytes: &[u8], encoding: &str, fatal: bool, stream: bool) -> (Option<St
     }
 }
 
-/// How many of the bytes are before a letter that is cut off at the end.
-fn whole_utf8(bytes: &[u8]) -> usize {
+/// Returns the length without an incomplete character at the end.
+fn complete_utf8(bytes: &[u8]) -> usize {
     match std::str::from_utf8(bytes) {
         Err(error) if error.error_len().is_none() => error.valid_up_to(),
         _ => match bytes.utf8_chunks().last() {
-            // Broken earlier: only what ends the bytes can still be completed.
-            Some(last) if !last.invalid().is_empty() && is_cut_off(last.invalid()) => {
+            // Invalid earlier: only the last character can still be completed by more bytes.
+            Some(last) if !last.invalid().is_empty() && is_incomplete(last.invalid()) => {
                 bytes.len() - last.invalid().len()
             }
             _ => bytes.len(),
@@ -233,29 +246,29 @@ fn whole_utf8(bytes: &[u8]) -> usize {
     }
 }
 
-fn is_cut_off(tail: &[u8]) -> bool {
+fn is_incomplete(tail: &[u8]) -> bool {
     std::str::from_utf8(tail).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }
 
-/// Addresses and their queries.
-fn add_addresses<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<()> {
-    add!(ctx, object, "parseUrl", |address: String, base: rquickjs::function::Opt<Option<String>>| {
+/// Adds the functions of `URL` and `URLSearchParams`.
+fn add_urls<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<()> {
+    add!(ctx, object, "parseUrl", |url: String, base: rquickjs::function::Opt<Option<String>>| {
         let parsed = match base.0.flatten() {
-            Some(base) => Url::parse(&base).and_then(|base| base.join(&address)),
-            None => Url::parse(&address),
+            Some(base) => Url::parse(&base).and_then(|base| base.join(&url)),
+            None => Url::parse(&url),
         };
-        parsed.ok().map(|url| parts(&url))
+        parsed.ok().map(|url| url_parts(&url))
     });
-    add!(ctx, object, "changeUrl", |address: String, part: String, value: String| {
-        let mut url = Url::parse(&address).ok()?;
-        change(&mut url, &part, &value).then(|| parts(&url))
+    add!(ctx, object, "setUrlPart", |url: String, part: String, value: String| {
+        let mut url = Url::parse(&url).ok()?;
+        set_part(&mut url, &part, &value).then(|| url_parts(&url))
     });
     add!(ctx, object, "parseQuery", |query: String| {
         let query = query.strip_prefix('?').unwrap_or(&query);
         let pairs = url::form_urlencoded::parse(query.as_bytes());
         pairs.map(|(name, value)| vec![name.into_owned(), value.into_owned()]).collect::<Vec<_>>()
     });
-    add!(ctx, object, "writeQuery", |pairs: Vec<Vec<String>>| {
+    add!(ctx, object, "formatQuery", |pairs: Vec<Vec<String>>| {
         let mut writer = url::form_urlencoded::Serializer::new(String::new());
         for pair in &pairs {
             if let [name, value] = pair.as_slice() {
@@ -267,8 +280,8 @@ fn add_addresses<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<
     Ok(())
 }
 
-/// In the order that the harness has them.
-fn parts(url: &Url) -> Vec<String> {
+/// Returns the parts in the order of `PARTS` in `web.js`.
+fn url_parts(url: &Url) -> Vec<String> {
     let origin = quirks::origin(url);
     [
         quirks::href(url),
@@ -287,8 +300,8 @@ fn parts(url: &Url) -> Vec<String> {
     .into()
 }
 
-/// Whether the address has changed: what does not fit leaves it as it is.
-fn change(url: &mut Url, part: &str, value: &str) -> bool {
+/// Sets one part. Returns false and changes nothing if the value is not valid.
+fn set_part(url: &mut Url, part: &str, value: &str) -> bool {
     match part {
         "href" => quirks::set_href(url, value).is_ok(),
         "protocol" => quirks::set_protocol(url, value).is_ok(),

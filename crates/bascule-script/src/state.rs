@@ -1,4 +1,4 @@
-//! What a script has under way: calls, timers, lines of its console, and what is to be sent.
+//! The state of one script: calls in flight, timers, console output and the messages to send.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
@@ -10,126 +10,122 @@ use rquickjs::{Persistent, Value};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
-use crate::directory::Directory;
 use crate::timers::Timers;
-use crate::typescript::Translated;
-use crate::wire::{self, Completed, FromWorker, Limits, LogLine, RpcCall, ScriptError};
+use crate::tool_lookup::ToolLookup;
+use crate::typescript::TranspiledScript;
+use crate::wire::{self, Completed, FromWorker, LogLine, RpcCall, ScriptError, ScriptLimits};
 
-/// How much is gathered before it is sent although the script is still running: some thirty calls, at which the bridge can
-/// be while the script makes the next.
-const GATHERED: usize = 4 << 10;
+/// Buffered messages are sent at this size even if the script is still running: the bridge can work on these calls, some
+/// thirty, while the script makes more.
+const FLUSH_SIZE: usize = 4 << 10;
 
-/// The arguments of a call may be so long: a frame holds them and what stands around them.
-const LONGEST_CALL: usize = wire::FRAME_LIMIT - 4096;
-/// So many failures that nobody hears of are remembered.
-const MOST_UNHEARD: usize = 20;
+/// Maximum length of a call's arguments: a frame without room for the envelope.
+const MAX_CALL_LENGTH: usize = wire::FRAME_LIMIT - 4096;
+/// Number of unhandled rejections to report.
+const MAX_UNHANDLED: usize = 20;
 
-/// One script's, shared by the worker and the functions that the harness calls.
-pub(crate) struct State {
-    /// Where the bridge is.
-    link: OnceCell<Box<dyn AsFd>>,
+/// Shared by the worker and the native functions of the prelude.
+pub(crate) struct ScriptState {
+    socket: OnceCell<Box<dyn AsFd>>,
     outgoing: RefCell<Vec<u8>>,
-    /// Stands before the number of every call.
+    /// Prefix of call ids.
     pub(crate) id: OnceCell<String>,
-    /// What the author calls the script.
+    /// File name shown in stack traces.
     pub(crate) name: OnceCell<String>,
-    pub(crate) directory: OnceCell<Directory>,
-    pub(crate) translated: OnceCell<Translated>,
+    pub(crate) tools: OnceCell<ToolLookup>,
+    pub(crate) transpiled: OnceCell<TranspiledScript>,
     pub(crate) timers: RefCell<Timers>,
-    calls: RefCell<HashMap<u64, Flight>>,
+    calls: RefCell<HashMap<u64, PendingCall>>,
     last_call: Cell<u64>,
-    log_left: Cell<usize>,
-    dropped: Cell<u64>,
-    /// The bridge does not read any more.
-    is_cut: Cell<bool>,
-    /// Promises that failed and that nobody listens to, with what each failed with.
-    unheard: RefCell<Vec<(Kept, Kept)>>,
-    pub(crate) began: Instant,
+    log_bytes_left: Cell<usize>,
+    dropped_lines: Cell<u64>,
+    /// The bridge has closed the socket.
+    is_disconnected: Cell<bool>,
+    /// Rejected promises without a handler, each with its reason.
+    unhandled_rejections: RefCell<Vec<(SavedValue, SavedValue)>>,
+    pub(crate) started: Instant,
 }
 
-/// The last message, borrowed.
+/// The last message, with a borrowed body.
 #[derive(Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
-enum Last<'a> {
+enum LastMessage<'a> {
     ExecutionComplete(&'a Completed),
 }
 
-/// A value of the engine's.
-pub(crate) type Kept = Persistent<Value<'static>>;
+pub(crate) type SavedValue = Persistent<Value<'static>>;
 
-/// A call that is out.
 #[derive(Default)]
-pub(crate) struct Flight {
-    /// Whether the script wants the result whole.
-    pub(crate) wants_whole: bool,
+pub(crate) struct PendingCall {
+    /// The script asked for the result as the server sent it (`bascule.raw`).
+    pub(crate) wants_raw: bool,
 }
 
-impl State {
+impl ScriptState {
     pub(crate) fn new() -> Self {
         Self {
-            link: OnceCell::new(),
+            socket: OnceCell::new(),
             outgoing: RefCell::default(),
             id: OnceCell::new(),
             name: OnceCell::new(),
-            directory: OnceCell::new(),
-            translated: OnceCell::new(),
+            tools: OnceCell::new(),
+            transpiled: OnceCell::new(),
             timers: RefCell::default(),
             calls: RefCell::default(),
             last_call: Cell::new(0),
-            log_left: Cell::new(Limits::default().log_bytes),
-            dropped: Cell::new(0),
-            is_cut: Cell::new(false),
-            unheard: RefCell::default(),
-            began: Instant::now(),
+            log_bytes_left: Cell::new(ScriptLimits::default().log_bytes),
+            dropped_lines: Cell::new(0),
+            is_disconnected: Cell::new(false),
+            unhandled_rejections: RefCell::default(),
+            started: Instant::now(),
         }
     }
 
-    pub(crate) fn connect(&self, link: impl AsFd + 'static) {
-        let _ = self.link.set(Box::new(link));
+    pub(crate) fn set_socket(&self, socket: impl AsFd + 'static) {
+        let _ = self.socket.set(Box::new(socket));
     }
 
-    pub(crate) fn link(&self) -> &dyn AsFd {
-        self.link.get().expect("the link is set before anything is said or read").as_ref()
+    fn socket(&self) -> &dyn AsFd {
+        self.socket.get().expect("the socket is set before the first read or write").as_ref()
     }
 
-    pub(crate) fn allow_log(&self, bytes: usize) {
-        self.log_left.set(bytes);
+    pub(crate) fn set_log_limit(&self, bytes: usize) {
+        self.log_bytes_left.set(bytes);
     }
 
-    /// Nothing is out and nothing is due: what the script still waits for cannot come.
+    /// No call and no timer is pending, so nothing can settle the promises of the script any more.
     pub(crate) fn is_idle(&self) -> bool {
         self.calls.borrow().is_empty() && self.timers.borrow().is_empty()
     }
 
-    pub(crate) fn is_cut(&self) -> bool {
-        self.is_cut.get()
+    pub(crate) fn is_disconnected(&self) -> bool {
+        self.is_disconnected.get()
     }
 
-    /// Says something, with the next flush. A message too long to be sent is the sender's mistake: what can become
-    /// long is measured before.
-    pub(crate) fn say(&self, message: &FromWorker) {
-        let gathered = {
+    /// Queues a message for the next flush. The caller makes sure that it fits in a frame.
+    pub(crate) fn send(&self, message: &FromWorker) {
+        let buffered = {
             let mut outgoing = self.outgoing.borrow_mut();
-            let _ = wire::push(&mut outgoing, message);
+            let _ = wire::push_frame(&mut outgoing, message);
             outgoing.len()
         };
-        if gathered > GATHERED {
+        if buffered > FLUSH_SIZE {
             self.flush();
         }
     }
 
-    /// Says how the script ended, in any case.
-    pub(crate) fn say_last(&self, completed: &Completed) {
+    /// Sends the last message. One that is too long is replaced by an error.
+    pub(crate) fn send_completed(&self, completed: &Completed) {
         let mut outgoing = self.outgoing.borrow_mut();
-        if wire::push(&mut outgoing, &Last::ExecutionComplete(completed)).is_err() {
+        if wire::push_frame(&mut outgoing, &LastMessage::ExecutionComplete(completed)).is_err() {
             let error = ScriptError {
                 name: "OutputLimitError".into(),
                 code: Some("OUTPUT_LIMIT".into()),
-                message: "what the script came to is too long to be told".into(),
+                message: "the result of the script is too long to send".into(),
                 ..ScriptError::default()
             };
-            let short = Completed { success: false, result: None, error: Some(error) };
-            let _ = wire::push(&mut outgoing, &Last::ExecutionComplete(&short));
+            let failed = Completed { success: false, result: None, error: Some(error) };
+            let _ = wire::push_frame(&mut outgoing, &LastMessage::ExecutionComplete(&failed));
         }
         drop(outgoing);
         self.flush();
@@ -138,101 +134,100 @@ impl State {
     pub(crate) fn flush(&self) {
         let mut outgoing = self.outgoing.borrow_mut();
         let mut rest = outgoing.as_slice();
-        while !rest.is_empty() && !self.is_cut.get() {
-            match rustix::io::write(self.link().as_fd(), rest) {
+        while !rest.is_empty() && !self.is_disconnected.get() {
+            match rustix::io::write(self.socket().as_fd(), rest) {
                 Ok(written) => rest = &rest[written..],
                 Err(rustix::io::Errno::INTR) => {}
-                Err(_) => self.is_cut.set(true),
+                Err(_) => self.is_disconnected.set(true),
             }
         }
         outgoing.clear();
     }
 
-    /// Waits for bytes from the bridge, at most until then. Says how many came: none if it has gone.
-    pub(crate) fn wait(&self, until: Instant, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    /// Waits for bytes from the bridge. Returns their number, which is zero if the bridge has disconnected, or `None` at the
+    /// deadline.
+    pub(crate) fn read(&self, deadline: Instant, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let left = until.saturating_duration_since(Instant::now());
+        let left = deadline.saturating_duration_since(Instant::now());
         let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        let mut fds = [PollFd::from_borrowed_fd(self.link().as_fd(), PollFlags::IN)];
+        let mut fds = [PollFd::from_borrowed_fd(self.socket().as_fd(), PollFlags::IN)];
         match poll(&mut fds, Some(&left)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => return Ok(None),
             Ok(_) => {}
             Err(error) => return Err(error.into()),
         }
-        match rustix::io::read(self.link().as_fd(), buffer) {
+        match rustix::io::read(self.socket().as_fd(), buffer) {
             Ok(read) => Ok(Some(read)),
             Err(rustix::io::Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// A line of the console. It is sent at once: a script that is killed next has still said it.
+    /// Sends a line of console output at once, so that it is not lost if the script is killed next.
     pub(crate) fn log(&self, level: String, text: String) {
-        let Some(left) = self.log_left.get().checked_sub(text.len() + wire::LINE_WEIGHT) else {
-            self.dropped.set(self.dropped.get() + 1);
+        let Some(left) = self.log_bytes_left.get().checked_sub(text.len() + wire::LOG_LINE_OVERHEAD) else {
+            self.dropped_lines.set(self.dropped_lines.get() + 1);
             return;
         };
-        self.log_left.set(left);
-        self.say(&FromWorker::Console(LogLine { level, text }));
+        self.log_bytes_left.set(left);
+        self.send(&FromWorker::Console(LogLine { level, text }));
         self.flush();
     }
 
-    /// Says how many lines there was no room for.
-    pub(crate) fn close_log(&self) {
-        let dropped = self.dropped.take();
+    /// Reports the number of lines above the log limit.
+    pub(crate) fn report_dropped_lines(&self) {
+        let dropped = self.dropped_lines.take();
         if dropped > 0 {
-            let text = format!("{dropped} more lines: the script wrote more than it may");
-            self.say(&FromWorker::Console(LogLine { level: "warn".into(), text }));
+            let text = format!("{dropped} more lines dropped: the console limit was reached");
+            self.send(&FromWorker::Console(LogLine { level: "warn".into(), text }));
         }
     }
 
-    /// Sends a call out, with the next flush, and gives its number; none if it is too long to be sent.
+    /// Queues a call for the next flush and returns its number, or `None` if the arguments are too long.
     pub(crate) fn call(&self, server: String, tool: String, args: Box<RawValue>) -> Option<u64> {
         let number = self.last_call.get() + 1;
-        if args.get().len() + tool.len() > LONGEST_CALL {
+        if args.get().len() + tool.len() > MAX_CALL_LENGTH {
             return None;
         }
         self.last_call.set(number);
-        self.calls.borrow_mut().insert(number, Flight::default());
+        self.calls.borrow_mut().insert(number, PendingCall::default());
         let id = format!("{}-{number}", self.id.get().map_or("", String::as_str));
-        self.say(&FromWorker::RpcCall(RpcCall { id, server, tool, args }));
+        self.send(&FromWorker::RpcCall(RpcCall { id, server, tool, args }));
         Some(number)
     }
 
-    pub(crate) fn want_whole(&self, number: u64) {
-        if let Some(flight) = self.calls.borrow_mut().get_mut(&number) {
-            flight.wants_whole = true;
+    pub(crate) fn request_raw(&self, number: u64) {
+        if let Some(call) = self.calls.borrow_mut().get_mut(&number) {
+            call.wants_raw = true;
         }
     }
 
-    /// The call that an answer belongs to, which is then no longer out.
-    pub(crate) fn take_call(&self, id: &str) -> Option<(u64, Flight)> {
+    /// Removes and returns the pending call with this id.
+    pub(crate) fn take_call(&self, id: &str) -> Option<(u64, PendingCall)> {
         let number = id.rsplit_once('-')?.1.parse().ok()?;
-        self.calls.borrow_mut().remove(&number).map(|flight| (number, flight))
+        self.calls.borrow_mut().remove(&number).map(|call| (number, call))
     }
 
-    /// A promise has failed, and nobody listens to it.
-    pub(crate) fn note_unheard(&self, promise: Kept, reason: Kept) {
-        let mut unheard = self.unheard.borrow_mut();
-        if unheard.len() < MOST_UNHEARD {
-            unheard.push((promise, reason));
+    pub(crate) fn add_unhandled_rejection(&self, promise: SavedValue, reason: SavedValue) {
+        let mut unhandled = self.unhandled_rejections.borrow_mut();
+        if unhandled.len() < MAX_UNHANDLED {
+            unhandled.push((promise, reason));
         }
     }
 
-    /// Somebody does after all.
-    pub(crate) fn was_heard(&self, promise: &Kept) {
-        self.unheard.borrow_mut().retain(|(unheard, _)| unheard != promise);
+    pub(crate) fn remove_unhandled_rejection(&self, promise: &SavedValue) {
+        self.unhandled_rejections.borrow_mut().retain(|(unhandled, _)| unhandled != promise);
     }
 
-    /// What failed unheard, and is forgotten now.
-    pub(crate) fn take_unheard(&self) -> Vec<Kept> {
-        self.unheard.take().into_iter().map(|(_, reason)| reason).collect()
+    /// Removes all unhandled rejections and returns their reasons.
+    pub(crate) fn take_unhandled_rejections(&self) -> Vec<SavedValue> {
+        self.unhandled_rejections.take().into_iter().map(|(_, reason)| reason).collect()
     }
 
-    /// Where in the author's text a place of the translation comes from, as `line:column`.
+    /// Maps a position in the transpiled code to the source, as `line:column`.
     pub(crate) fn origin(&self, line: u32, column: u32) -> String {
-        let origin = self.translated.get().and_then(|translated| translated.origin(line, column));
-        let (line, column) = origin.map_or((line, column), |place| (place.line, place.column));
+        let origin = self.transpiled.get().and_then(|script| script.origin(line, column));
+        let (line, column) = origin.map_or((line, column), |position| (position.line, position.column));
         format!("{line}:{column}")
     }
 }

@@ -1,68 +1,65 @@
-//! When a script's timers are due. What to do then is the harness's business.
+//! Keeps the due times of a script's timers. The prelude runs their callbacks.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 use std::time::{Duration, Instant};
 
-/// The timers of a script.
 #[derive(Default)]
 pub(crate) struct Timers {
-    last: u32,
-    /// The timers that wait, and when each is due.
-    due: HashMap<u32, (Instant, u64)>,
-    /// The same in order; what is no longer in `due` is passed over.
-    order: BinaryHeap<Reverse<(Instant, u64, u32)>>,
-    /// Of those that are due together, the one that was started first comes first.
-    started: u64,
+    last_id: u32,
+    /// The due time and start number of each running timer.
+    running: HashMap<u32, (Instant, u64)>,
+    /// The same, ordered by due time. Entries that are no longer in `running` are skipped.
+    queue: BinaryHeap<Reverse<(Instant, u64, u32)>>,
+    /// Number of starts so far. Of timers due at the same time, the one started first fires first.
+    starts: u64,
 }
 
 impl Timers {
     pub(crate) fn start(&mut self, now: Instant, delay: Duration) -> u32 {
-        self.last += 1;
-        self.restart(self.last, now, delay);
-        self.last
+        self.last_id += 1;
+        self.restart(self.last_id, now, delay);
+        self.last_id
     }
 
     pub(crate) fn restart(&mut self, id: u32, now: Instant, delay: Duration) {
-        self.started += 1;
-        self.due.insert(id, (now + delay, self.started));
-        self.order.push(Reverse((now + delay, self.started, id)));
+        self.starts += 1;
+        self.running.insert(id, (now + delay, self.starts));
+        self.queue.push(Reverse((now + delay, self.starts, id)));
     }
 
     pub(crate) fn stop(&mut self, id: u32) {
-        self.due.remove(&id);
+        self.running.remove(&id);
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.due.is_empty()
+        self.running.is_empty()
     }
 
-    /// When the next is due.
-    pub(crate) fn next(&mut self) -> Option<Instant> {
-        while let Some(Reverse((at, started, id))) = self.order.peek() {
-            if self.due.get(id) == Some(&(*at, *started)) {
-                return Some(*at);
+    pub(crate) fn next_due(&mut self) -> Option<Instant> {
+        while let Some(Reverse((due, start, id))) = self.queue.peek() {
+            if self.running.get(id) == Some(&(*due, *start)) {
+                return Some(*due);
             }
-            self.order.pop();
+            self.queue.pop();
         }
         None
     }
 
-    /// Takes the next one that is due by now and was started before `before`.
-    pub(crate) fn take_due(&mut self, now: Instant, before: u64) -> Option<u32> {
-        self.next()?;
-        let Reverse((at, started, id)) = *self.order.peek()?;
-        if at > now || started > before {
+    /// Removes and returns the next timer that is due, if it is among the first `starts` starts.
+    pub(crate) fn take_due(&mut self, now: Instant, starts: u64) -> Option<u32> {
+        self.next_due()?;
+        let Reverse((due, start, id)) = *self.queue.peek()?;
+        if due > now || start > starts {
             return None;
         }
-        self.order.pop();
-        self.due.remove(&id);
+        self.queue.pop();
+        self.running.remove(&id);
         Some(id)
     }
 
-    /// Those started from now on come later than this.
-    pub(crate) fn mark(&self) -> u64 {
-        self.started
+    pub(crate) fn starts(&self) -> u64 {
+        self.starts
     }
 }
 
@@ -71,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timers_come_in_the_order_in_which_they_are_due() {
+    fn fires_in_order_of_due_time() {
         let (mut timers, now) = (Timers::default(), Instant::now());
         let ms = Duration::from_millis;
         let late = timers.start(now, ms(5));
@@ -79,22 +76,22 @@ mod tests {
         let stopped = timers.start(now, ms(1));
         let same = timers.start(now, ms(1));
         timers.stop(stopped);
-        let mark = timers.mark();
-        assert_eq!(timers.next(), Some(now + ms(1)));
-        assert_eq!(timers.take_due(now, mark), None);
-        let all: Vec<_> = std::iter::from_fn(|| timers.take_due(now + ms(9), mark)).collect();
+        let starts = timers.starts();
+        assert_eq!(timers.next_due(), Some(now + ms(1)));
+        assert_eq!(timers.take_due(now, starts), None);
+        let all: Vec<_> = std::iter::from_fn(|| timers.take_due(now + ms(9), starts)).collect();
         assert_eq!(all, [early, same, late]);
         assert!(timers.is_empty());
     }
 
     #[test]
-    fn one_that_is_started_meanwhile_waits_for_the_next_round() {
+    fn timer_started_by_callback_waits_for_next_round() {
         let (mut timers, now) = (Timers::default(), Instant::now());
         let id = timers.start(now, Duration::ZERO);
-        let mark = timers.mark();
-        assert_eq!(timers.take_due(now, mark), Some(id));
+        let starts = timers.starts();
+        assert_eq!(timers.take_due(now, starts), Some(id));
         timers.restart(id, now, Duration::ZERO);
-        assert_eq!(timers.take_due(now, mark), None);
-        assert_eq!(timers.take_due(now, timers.mark()), Some(id));
+        assert_eq!(timers.take_due(now, starts), None);
+        assert_eq!(timers.take_due(now, timers.starts()), Some(id));
     }
 }

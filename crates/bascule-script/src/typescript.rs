@@ -1,6 +1,4 @@
-//! Makes JavaScript of TypeScript, and remembers where in the author's text everything came from.
-//!
-//! Only takes types away: whether they fit is nobody's business here.
+//! Transpiles TypeScript to JavaScript and maps positions back to the source. Types are removed, not checked.
 
 use std::path::Path;
 
@@ -13,37 +11,35 @@ use oxc::semantic::SemanticBuilder;
 use oxc::span::{GetSpan, SourceType, Span};
 use oxc::transformer::{TransformOptions, Transformer};
 
-/// A script the engine can run.
 #[derive(Debug, Default)]
-pub(crate) struct Translated {
-    /// Its text, inside an asynchronous function, so that `await` and `return` may stand anywhere.
+pub(crate) struct TranspiledScript {
+    /// The code, wrapped in an asynchronous function so that top-level `await` and `return` work.
     pub(crate) code: String,
-    map: Map,
+    positions: PositionMap,
 }
 
-/// A place in a text, line and column counted from one.
+/// Line and column, both counted from one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct SourcePosition {
     pub(crate) line: u32,
     pub(crate) column: u32,
 }
 
-/// Why a text is no script.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxError {
     pub(crate) message: String,
-    pub(crate) place: Option<Place>,
+    pub(crate) position: Option<SourcePosition>,
 }
 
-/// What stands before the script is one line.
+/// Exactly one line: `TranspiledScript::origin` subtracts it.
 const HEAD: &str = "(async () => {\"use strict\";\n";
 const TAIL: &str = "\n})()";
 const NO_IMPORT: &str =
-    "a script cannot import: tools are on `mcp`, helpers on `bascule`, and nothing else is there";
-const NO_EXPORT: &str = "a script exports nothing: what it has to say it gives back with `return`";
+    "scripts cannot import modules: call tools through `mcp` and use the helpers on `bascule`";
+const NO_EXPORT: &str = "scripts cannot export: use `return` to give back a value";
 
-impl Translated {
-    pub(crate) fn of(source: &str) -> Result<Self, SyntaxError> {
+impl TranspiledScript {
+    pub(crate) fn from_source(source: &str) -> Result<Self, SyntaxError> {
         let arena = Allocator::default();
         let options = ParseOptions {
             allow_return_outside_function: true,
@@ -52,7 +48,7 @@ impl Translated {
         };
         let parsed =
             Parser::new(&arena, source, SourceType::ts().with_module(true)).with_options(options).parse();
-        refuse(source, parsed.diagnostics)?;
+        check_diagnostics(source, parsed.diagnostics)?;
         if let Some(import) = parsed.module_record.dynamic_imports.first() {
             return Err(SyntaxError::at(source, import.span, NO_IMPORT));
         }
@@ -62,29 +58,29 @@ impl Translated {
             return Err(error);
         }
         let mut program = parsed.program;
-        // Inside a function it would be no longer the first line.
+        // Inside the wrapping function the `#!` line would no longer be first.
         program.hashbang = None;
-        strip(source, &arena, &mut program)?;
+        strip_types(source, &arena, &mut program)?;
         refuse_modules(source, &mut program)?;
         Ok(print(&program))
     }
 
-    /// Where in the author's text a place of the translation comes from.
-    pub(crate) fn origin(&self, line: u32, column: u32) -> Option<Place> {
-        self.map.origin(line.checked_sub(2)?, column.saturating_sub(1))
+    /// Maps a position in the code to its position in the source.
+    pub(crate) fn origin(&self, line: u32, column: u32) -> Option<SourcePosition> {
+        self.positions.origin(line.checked_sub(2)?, column.saturating_sub(1))
     }
 }
 
-fn strip<'a>(source: &str, arena: &'a Allocator, program: &mut Program<'a>) -> Result<(), SyntaxError> {
+fn strip_types<'a>(source: &str, arena: &'a Allocator, program: &mut Program<'a>) -> Result<(), SyntaxError> {
     let semantic = SemanticBuilder::new().with_check_syntax_error(true).with_enum_eval(true).build(program);
-    refuse(source, semantic.diagnostics)?;
+    check_diagnostics(source, semantic.diagnostics)?;
     let scoping = semantic.semantic.into_scoping();
     let options = TransformOptions::default();
     let done = Transformer::new(arena, Path::new("script.ts"), &options).build_with_scoping(scoping, program);
-    refuse(source, done.diagnostics)
+    check_diagnostics(source, done.diagnostics)
 }
 
-/// `export = x` and `import x = require('y')` would become code that looks for a module.
+/// Refuses `export = x` and `import x = require('y')`, which would become code that uses `module` and `require`.
 fn refuse_commonjs(source: &str, statement: &Statement<'_>) -> Option<SyntaxError> {
     match statement {
         Statement::TSExportAssignment(export) => Some(SyntaxError::at(source, export.span, NO_EXPORT)),
@@ -95,7 +91,8 @@ fn refuse_commonjs(source: &str, statement: &Statement<'_>) -> Option<SyntaxErro
     }
 }
 
-/// What imported only types is gone by now, and leaves an empty export behind; some authors write one themselves.
+/// Refuses imports and exports. Type-only imports are already gone and leave an empty export, which is removed; some authors
+/// also write one.
 fn refuse_modules(source: &str, program: &mut Program<'_>) -> Result<(), SyntaxError> {
     program.body.retain(|statement| match statement {
         Statement::ExportNamedDeclaration(export) => !export.specifiers.is_empty(),
@@ -115,139 +112,145 @@ fn refuse_modules(source: &str, program: &mut Program<'_>) -> Result<(), SyntaxE
     Ok(())
 }
 
-fn print(program: &Program<'_>) -> Translated {
+fn print(program: &Program<'_>) -> TranspiledScript {
     let options = CodegenOptions { source_map_path: Some("script.ts".into()), ..CodegenOptions::default() };
     let printed = Codegen::new().with_options(options).build(program);
     let tokens = printed.map.iter().flat_map(|map| map.get_tokens());
-    let map = Map(tokens
-        .map(|token| Mapped {
-            to: (token.get_dst_line(), token.get_dst_col()),
-            from: (token.get_src_line(), token.get_src_col()),
-        })
-        .collect());
-    Translated { code: [HEAD, &printed.code, TAIL].concat(), map }
+    let mappings = tokens.map(|token| Mapping {
+        code: (token.get_dst_line(), token.get_dst_col()),
+        source: (token.get_src_line(), token.get_src_col()),
+    });
+    let positions = PositionMap(mappings.collect());
+    TranspiledScript { code: [HEAD, &printed.code, TAIL].concat(), positions }
 }
 
-/// The places of a translation and where they come from, counted from zero, in order.
+/// Mappings in the order of the code.
 #[derive(Debug, Default)]
-struct Map(Vec<Mapped>);
+struct PositionMap(Vec<Mapping>);
 
+/// A line and column of the code and of the source, counted from zero.
 #[derive(Debug)]
-struct Mapped {
-    to: (u32, u32),
-    from: (u32, u32),
+struct Mapping {
+    code: (u32, u32),
+    source: (u32, u32),
 }
 
-impl Map {
-    /// The origin of the last known place at or before this one, in the same line; else of the line's first.
-    fn origin(&self, line: u32, column: u32) -> Option<Place> {
-        let after = self.0.partition_point(|mapped| mapped.to <= (line, column));
-        let same_line = |mapped: &&Mapped| mapped.to.0 == line;
-        let before = after.checked_sub(1).map(|at| &self.0[at]).filter(same_line);
-        let mapped = before.or_else(|| self.0.get(after).filter(same_line))?;
-        Some(Place { line: mapped.from.0 + 1, column: mapped.from.1 + 1 })
+impl PositionMap {
+    /// Uses the last mapping at or before the position in the same line, else the first of that line.
+    fn origin(&self, line: u32, column: u32) -> Option<SourcePosition> {
+        let after = self.0.partition_point(|mapping| mapping.code <= (line, column));
+        let is_in_line = |mapping: &&Mapping| mapping.code.0 == line;
+        let before = after.checked_sub(1).map(|index| &self.0[index]).filter(is_in_line);
+        let mapping = before.or_else(|| self.0.get(after).filter(is_in_line))?;
+        Some(SourcePosition { line: mapping.source.0 + 1, column: mapping.source.1 + 1 })
     }
 }
 
-fn refuse(source: &str, said: impl IntoIterator<Item = OxcDiagnostic>) -> Result<(), SyntaxError> {
-    match said.into_iter().find(|said| said.severity == Severity::Error) {
-        Some(error) => Err(SyntaxError::of(source, &error)),
+/// Fails with the first error among the diagnostics.
+fn check_diagnostics(
+    source: &str,
+    diagnostics: impl IntoIterator<Item = OxcDiagnostic>,
+) -> Result<(), SyntaxError> {
+    match diagnostics.into_iter().find(|diagnostic| diagnostic.severity == Severity::Error) {
+        Some(error) => Err(SyntaxError::from_diagnostic(source, &error)),
         None => Ok(()),
     }
 }
 
 impl SyntaxError {
-    fn of(source: &str, error: &OxcDiagnostic) -> Self {
+    fn from_diagnostic(source: &str, error: &OxcDiagnostic) -> Self {
         let message = match &error.help {
             Some(help) => format!("{} ({help})", error.message),
             None => error.message.to_string(),
         };
         let offset = error.labels.first().map(|label| label.offset());
-        Self { message, place: offset.map(|offset| place_of(source, offset as usize)) }
+        Self { message, position: offset.map(|offset| position_of(source, offset as usize)) }
     }
 
     fn at(source: &str, span: Span, message: &str) -> Self {
-        Self { message: message.into(), place: Some(place_of(source, span.start as usize)) }
+        Self { message: message.into(), position: Some(position_of(source, span.start as usize)) }
     }
 }
 
-/// Lines end as JavaScript has it: by a line feed, a carriage return, both together, or one of Unicode's separators.
-fn place_of(source: &str, offset: usize) -> Place {
+/// Counts lines as JavaScript does: a line feed, a carriage return, both together, U+2028 and U+2029 end a line.
+fn position_of(source: &str, offset: usize) -> SourcePosition {
     let before = source.get(..offset.min(source.len())).unwrap_or(source);
     let (mut line, mut line_start) = (1, 0);
-    for (at, letter) in before.char_indices() {
-        let is_first_of_two = letter == '\r' && source[at + 1..].starts_with('\n');
-        if matches!(letter, '\n' | '\r' | '\u{2028}' | '\u{2029}') && !is_first_of_two {
-            (line, line_start) = (line + 1, at + letter.len_utf8());
+    for (at, character) in before.char_indices() {
+        let is_crlf = character == '\r' && source[at + 1..].starts_with('\n');
+        if matches!(character, '\n' | '\r' | '\u{2028}' | '\u{2029}') && !is_crlf {
+            (line, line_start) = (line + 1, at + character.len_utf8());
         }
     }
     let column = before[line_start..].encode_utf16().count() + 1;
-    Place { line, column: u32::try_from(column).unwrap_or(u32::MAX) }
+    SourcePosition { line, column: u32::try_from(column).unwrap_or(u32::MAX) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn translate(source: &str) -> String {
-        let code = Translated::of(source).unwrap().code;
+    fn transpile(source: &str) -> String {
+        let code = TranspiledScript::from_source(source).unwrap().code;
         code.strip_prefix(HEAD).unwrap().strip_suffix(TAIL).unwrap().trim().to_owned()
     }
 
-    fn complaint(source: &str) -> (String, u32, u32) {
-        let error = Translated::of(source).unwrap_err();
-        let place = error.place.unwrap();
-        (error.message, place.line, place.column)
+    fn syntax_error(source: &str) -> (String, u32, u32) {
+        let error = TranspiledScript::from_source(source).unwrap_err();
+        let position = error.position.unwrap();
+        (error.message, position.line, position.column)
     }
 
     // req: CM-06
     #[test]
-    fn types_go_and_the_rest_stays() {
+    fn removes_types() {
         assert_eq!(
-            translate("const x: number = 1 as any satisfies unknown;\nreturn x!"),
+            transpile("const x: number = 1 as any satisfies unknown;\nreturn x!"),
             "const x = 1;\nreturn x;"
         );
-        assert_eq!(translate("function f<T>(a: T): T { return a }"), "function f(a) {\n\treturn a;\n}");
-        assert_eq!(translate("#!/usr/bin/env -S bascule run\nreturn 1"), "return 1;");
-        assert_eq!(translate("import type { A } from 'b'; interface I {} type T = I"), "");
+        assert_eq!(transpile("function f<T>(a: T): T { return a }"), "function f(a) {\n\treturn a;\n}");
+        assert_eq!(transpile("#!/usr/bin/env -S bascule run\nreturn 1"), "return 1;");
+        assert_eq!(transpile("import type { A } from 'b'; interface I {} type T = I"), "");
     }
 
     // req: CM-06
     #[test]
-    fn enums_and_namespaces_become_code() {
-        assert!(translate("enum E { A, B = 'b' }; return E.A").contains("E[\"A\"]"));
-        assert!(translate("namespace N { export const x = 1 }; return N.x").contains("N.x"));
+    fn compiles_enums_and_namespaces() {
+        assert!(transpile("enum E { A, B = 'b' }; return E.A").contains("E[\"A\"]"));
+        assert!(transpile("namespace N { export const x = 1 }; return N.x").contains("N.x"));
     }
 
     // req: CM-06
     #[test]
-    fn a_syntax_error_knows_its_place() {
-        let (_, line, column) = complaint("const a = 1;\nconst b = ;\n");
+    fn syntax_error_has_position() {
+        let (_, line, column) = syntax_error("const a = 1;\nconst b = ;\n");
         assert_eq!((line, column), (2, 11));
-        assert_eq!(complaint("a\r\nb\rc\u{2028}😀 = ;").1, 4);
-        let (message, line, _) = complaint("let a = 1;\nlet a = 2;");
+        assert_eq!(syntax_error("a\r\nb\rc\u{2028}😀 = ;").1, 4);
+        let (message, line, _) = syntax_error("let a = 1;\nlet a = 2;");
         assert!(message.contains("already been declared"), "{message}");
         assert_eq!(line, 1);
     }
 
     #[test]
-    fn what_a_script_cannot_have_is_said_to_it() {
-        assert!(complaint("import fs from 'fs';\nfs.x()").0.contains("cannot import"));
-        assert_eq!(complaint("const f = await import('fs')").1, 1);
-        assert!(complaint("\nexport const a = 1").0.contains("`return`"));
-        assert!(complaint("export = 5").0.contains("`return`"));
-        assert!(complaint("import fs = require('fs'); fs.x").0.contains("cannot import"));
-        assert_eq!(translate("export {};"), "");
-        assert!(translate("for await (const x of [1]) x;").starts_with("for await"));
+    fn refuses_imports_and_exports() {
+        assert!(syntax_error("import fs from 'fs';\nfs.x()").0.contains("cannot import modules"));
+        assert_eq!(syntax_error("const f = await import('fs')").1, 1);
+        assert!(syntax_error("\nexport const a = 1").0.contains("`return`"));
+        assert!(syntax_error("export = 5").0.contains("`return`"));
+        assert!(syntax_error("import fs = require('fs'); fs.x").0.contains("cannot import modules"));
+        assert_eq!(transpile("export {};"), "");
+        assert!(transpile("for await (const x of [1]) x;").starts_with("for await"));
     }
 
     // req: CM-05
     #[test]
-    fn every_place_of_the_translation_has_an_origin() {
-        let script = Translated::of("interface A {\n  b: string\n}\n\n  throw   new Error('x')").unwrap();
+    fn maps_positions_to_source() {
+        let script =
+            TranspiledScript::from_source("interface A {\n  b: string\n}\n\n  throw   new Error('x')")
+                .unwrap();
         let at = script.code.lines().position(|line| line.contains("throw")).unwrap();
         let column = script.code.lines().nth(at).unwrap().find("new").unwrap();
         let origin = script.origin(at as u32 + 1, column as u32 + 1);
-        assert_eq!(origin, Some(Place { line: 5, column: 11 }));
+        assert_eq!(origin, Some(SourcePosition { line: 5, column: 11 }));
     }
 }

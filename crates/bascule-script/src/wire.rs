@@ -1,141 +1,142 @@
-//! What bridge and worker say to each other: JSON messages in frames that begin with their length.
+//! The protocol between bridge and worker: length-prefixed JSON messages.
 //!
-//! Four bytes, least significant first, then so many bytes of JSON. Neither side trusts the other with more than
-//! [`FRAME_LIMIT`] bytes, and neither writes a frame that it would not read.
+//! A frame is its length (four bytes, little endian) and a JSON body of at most [`FRAME_LIMIT`] bytes. Both sides refuse to
+//! read or write a longer one.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The longest body of a frame. What a tool may answer (64 MiB) fits in it, wrapped.
+/// Maximum length of a frame body. The longest result of a tool (64 MiB) fits in it, with its envelope.
 pub const FRAME_LIMIT: usize = 80 << 20;
-/// What a line of the console counts besides its text.
-pub const LINE_WEIGHT: usize = 32;
-/// The bytes before a body.
-const HEAD: usize = 4;
-/// How much is read at a time, at the least.
-const PIECE: usize = 32 << 10;
+/// Bytes that each console line counts towards the log limit, besides its text.
+pub const LOG_LINE_OVERHEAD: usize = 32;
+/// Length of the length prefix.
+const PREFIX: usize = 4;
+/// Minimum room for one read.
+const READ_SIZE: usize = 32 << 10;
 
-/// What can be read from a frame.
+/// A message that can be parsed from a frame.
 ///
-/// Serde keeps the parts of a tagged enum in a form that raw JSON cannot be read from, so the tag is read first.
-pub trait Message: Sized {
-    /// Reads the body of a frame.
+/// Serde buffers the content of a tagged enum in a form that `RawValue` cannot be read from, so the tag is read first.
+pub trait WireMessage: Sized {
+    /// Parses the body of a frame.
     fn parse(body: &[u8]) -> serde_json::Result<Self>;
 }
 
-/// The message's `type`, which both sides write first. Only that much is read: the message may be long.
-fn kind(body: &[u8]) -> serde_json::Result<&str> {
+/// Returns the message's `type`, which both sides write first. The rest, which may be long, is not parsed.
+fn message_type(body: &[u8]) -> serde_json::Result<&str> {
     let rest = body.strip_prefix(br#"{"type":""#);
-    let kind = rest.and_then(|rest| rest.split(|byte| *byte == b'"').next());
-    let kind = kind.and_then(|kind| std::str::from_utf8(kind).ok());
-    kind.ok_or_else(|| serde::de::Error::custom("a message begins with its type"))
+    let name = rest.and_then(|rest| rest.split(|byte| *byte == b'"').next());
+    let name = name.and_then(|name| std::str::from_utf8(name).ok());
+    name.ok_or_else(|| serde::de::Error::custom("the message does not begin with its type"))
 }
 
-impl Message for ToWorker {
+impl WireMessage for ToWorker {
     fn parse(body: &[u8]) -> serde_json::Result<Self> {
-        match kind(body)? {
+        match message_type(body)? {
             "init" => serde_json::from_slice(body).map(Self::Init),
             "rpc_result" => serde_json::from_slice(body).map(Self::RpcResult),
-            other => Err(unknown(other)),
+            other => Err(unknown_type(other)),
         }
     }
 }
 
-impl Message for FromWorker {
+impl WireMessage for FromWorker {
     fn parse(body: &[u8]) -> serde_json::Result<Self> {
-        match kind(body)? {
+        match message_type(body)? {
             "ready" => serde_json::from_slice(body).map(Self::Ready),
             "rpc_call" => serde_json::from_slice(body).map(Self::RpcCall),
             "console" => serde_json::from_slice(body).map(Self::Console),
             "execution_complete" => serde_json::from_slice(body).map(Self::ExecutionComplete),
-            other => Err(unknown(other)),
+            other => Err(unknown_type(other)),
         }
     }
 }
 
-fn unknown(kind: &str) -> serde_json::Error {
-    serde::de::Error::custom(format_args!("no message is called `{kind}`"))
+fn unknown_type(name: &str) -> serde_json::Error {
+    serde::de::Error::custom(format_args!("unknown message type `{name}`"))
 }
 
 /// From the bridge to the worker.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum ToWorker {
-    /// The first message: what to run.
+    /// The first message: the script.
     Init(Box<Init>),
-    /// How a call ended.
+    /// The result of a call.
     RpcResult(RpcResult),
 }
 
-/// A script and what it is given.
+/// A script with its tools, context and limits.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Init {
-    /// Stands before the number of each call: together they are its id, which no other script's call has.
+    /// Prefix of call ids: a call's id is this, a hyphen and the call's number. Unique among all scripts.
     pub id: String,
-    /// What the author calls the script.
+    /// File name shown in stack traces.
     pub name: String,
-    /// The author's text.
+    /// TypeScript source.
     pub code: String,
-    /// The tools that the script may call.
-    pub tool_definitions: Vec<ToolDefinition>,
-    /// Servers that are configured but whose tools are not known. A call of one is made, and fails for its reason.
+    /// Tools that the script may call.
+    pub tool_definitions: Vec<InjectedTool>,
+    /// Configured servers that have not listed their tools. The worker sends calls to them, so that the script gets the
+    /// reason in the error.
     #[serde(default)]
     pub absent_servers: Vec<String>,
-    /// A JSON object of the caller's.
+    /// JSON object for the global `context`.
     #[serde(default)]
     pub context: Option<Box<RawValue>>,
-    /// What the script may use.
-    pub limits: Limits,
+    /// Limits of the script.
+    pub limits: ScriptLimits,
 }
 
-/// A tool, as data. Nothing of it is ever made code.
+/// A tool that the script may call. It is data and never becomes code.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ToolDefinition {
-    /// The server's name.
+pub struct InjectedTool {
+    /// Server name.
     pub server: String,
-    /// The tool's name, as the server spells it.
+    /// Tool name in the server's spelling.
     pub name: String,
-    /// What the server says of it.
+    /// Description from the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
-    /// Its input schema.
+    /// JSON Schema of the arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Box<RawValue>>,
 }
 
-/// What a script may use. The worker keeps to it; the bridge sees to it.
+/// Limits of a script. The worker keeps them; the bridge enforces them.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Limits {
-    /// How long it may run, in milliseconds.
+pub struct ScriptLimits {
+    /// Run time in milliseconds.
     pub time_ms: u64,
-    /// What its objects may occupy.
+    /// Size of the JavaScript heap.
     pub memory_bytes: usize,
-    /// How long the JSON text of its value may be.
+    /// Length of the returned value as JSON.
     pub output_bytes: usize,
-    /// How much it may write to its console.
+    /// Console output.
     pub log_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for ScriptLimits {
     fn default() -> Self {
         Self { time_ms: 30_000, memory_bytes: 512 << 20, output_bytes: 8 << 20, log_bytes: 256 << 10 }
     }
 }
 
-/// How a call ended.
+/// The result of a call.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RpcResult {
-    /// The call's id.
+    /// Id of the call.
     pub id: String,
-    /// Whether the tool answered, be it with `isError`.
+    /// True if the tool returned a result, including one with `isError`.
     pub success: bool,
-    /// The tool's result as the server sent it.
+    /// The result exactly as the server sent it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
-    /// Why there is none: the bridge's error.
+    /// The bridge's error, if there is no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<RawValue>>,
 }
@@ -144,54 +145,54 @@ pub struct RpcResult {
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum FromWorker {
-    /// The worker is locked in and waits for its script.
+    /// The worker is locked down and waits for its script.
     Ready(Ready),
     /// The script calls a tool.
     RpcCall(RpcCall),
     /// The script wrote to its console.
     Console(LogLine),
-    /// The script has ended. Nothing comes after this.
+    /// The script has ended. This is the last message.
     ExecutionComplete(Completed),
 }
 
-/// What a worker says of itself before it is given a script.
+/// The worker's first message.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Ready {
-    /// What the kernel could not give, for people to read.
+    /// Confinement features that the kernel lacks, as text for people.
     pub missing: Vec<String>,
 }
 
-/// A call that a script makes.
+/// A tool call by the script.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct RpcCall {
-    /// Unlike that of any other call.
+    /// Unique id of the call.
     pub id: String,
-    /// The server's name.
+    /// Server name.
     pub server: String,
-    /// The tool's name, as the server spells it.
+    /// Tool name in the server's spelling.
     pub tool: String,
-    /// Its arguments.
+    /// Arguments as a JSON object.
     pub args: Box<RawValue>,
 }
 
-/// A line of a script's console.
+/// A line of console output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
     /// `log`, `info`, `warn`, `error` or `debug`.
     pub level: String,
-    /// What was written.
+    /// The text.
     pub text: String,
 }
 
-/// How a script ended.
+/// The end of a script.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Completed {
-    /// Whether it came to its end.
+    /// True if the script returned.
     pub success: bool,
-    /// Its value.
+    /// The returned value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Box<RawValue>>,
-    /// What it threw, or what it ran into.
+    /// The thrown error, or the limit the script exceeded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ScriptError>,
 }
@@ -200,118 +201,118 @@ pub struct Completed {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptError {
-    /// The error's class: `TypeError`, `MCPToolError`, `TimeLimitError` …
+    /// Class of the error: `TypeError`, `MCPToolError`, `TimeLimitError` …
     pub name: String,
-    /// For a failed call the bridge's code; for a limit, which.
+    /// The bridge's error code for a failed call, else a code such as `TIME_LIMIT`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<String>,
-    /// What went wrong.
+    /// Description for people.
     pub message: String,
-    /// Where in the author's text, counted from one.
+    /// Line in the source, counted from one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub line: Option<u32>,
-    /// Where in that line, counted from one.
+    /// Column in that line, counted from one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub column: Option<u32>,
-    /// The places that led there, in the author's text.
+    /// Stack trace with positions in the source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stack: Option<String>,
-    /// For a failed call: the tool.
+    /// The tool of a failed call, as `server:tool`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_name: Option<String>,
-    /// For a failed call: whether it may be tried again.
+    /// True if the failed call may be retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
 }
 
-/// A frame that is not one.
+/// A frame that cannot be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
-    /// Too long to be read or written.
-    #[error("a frame of {length} bytes is longer than {FRAME_LIMIT}")]
+    /// The body exceeds [`FRAME_LIMIT`].
+    #[error("frame of {length} bytes exceeds the limit of {FRAME_LIMIT} bytes")]
     TooLong {
-        /// So long.
+        /// Length of the body.
         length: usize,
     },
-    /// Not a message.
-    #[error("a frame holds no message")]
+    /// The body is not a known message.
+    #[error("frame does not contain a valid message")]
     Malformed(#[source] serde_json::Error),
 }
 
-/// Puts a message at the end of what is to be written.
-pub fn push<M: Serialize>(buffer: &mut Vec<u8>, message: &M) -> Result<(), FrameError> {
+/// Appends a message to the buffer as one frame.
+pub fn push_frame<M: Serialize>(buffer: &mut Vec<u8>, message: &M) -> Result<(), FrameError> {
     let start = buffer.len();
-    buffer.extend([0; HEAD]);
+    buffer.extend([0; PREFIX]);
     serde_json::to_writer(&mut *buffer, message).map_err(FrameError::Malformed)?;
-    let length = buffer.len() - start - HEAD;
+    let length = buffer.len() - start - PREFIX;
     if length > FRAME_LIMIT {
         buffer.truncate(start);
         return Err(FrameError::TooLong { length });
     }
-    let head = u32::try_from(length).expect("the limit is far below four gibibytes");
-    buffer[start..start + HEAD].copy_from_slice(&head.to_le_bytes());
+    let head = u32::try_from(length).expect("the limit is far below 4 GiB");
+    buffer[start..start + PREFIX].copy_from_slice(&head.to_le_bytes());
     Ok(())
 }
 
-/// Cuts bytes, as they come, into messages.
+/// Splits a byte stream into messages.
 #[derive(Debug, Default)]
-pub struct Frames {
+pub struct FrameDecoder {
     bytes: Vec<u8>,
-    /// Where the first frame begins that has not been taken.
-    taken: usize,
+    /// Offset of the first frame that has not been returned.
+    consumed: usize,
 }
 
-impl Frames {
-    /// More bytes have come.
+impl FrameDecoder {
+    /// Appends received bytes.
     pub fn feed(&mut self, bytes: &[u8]) {
-        self.forget_all_taken();
+        self.clear_if_consumed();
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Where more bytes are to be put, behind those that are there; there is room for some.
-    pub fn tail(&mut self) -> &mut Vec<u8> {
-        self.forget_all_taken();
-        self.bytes.reserve(PIECE);
+    /// Returns the buffer to append received bytes to, with spare capacity.
+    pub fn read_buffer(&mut self) -> &mut Vec<u8> {
+        self.clear_if_consumed();
+        self.bytes.reserve(READ_SIZE);
         &mut self.bytes
     }
 
-    fn forget_all_taken(&mut self) {
-        if self.taken == self.bytes.len() {
+    fn clear_if_consumed(&mut self) {
+        if self.consumed == self.bytes.len() {
             self.bytes.clear();
-            self.taken = 0;
+            self.consumed = 0;
         }
     }
 
-    /// The body of the next whole frame, if it is there.
+    /// Returns the body of the next frame, if it is complete.
     pub fn next_body(&mut self) -> Result<Option<&[u8]>, FrameError> {
-        let rest = &self.bytes[self.taken..];
-        let Some((head, rest)) = rest.split_first_chunk::<HEAD>() else { return Ok(None) };
+        let rest = &self.bytes[self.consumed..];
+        let Some((head, rest)) = rest.split_first_chunk::<PREFIX>() else { return Ok(None) };
         let length = u32::from_le_bytes(*head) as usize;
         if length > FRAME_LIMIT {
             return Err(FrameError::TooLong { length });
         }
         if rest.len() < length {
-            self.forget_taken();
+            self.discard_consumed();
             return Ok(None);
         }
-        let start = self.taken + HEAD;
-        self.taken = start + length;
+        let start = self.consumed + PREFIX;
+        self.consumed = start + length;
         Ok(Some(&self.bytes[start..start + length]))
     }
 
-    /// The next message, if it is there.
-    pub fn next_message<M: Message>(&mut self) -> Result<Option<M>, FrameError> {
+    /// Returns the next message, if it is complete.
+    pub fn next_message<M: WireMessage>(&mut self) -> Result<Option<M>, FrameError> {
         match self.next_body()? {
             Some(body) => M::parse(body).map(Some).map_err(FrameError::Malformed),
             None => Ok(None),
         }
     }
 
-    /// A long frame that comes in pieces must not drag along what was read before it.
-    fn forget_taken(&mut self) {
-        if self.taken > 0 {
-            self.bytes.drain(..self.taken);
-            self.taken = 0;
+    /// Without this, a long frame that arrives in pieces would keep all earlier frames in memory.
+    fn discard_consumed(&mut self) {
+        if self.consumed > 0 {
+            self.bytes.drain(..self.consumed);
+            self.consumed = 0;
         }
     }
 }
@@ -328,16 +329,16 @@ mod tests {
 
     // req: CM-03
     #[test]
-    fn messages_are_spelled_as_the_contract_says() {
+    fn messages_match_protocol_spelling() {
         let call = FromWorker::RpcCall(RpcCall {
             id: "s-1".into(),
             server: "github".into(),
             tool: "list_commits".into(),
             args: RawValue::from_string(r#"{"n":1.0}"#.into()).unwrap(),
         });
-        let said = serde_json::to_string(&call).unwrap();
+        let json = serde_json::to_string(&call).unwrap();
         assert_eq!(
-            said,
+            json,
             r#"{"type":"rpc_call","id":"s-1","server":"github","tool":"list_commits","args":{"n":1.0}}"#
         );
         let init =
@@ -349,35 +350,35 @@ mod tests {
 
     // req: CM-03
     #[test]
-    fn a_frame_that_claims_too_much_is_refused_before_it_is_read() {
-        let mut frames = Frames::default();
-        frames.feed(&u32::MAX.to_le_bytes());
-        assert!(matches!(frames.next_body(), Err(FrameError::TooLong { .. })));
+    fn refuses_oversized_frame_before_reading_it() {
+        let mut decoder = FrameDecoder::default();
+        decoder.feed(&u32::MAX.to_le_bytes());
+        assert!(matches!(decoder.next_body(), Err(FrameError::TooLong { .. })));
     }
 
     // req: CM-03
     #[test]
-    fn a_frame_that_holds_no_message_is_refused() {
-        let mut frames = Frames::default();
-        frames.feed(&[2, 0, 0, 0, b'{', b']']);
-        assert!(matches!(frames.next_message::<FromWorker>(), Err(FrameError::Malformed(_))));
+    fn refuses_frame_without_message() {
+        let mut decoder = FrameDecoder::default();
+        decoder.feed(&[2, 0, 0, 0, b'{', b']']);
+        assert!(matches!(decoder.next_message::<FromWorker>(), Err(FrameError::Malformed(_))));
     }
 
     proptest! {
         // req: CM-03
         #[test]
-        fn however_the_bytes_are_cut_the_messages_are_the_same(
+        fn decodes_messages_from_any_chunks(
             texts in proptest::collection::vec(".{0,40}", 0..8),
             cut in 1usize..50,
         ) {
             let mut bytes = Vec::new();
             for text in &texts {
-                push(&mut bytes, &line(text)).unwrap();
+                push_frame(&mut bytes, &line(text)).unwrap();
             }
-            let (mut frames, mut read) = (Frames::default(), Vec::new());
+            let (mut decoder, mut read) = (FrameDecoder::default(), Vec::new());
             for piece in bytes.chunks(cut) {
-                frames.feed(piece);
-                while let Some(message) = frames.next_message::<FromWorker>().unwrap() {
+                decoder.feed(piece);
+                while let Some(message) = decoder.next_message::<FromWorker>().unwrap() {
                     let FromWorker::Console(line) = message else { panic!("{message:?}") };
                     read.push(line.text);
                 }
@@ -388,9 +389,9 @@ mod tests {
         // req: CM-03
         #[test]
         fn random_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let mut frames = Frames::default();
-            frames.feed(&bytes);
-            while let Ok(Some(_)) = frames.next_message::<FromWorker>() {}
+            let mut decoder = FrameDecoder::default();
+            decoder.feed(&bytes);
+            while let Ok(Some(_)) = decoder.next_message::<FromWorker>() {}
         }
     }
 }

@@ -1,15 +1,15 @@
-//! Scripts in a worker, as the bridge sees them: messages in, messages out.
+//! Tests scripts in a worker through its messages.
 //!
-//! The worker runs in a thread here, so nothing is confined: what it may do to the machine is tested with the program.
+//! The worker runs in a thread and is not confined. The end-to-end tests of the program cover confinement.
 
-#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+#![allow(clippy::unwrap_used, reason = "a failing test may panic")]
 
 mod support;
 
 #[path = "scripts/errors.rs"]
 mod errors;
-#[path = "scripts/furniture.rs"]
-mod furniture;
+#[path = "scripts/globals.rs"]
+mod globals;
 #[path = "scripts/hostile.rs"]
 mod hostile;
 #[path = "scripts/tools.rs"]

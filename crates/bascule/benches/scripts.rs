@@ -26,7 +26,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use bascule::config::{BridgeSettings, ScriptSettings, ServerSettings, Settings, TransportSettings};
-use bascule::{BridgeConfig, McpBridgeAdapter, Mode, ScriptOutcome, ScriptRequest, Selection};
+use bascule::{BridgeConfig, McpBridgeAdapter, ScriptMode, ScriptOutcome, ScriptRequest, ToolSelection};
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolId};
 use bascule_testkit::binary;
 use futures_util::future::join_all;
@@ -68,12 +68,13 @@ fn main() {
 
 async fn measure(when: &str, bridge: &McpBridgeAdapter, scripts: usize) {
     println!("\n{when}");
-    let nothing = || ScriptRequest { tools: Selection::named([]).unwrap(), ..ScriptRequest::new(ONE) };
+    let nothing = || ScriptRequest { tools: ToolSelection::parse([]).unwrap(), ..ScriptRequest::new(ONE) };
     let warm = median_of(bridge, scripts, nothing).await;
-    let cold = median_of(bridge, scripts, || ScriptRequest { mode: Mode::Subprocess, ..nothing() }).await;
+    let cold =
+        median_of(bridge, scripts, || ScriptRequest { mode: ScriptMode::Subprocess, ..nothing() }).await;
     let five = real_ids(5);
     let with = |tools: &[String]| ScriptRequest {
-        tools: Selection::named(tools.iter().map(String::as_str)).unwrap(),
+        tools: ToolSelection::parse(tools.iter().map(String::as_str)).unwrap(),
         ..ScriptRequest::new(ONE)
     };
     let five = median_of(bridge, scripts, || with(&five)).await;
@@ -120,7 +121,7 @@ async fn median_of(bridge: &McpBridgeAdapter, scripts: usize, request: impl Fn()
 
 /// Half of the calls of a script, or of its rounds of so many, begin at most so long after those before.
 async fn between_calls(bridge: &McpBridgeAdapter, code: &str, at_once: usize) -> f64 {
-    let tools = Selection::named(["e:*"]).unwrap();
+    let tools = ToolSelection::parse(["e:*"]).unwrap();
     let outcome = bridge.run_script(ScriptRequest { tools, ..ScriptRequest::new(code) }).await.unwrap();
     assert_eq!(value(&outcome), "1");
     let began = outcome.traces.iter().filter(|trace| trace.duration_ms.is_none()).map(|trace| trace.ts * 1e3);
@@ -170,7 +171,7 @@ async fn sustained(bridge: &McpBridgeAdapter, span: Duration) {
     let lane = || async {
         let mut done = 0_u32;
         while begin.elapsed() < span {
-            let tools = Selection::named([]).unwrap();
+            let tools = ToolSelection::parse([]).unwrap();
             let outcome =
                 bridge.run_script(ScriptRequest { tools, ..ScriptRequest::new(ONE) }).await.unwrap();
             assert_eq!(value(&outcome), "1");

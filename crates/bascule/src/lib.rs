@@ -24,4 +24,4 @@ mod status;
 
 pub use adapter::{BridgeConfig, McpBridgeAdapter};
 pub use reload::{Plan, Reloaded};
-pub use script::{Mode, ScriptOutcome, ScriptRequest, Selection, SelectionError, Trace};
+pub use script::{ScriptMode, ScriptOutcome, ScriptRequest, ScriptTrace, ToolSelection, ToolSelectionError};

@@ -1,17 +1,17 @@
-// `console`, and how it writes values: much as Node does, in one line, bounded.
+// Defines `console`. Values are formatted as in Node, on one line and with limits.
 function (native, own) {
   'use strict';
   const DEPTH = 5;
   const ITEMS = 100;
   const LENGTH = 65_536;
-  // So many values are looked at for one line.
+  // Maximum number of values to format for one line.
   const VALUES = 20_000;
-  let left = 0;
+  let valuesLeft = 0;
 
   const quoted = (text) => ('\'' + own.replaceAll(own.replaceAll(text, '\\', '\\\\'), "'", "\\'") + '\'');
 
   function inspect(value, depth, seen) {
-    if (--left < 0) return '…';
+    if (--valuesLeft < 0) return '…';
     switch (typeof value) {
       case 'string': return quoted(value);
       case 'bigint': return ('' + value + 'n');
@@ -64,19 +64,19 @@ function (native, own) {
 
   function show(value) {
     if (typeof value === 'string') return value;
-    left = VALUES;
+    valuesLeft = VALUES;
     try {
       return inspect(value, DEPTH, new own.Set());
     } catch {
-      return '[a value that cannot be shown]';
+      return '[value that cannot be formatted]';
     }
   }
 
   function write(level, values) {
     let text = '';
     for (let n = 0; n < values.length && text.length < LENGTH; n++) text += (n > 0 ? ' ' : '') + show(values[n]);
-    const cut = text.length > LENGTH ? ('' + own.substring(text, 0, LENGTH) + ' …') : text;
-    native.log(level, own.toWellFormed(cut));
+    const clipped = text.length > LENGTH ? ('' + own.substring(text, 0, LENGTH) + ' …') : text;
+    native.log(level, own.toWellFormed(clipped));
   }
 
   const console = {};
@@ -87,11 +87,11 @@ function (native, own) {
   console.trace = (...values) => write('debug', values);
   console.dir = (value) => write('log', [value]);
   console.table = (value) => write('log', [value]);
-  console.assert = (holds, ...values) => { if (!holds) write('error', ['Assertion failed', ...values]); };
-  const began = new own.Map();
-  console.time = (label = 'default') => { own.mapSet(began, label, native.now()); };
+  console.assert = (condition, ...values) => { if (!condition) write('error', ['Assertion failed', ...values]); };
+  const startTimes = new own.Map();
+  console.time = (label = 'default') => { own.mapSet(startTimes, label, native.now()); };
   console.timeEnd = (label = 'default') => {
-    const since = own.mapGet(began, label);
+    const since = own.mapGet(startTimes, label);
     if (since !== undefined) write('log', [('' + label + ': ' + (native.now() - since) + 'ms')]);
   };
   console.group = (...values) => { if (values.length > 0) write('log', values); };

@@ -1,4 +1,4 @@
-// What scripts do without: making code of text, and the ways out that other runtimes have.
+// Replaces functions that make code from text, and explains the absence of network and module functions.
 function (own) {
   'use strict';
   const kinds = [
@@ -7,23 +7,23 @@ function (own) {
     [function* () {}, 'GeneratorFunction'],
     [async function* () {}, 'AsyncGeneratorFunction'],
   ];
-  const no = (what) => function () { throw new own.TypeError('' + what + ' is not available: scripts make no code of text'); };
+  const disabled = (what) => function () { throw new own.TypeError('' + what + ' is not available: scripts cannot create code from text'); };
   for (let n = 0; n < kinds.length; n++) {
     const proto = own.getPrototypeOf(kinds[n][0]);
     const name = kinds[n][1];
-    const refusing = no('the ' + name + ' constructor');
+    const refusing = disabled('the ' + name + ' constructor');
     own.defineProperty(refusing, 'name', { __proto__: null, value: name });
     own.defineProperty(refusing, 'prototype', { __proto__: null, value: proto, writable: false });
     own.defineProperty(proto, 'constructor', { __proto__: null, value: refusing, writable: false, configurable: false });
     if (name === 'Function') own.defineProperty(globalThis, 'Function', { __proto__: null, value: refusing, writable: false, configurable: false });
   }
-  own.defineProperty(globalThis, 'eval', { __proto__: null, value: no('eval'), writable: false, configurable: false });
+  own.defineProperty(globalThis, 'eval', { __proto__: null, value: disabled('eval'), writable: false, configurable: false });
 
   const absent = {
-    fetch: 'fetch is not available: scripts reach the world through tools alone, such as mcp.SERVER.TOOL({ … })',
-    require: 'require is not available: tools are on mcp, helpers on bascule, and nothing else is there',
-    XMLHttpRequest: 'XMLHttpRequest is not available: scripts reach the world through tools alone',
-    WebSocket: 'WebSocket is not available: scripts reach the world through tools alone',
+    fetch: 'fetch is not available: scripts have no network; call a tool instead, such as mcp.SERVER.TOOL({ … })',
+    require: 'require is not available: scripts cannot import modules; call tools through mcp and use the helpers on bascule',
+    XMLHttpRequest: 'XMLHttpRequest is not available: scripts have no network; call a tool instead',
+    WebSocket: 'WebSocket is not available: scripts have no network; call a tool instead',
   };
   const names = own.keysOf(absent);
   for (let n = 0; n < names.length; n++) {

@@ -1,5 +1,5 @@
-// What the harness uses of JavaScript, taken before any script runs. A script may patch every prototype: what is
-// captured here stays as it was. The prelude writes no template literals: the engine makes calls of `concat` of them.
+// Captures the builtins that the prelude uses, before any script runs. A script may patch every prototype; these stay
+// intact. The prelude uses no template literals, because the engine compiles them to calls of `concat`.
 function () {
   'use strict';
   const { bind, call } = Function.prototype;
@@ -74,7 +74,7 @@ function () {
     weakGet: uncurry(WeakMap.prototype.get),
     weakSet: uncurry(WeakMap.prototype.set),
     sliceBuffer: uncurry(ArrayBuffer.prototype.slice),
-    cut: uncurry(Object.getPrototypeOf(Uint8Array.prototype).subarray),
+    subarray: uncurry(Object.getPrototypeOf(Uint8Array.prototype).subarray),
     fromCharCode: String.fromCharCode,
     putBytes: uncurry(Object.getPrototypeOf(Uint8Array.prototype).set),
   });

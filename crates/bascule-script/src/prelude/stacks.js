@@ -1,25 +1,25 @@
-// Stacks as authors know them: their own lines and columns, and none of the harness.
+// Formats stack traces with the positions of the script's source and without functions of the prelude.
 function (native, own) {
   'use strict';
   const site = {};
-  // The engine calls this whenever an error is made. While `bare` is set it hands out what it got: a trail that is
-  // put into words only if a call fails.
-  let bare = false;
+  // The engine calls `prepareStackTrace` whenever an error is created. While `isCapturing` is set it returns the call sites
+  // unchanged: they are formatted only if the call fails.
+  let isCapturing = false;
   Error.prepareStackTrace = (error, sites) => {
-    if (site.getFileName === undefined && sites.length > 0) learn(sites[0]);
-    const asTheyAre = bare;
-    bare = false;
-    return asTheyAre ? sites : heading(error) + worded(sites);
+    if (site.getFileName === undefined && sites.length > 0) captureMethods(sites[0]);
+    const returnsSites = isCapturing;
+    isCapturing = false;
+    return returnsSites ? sites : heading(error) + format(sites);
   };
 
-  function learn(first) {
+  function captureMethods(first) {
     const proto = own.getPrototypeOf(first);
     site.getFunctionName = own.uncurry(proto.getFunctionName);
     site.getLineNumber = own.uncurry(proto.getLineNumber);
     site.getColumnNumber = own.uncurry(proto.getColumnNumber);
     site.isNative = own.uncurry(proto.isNative);
     site.getFileName = own.uncurry(proto.getFileName);
-    // They would hand out the functions of the harness.
+    // These would expose functions of the prelude to scripts.
     delete proto.getFunction;
     delete proto.getThis;
   }
@@ -33,41 +33,41 @@ function (native, own) {
     }
   }
 
-  function worded(sites) {
+  function format(sites) {
     let text = '';
     for (let n = 0; n < sites.length; n++) {
       const file = site.getFileName(sites[n]);
       if (typeof file === 'string' && own.startsWith(file, 'bascule:')) continue;
       const name = site.getFunctionName(sites[n]);
-      // What called the script is not the author's.
+      // Callers of the script are not part of its stack.
       if (name === '<eval>') break;
-      const place = site.isNative(sites[n])
+      const position = site.isNative(sites[n])
         ? 'native'
         : ('' + file + ':' + native.origin(site.getLineNumber(sites[n]) ?? 0, site.getColumnNumber(sites[n]) ?? 0));
-      text += name ? ('\n    at ' + name + ' (' + place + ')') : ('\n    at ' + place);
+      text += name ? ('\n    at ' + name + ' (' + position + ')') : ('\n    at ' + position);
     }
     return text;
   }
 
-  // Learn before a script can touch anything, and leave nothing for it to replace.
+  // Captures the methods before a script can replace them, and removes the hook.
   void new Error().stack;
   delete Error.prepareStackTrace;
 
-  // Who called `callee`, as sites.
-  function trail(callee) {
-    const made = { __proto__: null };
-    bare = true;
+  // Returns the call sites above `callee`.
+  function capture(callee) {
+    const target = { __proto__: null };
+    isCapturing = true;
     try {
-      own.captureStack(made, callee);
+      own.captureStack(target, callee);
     } finally {
-      bare = false;
+      isCapturing = false;
     }
-    return made.stack;
+    return target.stack;
   }
 
   return own.freeze({
     __proto__: null,
-    trail,
-    at: (error, sites) => heading(error) + (own.isArray(sites) ? worded(sites) : ''),
+    capture,
+    stackText: (error, sites) => heading(error) + (own.isArray(sites) ? format(sites) : ''),
   });
 }

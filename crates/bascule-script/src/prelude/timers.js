@@ -1,29 +1,29 @@
-// Timers. When one is due is the worker's business; here is what to do then.
+// Defines the timer functions. The worker keeps the due times; this module keeps the callbacks.
 function (native, own) {
   'use strict';
-  const waiting = own.create(null);
+  const timers = own.create(null);
 
   function start(callback, delay, values, repeats) {
     if (typeof callback !== 'function') {
-      throw new own.TypeError('a timer takes a function: text is not made code here');
+      throw new own.TypeError('a timer takes a function: scripts cannot create code from text');
     }
-    const every = own.max(1, own.min(+delay || 0, 0x7fff_ffff));
-    const id = native.startTimer(every);
-    waiting[id] = { callback, values, every, repeats };
+    const interval = own.max(1, own.min(+delay || 0, 0x7fff_ffff));
+    const id = native.startTimer(interval);
+    timers[id] = { callback, values, interval, repeats };
     return id;
   }
 
   function stop(id) {
-    if (typeof id !== 'number' || waiting[id] === undefined) return;
-    delete waiting[id];
+    if (typeof id !== 'number' || timers[id] === undefined) return;
+    delete timers[id];
     native.stopTimer(id);
   }
 
-  function fire(id) {
-    const timer = waiting[id];
+  function fireTimer(id) {
+    const timer = timers[id];
     if (timer === undefined) return;
-    if (timer.repeats) native.restartTimer(id, timer.every);
-    else delete waiting[id];
+    if (timer.repeats) native.restartTimer(id, timer.interval);
+    else delete timers[id];
     own.apply(timer.callback, undefined, timer.values);
   }
 
@@ -37,5 +37,5 @@ function (native, own) {
   define('clearImmediate', function clearImmediate(id) { stop(id); });
 
   const sleep = (ms) => new own.Promise((resolve) => start(() => resolve(), ms, [], false));
-  return own.freeze({ __proto__: null, fire, sleep });
+  return own.freeze({ __proto__: null, fireTimer, sleep });
 }

@@ -1,146 +1,149 @@
-// Tools as functions: `mcp.github.listCommits({ … })`, and `github.listCommits({ … })` where that name is free.
+// Defines tools as functions: `mcp.github.listCommits({ … })`, and `github.listCommits({ … })` if the global name is free.
 //
-// Everything is made of data. Names are looked up by the worker, which knows every spelling; here is only what must be
-// JavaScript: the proxies, the promises, and the error that a failed call throws.
-function (native, own, stacks, shown, sleep) {
+// No code is generated. The native functions look up names; this module has the proxies, the promises and the error class.
+function (native, own, stacks, format, sleep) {
   'use strict';
-  const open = own.create(null);
+  // The calls in flight, by number, and the number of each promise.
+  const pending = own.create(null);
   const numbers = new own.WeakMap();
   const define = (target, name, value) =>
     own.defineProperty(target, name, { __proto__: null, value, writable: true, configurable: true });
 
   const nothing = own.create(null);
   class MCPToolError extends own.Error {
-    // Fields are defined, not assigned: a script may have put setters where assignments look for them.
-    constructor(message, { server, tool, code, data, retryable = false, cause, trail } = nothing) {
+    // Fields are defined, not assigned: a script may have put setters on the prototype.
+    constructor(message, { server, tool, code, data, retryable = false, cause, sites } = nothing) {
       super(message);
       define(this, 'name', 'MCPToolError');
-      const show = (name, value) =>
+      const field = (name, value) =>
         own.defineProperty(this, name, { __proto__: null, value, writable: true, enumerable: true, configurable: true });
-      show('toolName', server === undefined ? undefined : server + ':' + tool);
-      show('server', server);
-      show('tool', tool);
-      show('code', code);
-      show('retryable', retryable);
-      if (data !== undefined) show('data', data);
+      field('toolName', server === undefined ? undefined : server + ':' + tool);
+      field('server', server);
+      field('tool', tool);
+      field('code', code);
+      field('retryable', retryable);
+      if (data !== undefined) field('data', data);
       if (cause !== undefined) define(this, 'cause', cause);
-      if (trail !== undefined) define(this, 'stack', stacks.at(this, trail));
+      if (sites !== undefined) define(this, 'stack', stacks.stackText(this, sites));
     }
   }
   own.freeze(MCPToolError);
   define(globalThis, 'MCPToolError', MCPToolError);
 
-  // The engine's own words. They are not ours to reword: the worker looks for them.
+  // The message comes from the engine, and the worker looks for it.
   const isOutOfMemory = (thrown) => thrown === null || thrown?.message === 'out of memory';
 
-  function miss(server, tool, message) {
-    return new MCPToolError(message, { __proto__: null, server, tool, code: 'TOOL_NOT_FOUND', trail: stacks.trail(miss) });
+  function notFound(server, tool, message) {
+    const sites = stacks.capture(notFound);
+    return new MCPToolError(message, { __proto__: null, server, tool, code: 'TOOL_NOT_FOUND', sites });
   }
 
-  // One call. Its promise is settled by `settle`, later, in any order.
-  function begin(server, tool, names, args) {
-    const trail = stacks.trail(begin);
+  // Starts a call. `settleCall` settles its promise; calls may end in any order.
+  function startCall(server, tool, names, args) {
+    const sites = stacks.capture(startCall);
     const refuse = (message, cause) =>
-      own.reject(new MCPToolError(message, { __proto__: null, ...names, code: 'INVALID_INPUT', cause, trail }));
+      own.reject(new MCPToolError(message, { __proto__: null, ...names, code: 'INVALID_INPUT', cause, sites }));
     let text;
     try {
       text = args === undefined ? '{}' : own.stringify(args);
     } catch (cause) {
       if (isOutOfMemory(cause)) throw cause;
-      return refuse('the arguments of `' + names.server + ':' + names.tool + '` are no JSON: ' + shown(cause?.message), cause);
+      return refuse('the arguments of ' + quoted(names) + ' cannot be converted to JSON: ' + format(cause?.message), cause);
     }
     if (typeof text !== 'string' || text[0] !== '{') {
-      return refuse('the arguments of `' + names.server + ':' + names.tool + '` must be one object, such as { path: "a" }');
+      return refuse('the arguments of ' + quoted(names) + ' must be one object, such as { path: "a" }');
     }
     let number;
     try {
       number = native.call(server, tool, text);
     } catch (cause) {
-      return refuse('`' + names.server + ':' + names.tool + '` was not called: ' + shown(cause?.message), cause);
+      return refuse(quoted(names) + ' was not called: ' + format(cause?.message), cause);
     }
     const promise = new own.Promise((resolve, reject) => {
-      open[number] = { __proto__: null, names, trail, resolve, reject, wholes: undefined };
+      pending[number] = { __proto__: null, names, sites, resolve, reject, raw: undefined };
     });
     own.weakSet(numbers, promise, number);
     return promise;
   }
 
-  // The worker has the answer: `kind` says what `payload` is.
-  function settle(number, kind, payload, whole) {
-    const call = open[number];
+  // Settles a call with its result. `kind` is the kind of `payload`: error, failed, json or text.
+  function settleCall(number, kind, payload, rawResult) {
+    const call = pending[number];
     if (call === undefined) return;
-    delete open[number];
-    const { wholes } = call;
+    delete pending[number];
+    const { raw } = call;
     try {
       if (kind === 'error') throw bridgeError(call, own.parse(payload));
-      if (wholes !== undefined) wholes.resolve(own.parse(whole));
+      if (raw !== undefined) raw.resolve(own.parse(rawResult));
       if (kind === 'text') call.resolve(payload);
       else if (kind === 'json') call.resolve(own.parse(payload));
-      else throw toolError(call, payload, own.parse(whole));
+      else throw toolError(call, payload, own.parse(rawResult));
     } catch (thrown) {
       const error = thrown instanceof MCPToolError || isOutOfMemory(thrown) ? thrown : unreadable(call, thrown);
       call.reject(error);
-      if (wholes !== undefined) wholes.reject(error);
+      if (raw !== undefined) raw.reject(error);
     }
   }
 
-  function unreadable({ names, trail }, cause) {
-    const said = 'the result of `' + names.server + ':' + names.tool + '` cannot be read: ' + shown(cause?.message);
-    return new MCPToolError(said, { __proto__: null, ...names, code: 'INVALID_OUTPUT', cause, trail });
+  const quoted = (names) => '`' + names.server + ':' + names.tool + '`';
+
+  function unreadable({ names, sites }, cause) {
+    const message = 'the result of ' + quoted(names) + ' cannot be parsed: ' + format(cause?.message);
+    return new MCPToolError(message, { __proto__: null, ...names, code: 'INVALID_OUTPUT', cause, sites });
   }
 
-  // Of data only what it has itself: a script may have given every object more.
-  const field = (data, name) =>
+  // Reads own fields only: a script may have added fields to the prototype of every object.
+  const ownField = (data, name) =>
     typeof data === 'object' && data !== null && own.hasOwn(data, name) ? data[name] : undefined;
 
-  function bridgeError({ names, trail }, said) {
-    own.setPrototypeOf(said, null);
-    const { code, message, retryable, ...rest } = said;
-    const data = field(field(said, 'providerError'), 'data') ?? rest;
-    return new MCPToolError(message, { __proto__: null, ...names, code, retryable, data, cause: said, trail });
+  function bridgeError({ names, sites }, error) {
+    own.setPrototypeOf(error, null);
+    const { code, message, retryable, ...rest } = error;
+    const data = ownField(ownField(error, 'providerError'), 'data') ?? rest;
+    return new MCPToolError(message, { __proto__: null, ...names, code, retryable, data, cause: error, sites });
   }
 
-  function toolError({ names, trail }, complaint, result) {
-    const data = field(result, 'structuredContent') ?? field(result, 'content');
-    return new MCPToolError(complaint, { __proto__: null, ...names, code: 'TOOL_ERROR', data, cause: result, trail });
+  function toolError({ names, sites }, message, result) {
+    const data = ownField(result, 'structuredContent') ?? ownField(result, 'content');
+    return new MCPToolError(message, { __proto__: null, ...names, code: 'TOOL_ERROR', data, cause: result, sites });
   }
 
-  // The whole result of a call: of one that has just been made, of a tool, or of a tool's id.
-  function raw(what, args) {
-    const promise = typeof what === 'function' ? what(args) : typeof what === 'string' ? callById(what, args) : what;
+  // Returns the whole result of a call in flight, or calls a tool (a function or an id) and returns its whole result.
+  function rawResult(call, args) {
+    const promise = typeof call === 'function' ? call(args) : typeof call === 'string' ? callById(call, args) : call;
     const number = typeof promise === 'object' && promise !== null ? own.weakGet(numbers, promise) : undefined;
-    const call = number === undefined ? undefined : open[number];
-    if (call === undefined) {
-      return own.reject(new own.TypeError('bascule.raw takes a tool and its arguments, or a call that is under way'));
+    const entry = number === undefined ? undefined : pending[number];
+    if (entry === undefined) {
+      return own.reject(new own.TypeError('bascule.raw takes a call in flight, or a tool and its arguments'));
     }
-    if (call.wholes !== undefined) return call.wholes.promise;
-    native.wantWhole(number);
-    // Whoever wants the whole hears of a failure by that. `then` asks the script's own classes, which may refuse.
+    if (entry.raw !== undefined) return entry.raw.promise;
+    native.requestRaw(number);
+    // The raw promise reports a failure, so the other one needs no handler. `then` may call classes of the script that throw.
     try { own.then(promise, undefined, () => {}); } catch {}
-    const wholes = { __proto__: null };
-    wholes.promise = new own.Promise((resolve, reject) => { wholes.resolve = resolve; wholes.reject = reject; });
-    call.wholes = wholes;
-    return wholes.promise;
+    const raw = { __proto__: null };
+    raw.promise = new own.Promise((resolve, reject) => { raw.resolve = resolve; raw.reject = reject; });
+    entry.raw = raw;
+    return raw.promise;
   }
 
-  // By its id every tool can be called, whatever it is called.
+  // Calls a tool by its id, which works for every name.
   function callById(id, args) {
     const colon = typeof id === 'string' ? own.indexOf(id, ':') : -1;
-    if (colon < 0) throw new own.TypeError('a tool\'s id is written `server:tool`, not `' + shown(id) + '`');
-    return toolOf(placeOf(own.substring(id, 0, colon)), own.substring(id, colon + 1))(args);
+    if (colon < 0) throw new own.TypeError('bascule.call takes a tool id such as `server:tool`, not `' + format(id) + '`');
+    return toolFunction(serverIndex(own.substring(id, 0, colon)), own.substring(id, colon + 1))(args);
   }
 
-  // What JavaScript and its libraries look for on any object. None of them is ever a miss.
-  const quiet = own.create(null);
+  // Properties that JavaScript and its libraries read from any object. Reading them gives undefined instead of an error.
+  const probed = own.create(null);
   const probes = ['then', 'catch', 'finally', 'toJSON', 'toString', 'valueOf', 'constructor', 'prototype', '__proto__',
     'inspect', 'length', 'nodeType', 'asymmetricMatch', '$$typeof', '@@iterator', 'hasOwnProperty'];
-  for (let n = 0; n < probes.length; n++) quiet[probes[n]] = true;
+  for (let n = 0; n < probes.length; n++) probed[probes[n]] = true;
 
-  // An object whose properties are found when they are asked for, and cannot be changed.
-  function catalogue(title, find, names, isKnown) {
-    const known = own.create(null);
-    const lookUp = (key) => known[key] ?? (known[key] = find(key));
-    // What there is does not change while a script runs.
+  // Returns a read-only object whose properties are looked up when they are read.
+  function lazyObject(title, find, names, isKnown) {
+    const found = own.create(null);
+    const lookUp = (key) => found[key] ?? (found[key] = find(key));
+    // The names are read once: they do not change while a script runs.
     let listed;
     let keys;
     const list = () => {
@@ -152,12 +155,12 @@ function (native, own, stacks, shown, sleep) {
       return listed;
     };
     const has = (key) => list() && keys[key] === true;
-    const refuse = () => { throw new own.TypeError(title + ' cannot be changed'); };
+    const refuse = () => { throw new own.TypeError(title + ' is read-only'); };
     return new own.Proxy(own.create(null), {
       __proto__: null,
       get(_, key) {
         if (typeof key === 'symbol') return undefined;
-        return quiet[key] && !(key !== 'then' && has(key)) ? undefined : lookUp(key);
+        return probed[key] && !(key !== 'then' && has(key)) ? undefined : lookUp(key);
       },
       has: (_, key) => typeof key === 'string' && isKnown(key),
       ownKeys: () => own.slice(list()),
@@ -174,58 +177,58 @@ function (native, own, stacks, shown, sleep) {
   }
 
   const servers = own.create(null);
-  function server(place) {
-    if (servers[place] !== undefined) return servers[place];
-    const title = 'server ' + native.serverName(place);
-    return (servers[place] = catalogue(title, (key) => toolOf(place, key), () => native.toolNames(place),
-      (key) => typeof native.findTool(place, key) === 'number'));
+  function serverObject(index) {
+    if (servers[index] !== undefined) return servers[index];
+    const title = 'server ' + native.serverName(index);
+    return (servers[index] = lazyObject(title, (key) => toolFunction(index, key), () => native.toolNames(index),
+      (key) => typeof native.findTool(index, key) === 'number'));
   }
 
-  function toolOf(place, key) {
-    const server = native.serverName(place);
-    const found = native.findTool(place, key);
-    if (typeof found === 'string') throw miss(server, key, found);
-    const tool = found < 0 ? key : native.toolName(place, found);
+  function toolFunction(index, key) {
+    const server = native.serverName(index);
+    const found = native.findTool(index, key);
+    if (typeof found === 'string') throw notFound(server, key, found);
+    const tool = found < 0 ? key : native.toolName(index, found);
     const names = { __proto__: null, server, tool };
-    return own.freeze({ __proto__: null, [tool]: (args) => begin(place, tool, names, args) }[tool]);
+    return own.freeze({ __proto__: null, [tool]: (args) => startCall(index, tool, names, args) }[tool]);
   }
 
-  function placeOf(key) {
+  function serverIndex(key) {
     const found = native.findServer(key);
-    if (typeof found === 'string') throw miss(key, '*', found);
+    if (typeof found === 'string') throw notFound(key, '*', found);
     return found;
   }
 
-  // The script's world: `mcp`, the servers by their names, `context`, and our helpers.
-  function furnish(contextText) {
-    const mcp = catalogue('mcp', (key) => server(placeOf(key)), () => native.serverNames(),
+  // Defines the globals `mcp`, `context`, `bascule` and the servers by name.
+  function defineGlobals(contextText) {
+    const mcp = lazyObject('mcp', (key) => serverObject(serverIndex(key)), () => native.serverNames(),
       (key) => typeof native.findServer(key) === 'number');
     define(globalThis, 'mcp', mcp);
     const context = own.parse(contextText);
-    const places = native.serverPlaces();
-    for (let n = 0; n < places.length; n += 2) {
-      const name = places[n];
-      const proxy = server(places[n + 1]);
+    const indices = native.serverIndices();
+    for (let n = 0; n < indices.length; n += 2) {
+      const name = indices[n];
+      const proxy = serverObject(indices[n + 1]);
       if (!(name in globalThis)) define(globalThis, name, proxy);
       if (!own.hasOwn(context, name)) define(context, name, proxy);
     }
     define(globalThis, 'context', context);
     let ids;
-    const helpers = { call: callById, raw, sleep, get tools() { return (ids ??= own.freeze(native.toolIds())); } };
+    const helpers = { call: callById, raw: rawResult, sleep, get tools() { return (ids ??= own.freeze(native.toolIds())); } };
     own.defineProperty(globalThis, 'bascule', { __proto__: null, value: own.freeze(helpers), enumerable: false });
   }
 
-  // What a script threw, as data, cut where nobody reads on.
-  const LONGEST = 65_536;
-  function describe(thrown) {
+  // Returns a thrown value as JSON text with clipped fields.
+  const MAX_LENGTH = 65_536;
+  function describeError(thrown) {
     try {
       if (own.classOf(thrown) !== '[object Error]' && !(thrown instanceof own.Error)) {
-        const message = own.substring('the script threw ' + shown(thrown), 0, LONGEST);
+        const message = own.substring('the script threw ' + format(thrown), 0, MAX_LENGTH);
         return own.stringify({ __proto__: null, name: 'Error', message: own.toWellFormed(message) });
       }
       const { name, message, code, stack, toolName, retryable } = thrown;
       const text = (value) =>
-        value === undefined || value === null ? undefined : own.toWellFormed(own.substring('' + value, 0, LONGEST));
+        value === undefined || value === null ? undefined : own.toWellFormed(own.substring('' + value, 0, MAX_LENGTH));
       return own.stringify({
         __proto__: null,
         name: text(name) ?? 'Error',
@@ -236,23 +239,23 @@ function (native, own, stacks, shown, sleep) {
         retryable: thrown instanceof MCPToolError ? retryable === true : undefined,
       });
     } catch {
-      return own.stringify({ __proto__: null, name: 'Error', message: 'the script threw something that cannot be described' });
+      return own.stringify({ __proto__: null, name: 'Error', message: 'the script threw a value that cannot be described' });
     }
   }
 
-  // What a script returned, as JSON text.
-  function valueText(value) {
+  // Returns the value of the script as JSON text.
+  function valueToJson(value) {
     if (value === undefined) return 'null';
     let text;
     try {
       text = own.stringify(value);
     } catch (cause) {
       if (isOutOfMemory(cause)) throw cause;
-      throw new own.TypeError('the script\'s value is no JSON: ' + shown(cause?.message ?? cause));
+      throw new own.TypeError('the returned value cannot be converted to JSON: ' + format(cause?.message ?? cause));
     }
-    if (typeof text !== 'string') throw new own.TypeError('the script\'s value is no JSON: it is ' + shown(value));
+    if (typeof text !== 'string') throw new own.TypeError('the returned value cannot be converted to JSON: ' + format(value));
     return text;
   }
 
-  return own.freeze({ __proto__: null, furnish, settle, describe, valueText });
+  return own.freeze({ __proto__: null, defineGlobals, settleCall, describeError, valueToJson });
 }

@@ -1,4 +1,4 @@
-// What agents expect of a runtime beyond the language: clones, text, addresses, chance.
+// Defines the web APIs that scripts expect: structuredClone, TextEncoder, TextDecoder, URL, URLSearchParams, crypto.
 function (native, own) {
   'use strict';
   const define = (name, value) =>
@@ -67,13 +67,13 @@ function (native, own) {
     if (data === undefined) return new own.Uint8Array(0);
     if (own.isView(data)) return new own.Uint8Array(data.buffer, data.byteOffset, data.byteLength);
     if (own.classOf(data) === '[object ArrayBuffer]') return new own.Uint8Array(data);
-    throw new own.TypeError('bytes are an ArrayBuffer or a view of one');
+    throw new own.TypeError('expected an ArrayBuffer or a view of one');
   };
 
-  // Each byte as a letter.
-  const letters = (bytes) => {
+  // Returns a string with one character for each byte.
+  const bytesToString = (bytes) => {
     let text = '';
-    for (let n = 0; n < bytes.length; n += 8192) text += own.apply(own.fromCharCode, undefined, own.cut(bytes, n, n + 8192));
+    for (let n = 0; n < bytes.length; n += 8192) text += own.apply(own.fromCharCode, undefined, own.subarray(bytes, n, n + 8192));
     return text;
   };
 
@@ -83,11 +83,11 @@ function (native, own) {
     encodeInto(text, target) {
       let read = 0;
       let written = 0;
-      for (const letter of own.toWellFormed('' + text)) {
-        const bytes = native.encode(letter);
+      for (const character of own.toWellFormed('' + text)) {
+        const bytes = native.encode(character);
         if (written + bytes.length > target.length) break;
         own.putBytes(target, bytes, written);
-        read += letter.length;
+        read += character.length;
         written += bytes.length;
       }
       return { read, written };
@@ -99,36 +99,36 @@ function (native, own) {
     latin1: 'latin1', 'iso-8859-1': 'latin1', ascii: 'latin1', 'us-ascii': 'latin1',
   };
   define('TextDecoder', class TextDecoder {
-    #encoding; #fatal; #keepMark; #rest = new own.Uint8Array(0);
+    #encoding; #fatal; #keepBom; #rest = new own.Uint8Array(0);
     constructor(label = 'utf-8', { fatal = false, ignoreBOM = false } = {}) {
       this.#encoding = encodings[own.toLowerCase('' + label)];
-      if (this.#encoding === undefined) throw new own.RangeError('the encoding `' + label + '` is not known here');
+      if (this.#encoding === undefined) throw new own.RangeError('unsupported encoding `' + label + '`: use utf-8, utf-16le or latin1');
       this.#fatal = !!fatal;
-      this.#keepMark = !!ignoreBOM;
+      this.#keepBom = !!ignoreBOM;
     }
     get encoding() { return this.#encoding; }
     get fatal() { return this.#fatal; }
-    get ignoreBOM() { return this.#keepMark; }
+    get ignoreBOM() { return this.#keepBom; }
     decode(data, { stream = false } = {}) {
       const more = bytesOf(data);
       const all = new own.Uint8Array(this.#rest.length + more.length);
       own.putBytes(all, this.#rest, 0);
       own.putBytes(all, more, this.#rest.length);
-      const decoded = native.decode(letters(all), this.#encoding, this.#fatal, this.#keepMark, !!stream);
-      if (decoded[0] === undefined) throw new own.TypeError('the bytes are no text in this encoding');
+      const decoded = native.decode(bytesToString(all), this.#encoding, this.#fatal, this.#keepBom, !!stream);
+      if (decoded[0] === undefined) throw new own.TypeError('the bytes are not valid ' + this.#encoding);
       this.#rest = new own.Uint8Array(all.buffer, decoded[1]);
       return decoded[0];
     }
   });
 
-  // ---- addresses -------------------------------------------------------------------------------------------------
+  // ---- URL -------------------------------------------------------------------------------------------------------
   const PARTS = ['href', 'origin', 'protocol', 'username', 'password', 'host', 'hostname', 'port', 'pathname',
     'search', 'hash'];
 
   class URLSearchParams {
     #pairs = [];
-    // What to tell the address that this belongs to.
-    #changed;
+    // Called with the new query after each change, if this belongs to a URL.
+    #onChange;
     constructor(init = '') {
       if (typeof init === 'object' && init !== null) {
         if (typeof init[Symbol.iterator] === 'function') for (const [name, value] of init) this.append(name, value);
@@ -137,26 +137,26 @@ function (native, own) {
         this.#pairs = native.parseQuery(own.toWellFormed('' + init));
       }
     }
-    static of(query, changed) {
-      const made = new URLSearchParams(query);
-      made.#changed = changed;
-      return made;
+    static of(query, onChange) {
+      const params = new URLSearchParams(query);
+      params.#onChange = onChange;
+      return params;
     }
-    #write() { if (this.#changed !== undefined) this.#changed(this.toString()); }
-    #named(name, value) {
+    #notify() { if (this.#onChange !== undefined) this.#onChange(this.toString()); }
+    #matches(name, value) {
       return (pair) => pair[0] === ('' + name) && (value === undefined || pair[1] === ('' + value));
     }
     get size() { return this.#pairs.length; }
     append(name, value) {
       own.push(this.#pairs, [own.toWellFormed('' + name), own.toWellFormed('' + value)]);
-      this.#write();
+      this.#notify();
     }
     delete(name, value) {
-      const gone = this.#named(name, value);
+      const isRemoved = this.#matches(name, value);
       const kept = [];
-      for (let n = 0; n < this.#pairs.length; n++) if (!gone(this.#pairs[n])) own.push(kept, this.#pairs[n]);
+      for (let n = 0; n < this.#pairs.length; n++) if (!isRemoved(this.#pairs[n])) own.push(kept, this.#pairs[n]);
       this.#pairs = kept;
-      this.#write();
+      this.#notify();
     }
     get(name) { return this.getAll(name)[0] ?? null; }
     getAll(name) {
@@ -167,8 +167,8 @@ function (native, own) {
       return found;
     }
     has(name, value) {
-      const wanted = this.#named(name, value);
-      for (let n = 0; n < this.#pairs.length; n++) if (wanted(this.#pairs[n])) return true;
+      const isWanted = this.#matches(name, value);
+      for (let n = 0; n < this.#pairs.length; n++) if (isWanted(this.#pairs[n])) return true;
       return false;
     }
     set(name, value) {
@@ -181,11 +181,11 @@ function (native, own) {
       }
       if (!placed) own.push(kept, [own.toWellFormed('' + name), own.toWellFormed('' + value)]);
       this.#pairs = kept;
-      this.#write();
+      this.#notify();
     }
     sort() {
       own.sort(this.#pairs, (a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0));
-      this.#write();
+      this.#notify();
     }
     forEach(callback, self) {
       for (let n = 0; n < this.#pairs.length; n++) {
@@ -196,55 +196,55 @@ function (native, own) {
     *keys() { for (let n = 0; n < this.#pairs.length; n++) yield this.#pairs[n][0]; }
     *values() { for (let n = 0; n < this.#pairs.length; n++) yield this.#pairs[n][1]; }
     [Symbol.iterator]() { return this.entries(); }
-    toString() { return native.writeQuery(this.#pairs); }
+    toString() { return native.formatQuery(this.#pairs); }
     get [Symbol.toStringTag]() { return 'URLSearchParams'; }
   }
-  const tied = URLSearchParams.of;
+  const paramsOf = URLSearchParams.of;
   delete URLSearchParams.of;
   define('URLSearchParams', URLSearchParams);
 
   class URL {
     #parts;
     #query;
-    constructor(address, base) {
-      const given = own.toWellFormed(own.String(address));
-      this.#parts = native.parseUrl(given, base === undefined ? undefined : own.toWellFormed('' + base));
-      if (this.#parts === undefined) throw new own.TypeError('Invalid URL: ' + given);
+    constructor(url, base) {
+      const text = own.toWellFormed(own.String(url));
+      this.#parts = native.parseUrl(text, base === undefined ? undefined : own.toWellFormed('' + base));
+      if (this.#parts === undefined) throw new own.TypeError('Invalid URL: ' + text);
     }
-    static canParse(address, base) {
-      return native.parseUrl(own.String(address), base === undefined ? undefined : ('' + base)) !== undefined;
+    static canParse(url, base) {
+      return native.parseUrl(own.String(url), base === undefined ? undefined : ('' + base)) !== undefined;
     }
-    static parse(address, base) { return URL.canParse(address, base) ? new URL(address, base) : null; }
+    static parse(url, base) { return URL.canParse(url, base) ? new URL(url, base) : null; }
     get searchParams() {
-      this.#query ??= tied(this.#parts[9], (text) => this.#change('search', text));
+      this.#query ??= paramsOf(this.#parts[9], (text) => this.#setPart('search', text));
       return this.#query;
     }
-    #change(part, value) { this.#parts = native.changeUrl(this.#parts[0], part, own.toWellFormed('' + value)) ?? this.#parts; }
+    #setPart(part, value) { this.#parts = native.setUrlPart(this.#parts[0], part, own.toWellFormed('' + value)) ?? this.#parts; }
     toString() { return this.#parts[0]; }
     toJSON() { return this.#parts[0]; }
     get [Symbol.toStringTag]() { return 'URL'; }
-    static part(place, name) {
+    static definePart(index, name) {
       own.defineProperty(URL.prototype, name, {
         enumerable: true,
         configurable: true,
-        get() { return this.#parts[place]; },
+        get() { return this.#parts[index]; },
         set: name === 'origin' ? undefined : function (value) {
-          this.#change(name, value);
+          this.#setPart(name, value);
           if (name === 'search' || name === 'href') this.#query = undefined;
         },
       });
     }
   }
-  for (let n = 0; n < PARTS.length; n++) URL.part(n, PARTS[n]);
-  delete URL.part;
+  for (let n = 0; n < PARTS.length; n++) URL.definePart(n, PARTS[n]);
+  delete URL.definePart;
   define('URL', URL);
 
-  // ---- chance ----------------------------------------------------------------------------------------------------
+  // ---- crypto ----------------------------------------------------------------------------------------------------
   const crypto = {
-    randomUUID() { return native.uuid(); },
+    randomUUID() { return native.randomUuid(); },
     getRandomValues(target) {
-      if (!own.isView(target)) throw new own.TypeError('getRandomValues fills a typed array');
-      own.putBytes(bytesOf(target), native.random(target.byteLength), 0);
+      if (!own.isView(target)) throw new own.TypeError('crypto.getRandomValues takes a typed array');
+      own.putBytes(bytesOf(target), native.randomBytes(target.byteLength), 0);
       return target;
     },
   };

@@ -1,4 +1,4 @@
-//! Scripts that try to break their harness. What they do to the process and the machine is tested with the program.
+//! Tests scripts that attack the prelude. The end-to-end tests of the program cover attacks on the process and the machine.
 
 use serde_json::json;
 
@@ -36,7 +36,7 @@ const PATCH_EVERYTHING: &str = "
 
 // req: CM-09
 #[test]
-fn the_harness_survives_a_script_that_patches_every_prototype() {
+fn prelude_survives_patched_prototypes() {
     let code = format!(
         "const g = mcp.github, c = console.log;\n{PATCH_EVERYTHING}\nc('after'); return (await g.listCommits({{ perPage: 1 }})).args.per_page"
     );
@@ -54,7 +54,7 @@ fn the_harness_survives_a_script_that_patches_every_prototype() {
 
 // req: CM-09
 #[test]
-fn prototypes_polluted_by_a_script_do_not_reach_its_calls() {
+fn polluted_prototypes_do_not_affect_calls() {
     let ran = run("
         Object.prototype.evil = 1; Object.prototype.then = undefined; Array.prototype[0] = 'x'; Object.prototype.server = 'other';
         Object.defineProperty(Object.prototype, 'get', { value: 1 });
@@ -65,7 +65,7 @@ fn prototypes_polluted_by_a_script_do_not_reach_its_calls() {
 
 // req: CM-05, CM-09
 #[test]
-fn prototypes_polluted_by_a_script_do_not_reach_its_errors() {
+fn polluted_prototypes_do_not_affect_errors() {
     let pollute = "Object.prototype.retryable = true; Object.prototype.data = 1; Object.prototype.providerError = { data: 2 };
         Object.defineProperty(Object.prototype, 'code', { value: 1, writable: false });
         let frozen = false; try { Object.setPrototypeOf(MCPToolError, class { constructor() { return {} } }) } catch { frozen = true }
@@ -78,17 +78,17 @@ fn prototypes_polluted_by_a_script_do_not_reach_its_errors() {
 
 // req: CM-09
 #[test]
-fn names_of_every_object_are_never_tools() {
+fn reserved_names_are_never_tools() {
     for name in ["__proto__", "constructor", "prototype", "toString"] {
         let ran = run(&format!("return typeof mcp.github.{name}"));
         assert_eq!(ran.value(), "undefined", "{name}");
     }
-    // By its id it can be called all the same.
+    // The id works for every name.
     assert_eq!(run("return (await bascule.call('github:then', {})).tool").value(), "then");
 }
 
 #[test]
-fn recursion_ends_in_an_error() {
+fn endless_recursion_throws() {
     let ran = run("const f = () => f(); try { f() } catch (e) { return e.name }");
     assert!(["RangeError", "InternalError"].contains(&ran.value().as_str().unwrap()));
     let ran = run("let a = []; for (let n = 0; n < 1e5; n++) a = [a]; return a");
@@ -96,7 +96,7 @@ fn recursion_ends_in_an_error() {
 }
 
 #[test]
-fn a_thousand_calls_at_once_are_all_answered() {
+fn thousand_concurrent_calls_all_return() {
     let ran = run_with(
         "const all = await Promise.all(Array.from({ length: 1000 }, (_, n) => myServer.echo({ n }))); return all.reduce((a, b) => a + b, 0)",
         |_| {},
@@ -107,7 +107,7 @@ fn a_thousand_calls_at_once_are_all_answered() {
 }
 
 #[test]
-fn answers_that_nobody_waits_for_do_nothing() {
+fn ignores_results_that_are_not_awaited() {
     let ran = run_with(
         "for (let n = 0; n < 3; n++) myServer.echo({}); await bascule.sleep(2); return 1",
         |_| {},
@@ -118,7 +118,7 @@ fn answers_that_nobody_waits_for_do_nothing() {
 
 // req: CM-09
 #[test]
-fn no_error_hands_out_the_harness() {
+fn errors_do_not_expose_prelude() {
     let dive = "const seen = []; const dive = (n) => { try { dive(n + 1) } catch {} try { github.listCommits({}) } catch {} };
         try { dive(0) } catch {}
         const look = (stack) => seen.push(typeof stack);

@@ -1,4 +1,4 @@
-//! Tools as functions.
+//! Tests tool calls from scripts.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::support::{run, run_with, structured};
 
 // req: CM-02
 #[test]
-fn a_tool_is_reached_by_every_spelling() {
+fn calls_tool_by_every_spelling() {
     for call in [
         "mcp.github.listCommits({})",
         "github.listCommits({})",
@@ -28,7 +28,7 @@ fn a_tool_is_reached_by_every_spelling() {
 
 // req: CM-02
 #[test]
-fn a_server_whose_name_is_taken_is_reached_through_mcp() {
+fn server_with_taken_global_name_is_on_mcp() {
     let ran = run("console.log('still here'); return await mcp.console.write({ a: 1 })");
     assert_eq!(ran.value()["args"], json!({ "a": 1 }));
     assert_eq!(ran.log(), "still here");
@@ -36,14 +36,14 @@ fn a_server_whose_name_is_taken_is_reached_through_mcp() {
 
 // req: CM-02
 #[test]
-fn argument_keys_are_spelled_as_the_schema_has_them() {
+fn respells_argument_keys() {
     let ran = run("return await github.listCommits({ perPage: 2, repo: 'x' })");
     assert_eq!(ran.value()["args"], json!({ "per_page": 2, "repo": "x" }));
 }
 
 // req: CM-03
 #[test]
-fn ids_are_unique_and_answers_may_come_in_any_order() {
+fn call_ids_are_unique() {
     let ran = run("return await Promise.all([1, 2, 3].map((n) => myServer.echo({ n })))");
     let ids: Vec<_> = ran.calls.iter().map(|call| call.id.as_str()).collect();
     assert_eq!(ids, ["s-1", "s-2", "s-3"]);
@@ -53,7 +53,7 @@ fn ids_are_unique_and_answers_may_come_in_any_order() {
 
 // req: CM-04
 #[test]
-fn a_result_is_worth_what_it_says() {
+fn converts_result_to_value() {
     let answered = |content: serde_json::Value| {
         move |_: &_| Some(Ok(json!({ "content": content.clone(), "_meta": { "x": 1.5 } })))
     };
@@ -72,7 +72,7 @@ fn a_result_is_worth_what_it_says() {
 
 // req: CM-05
 #[test]
-fn a_failed_call_throws_what_is_known_of_it() {
+fn failed_call_throws_tool_error() {
     let error = json!({
         "code": "PROVIDER_TIMEOUT", "message": "too slow", "retryable": true, "correlationId": "c", "attempts": 2,
     });
@@ -91,7 +91,7 @@ fn a_failed_call_throws_what_is_known_of_it() {
 
 // req: CM-05
 #[test]
-fn a_tool_that_reports_failure_throws_its_words() {
+fn reported_failure_throws_its_text() {
     let failed = json!({ "isError": true, "content": [{ "type": "text", "text": "no such repo" }] });
     let ran = run_with("\n  await github.listCommits({})", |_| {}, |_| Some(Ok(failed.clone())));
     let error = ran.error();
@@ -106,7 +106,7 @@ fn a_tool_that_reports_failure_throws_its_words() {
 
 // req: CM-05
 #[test]
-fn a_server_that_is_not_there_is_asked_all_the_same() {
+fn calls_absent_server() {
     let error = json!({ "code": "PROVIDER_INIT_FAILED", "message": "gone" });
     let ran = run_with("await mcp.gone.anything({ a: 1 })", |_| {}, |_| Some(Err(error.clone())));
     assert_eq!(ran.error().code.as_deref(), Some("PROVIDER_INIT_FAILED"));
@@ -114,7 +114,7 @@ fn a_server_that_is_not_there_is_asked_all_the_same() {
 }
 
 #[test]
-fn a_miss_answers_at_once_with_the_nearest_names() {
+fn unknown_name_throws_with_suggestions() {
     let ran = run("await github.lstCommits({})");
     let error = ran.error();
     assert_eq!((error.name.as_str(), error.code.as_deref()), ("MCPToolError", Some("TOOL_NOT_FOUND")));
@@ -126,7 +126,7 @@ fn a_miss_answers_at_once_with_the_nearest_names() {
 
 // req: CM-09
 #[test]
-fn names_that_would_collide_are_reached_by_their_original_spelling() {
+fn colliding_names_need_original_spelling() {
     let error = run("await twins.aB({})").error();
     assert!(error.message.contains("`a_b`, `a-b`"), "{}", error.message);
     let ran = run("return [await twins.a_b({}), await twins['a-b']({})]");
@@ -134,7 +134,7 @@ fn names_that_would_collide_are_reached_by_their_original_spelling() {
 }
 
 #[test]
-fn proxies_behave_when_looked_at() {
+fn proxies_support_inspection() {
     let ran = run("
         const m = await mcp, g = await mcp.github;
         return {
@@ -163,13 +163,13 @@ fn proxies_behave_when_looked_at() {
 }
 
 #[test]
-fn arguments_too_long_for_a_frame_are_refused_at_once() {
+fn refuses_arguments_too_long_for_frame() {
     let code = "try { await myServer.echo({ a: 'x'.repeat(9e7) }) } catch (e) { return [e.code, (await myServer.echo({})).tool] }";
     assert_eq!(run(code).value(), json!(["INVALID_INPUT", "echo"]));
 }
 
 #[test]
-fn the_whole_result_may_be_wanted_twice() {
+fn raw_result_can_be_requested_twice() {
     let ran = run(
         "const p = myServer.echo({}); const [a, b] = await Promise.all([bascule.raw(p), bascule.raw(p)]); return a === b",
     );
@@ -177,7 +177,7 @@ fn the_whole_result_may_be_wanted_twice() {
 }
 
 #[test]
-fn arguments_that_are_no_object_are_refused_before_anything_is_sent() {
+fn refuses_arguments_that_are_not_an_object() {
     for arguments in
         ["'a'", "[1]", "1n", "() => 1", "(() => { const a = {}; a.a = a; return a })()", "{ a: 1n }"]
     {
@@ -189,7 +189,7 @@ fn arguments_that_are_no_object_are_refused_before_anything_is_sent() {
 
 // req: CM-02
 #[test]
-fn the_context_holds_the_json_that_was_handed_in() {
+fn context_holds_given_json() {
     let context = r#"{ "user": { "id": 7 }, "github": "mine", "__proto__": { "x": 1 } }"#;
     let context = serde_json::value::RawValue::from_string(context.into()).unwrap();
     let ran = run_with(

@@ -1,24 +1,25 @@
-//! A bridge that answers a script's calls by a function.
+//! Runs a script against a test bridge that answers calls with a function.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::thread;
 
 use bascule_script::wire::{
-    Completed, Frames, FromWorker, Init, Limits, LogLine, RpcCall, RpcResult, ToWorker, ToolDefinition, push,
+    Completed, FrameDecoder, FromWorker, Init, InjectedTool, LogLine, RpcCall, RpcResult, ScriptLimits,
+    ToWorker, push_frame,
 };
-use bascule_script::worker::Worker;
+use bascule_script::worker::ScriptWorker;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
-/// What a script did.
-pub(crate) struct Ran {
+/// A finished script.
+pub(crate) struct ScriptRun {
     pub(crate) completed: Completed,
     pub(crate) logs: Vec<LogLine>,
     pub(crate) calls: Vec<RpcCall>,
 }
 
-impl Ran {
+impl ScriptRun {
     pub(crate) fn value(&self) -> Value {
         assert!(self.completed.success, "the script failed: {:?}", self.completed.error);
         self.completed
@@ -37,9 +38,8 @@ impl Ran {
     }
 }
 
-/// The tools that there are in these tests.
-pub(crate) fn definitions() -> Vec<ToolDefinition> {
-    let tool = |server: &str, name: &str, schema: Value| ToolDefinition {
+pub(crate) fn test_tools() -> Vec<InjectedTool> {
+    let tool = |server: &str, name: &str, schema: Value| InjectedTool {
         server: server.into(),
         name: name.into(),
         description: None,
@@ -57,8 +57,8 @@ pub(crate) fn definitions() -> Vec<ToolDefinition> {
     ]
 }
 
-/// Runs a script whose every call is answered with its own arguments.
-pub(crate) fn run(code: &str) -> Ran {
+/// Runs a script. Each call returns its own arguments.
+pub(crate) fn run(code: &str) -> ScriptRun {
     run_with(code, |_| {}, |call| Some(structured(&json!({ "tool": call.tool, "args": call.args }))))
 }
 
@@ -66,53 +66,53 @@ pub(crate) fn structured(value: &Value) -> Result<Value, Value> {
     Ok(json!({ "content": [], "structuredContent": value }))
 }
 
-/// Runs a script. A call that gets no answer stays open.
+/// Runs a script. A call stays in flight if `answer` returns `None`.
 pub(crate) fn run_with(
     code: &str,
     change: impl FnOnce(&mut Init),
     answer: impl Fn(&RpcCall) -> Option<Result<Value, Value>>,
-) -> Ran {
-    let (mut here, there) = UnixStream::pair().unwrap();
+) -> ScriptRun {
+    let (mut bridge_end, worker_end) = UnixStream::pair().unwrap();
     let worker = thread::Builder::new().stack_size(16 << 20).spawn(move || {
-        Worker::new().unwrap().serve(there, Vec::new()).unwrap();
+        ScriptWorker::new().unwrap().serve(worker_end, Vec::new()).unwrap();
     });
     let mut init = Init {
         id: "s".into(),
         name: "script.ts".into(),
         code: code.into(),
-        tool_definitions: definitions(),
+        tool_definitions: test_tools(),
         absent_servers: vec!["gone".into()],
-        limits: Limits { time_ms: 10_000, ..Limits::default() },
+        limits: ScriptLimits { time_ms: 10_000, ..ScriptLimits::default() },
         ..Init::default()
     };
     change(&mut init);
-    let (mut frames, mut logs, mut calls) = (Frames::default(), Vec::new(), Vec::new());
-    let mut piece = vec![0; 65_536];
-    let completed = 'ran: loop {
-        let read = here.read(&mut piece).unwrap();
-        assert!(read > 0, "the worker has gone");
-        frames.feed(&piece[..read]);
+    let (mut frames, mut logs, mut calls) = (FrameDecoder::default(), Vec::new(), Vec::new());
+    let mut buffer = vec![0; 65_536];
+    let completed = 'run: loop {
+        let read = bridge_end.read(&mut buffer).unwrap();
+        assert!(read > 0, "the worker has disconnected");
+        frames.feed(&buffer[..read]);
         let mut out = Vec::new();
         while let Some(message) = frames.next_message::<FromWorker>().unwrap() {
             match message {
                 FromWorker::Ready(_) => {
-                    push(&mut out, &ToWorker::Init(Box::new(std::mem::take(&mut init)))).unwrap()
+                    push_frame(&mut out, &ToWorker::Init(Box::new(std::mem::take(&mut init)))).unwrap()
                 }
                 FromWorker::Console(line) => logs.push(line),
                 FromWorker::RpcCall(call) => {
                     if let Some(answer) = answer(&call) {
-                        push(&mut out, &ToWorker::RpcResult(result(&call.id, answer))).unwrap();
+                        push_frame(&mut out, &ToWorker::RpcResult(result(&call.id, answer))).unwrap();
                     }
                     calls.push(call);
                 }
-                FromWorker::ExecutionComplete(completed) => break 'ran completed,
+                FromWorker::ExecutionComplete(completed) => break 'run completed,
             }
         }
-        here.write_all(&out).unwrap();
+        bridge_end.write_all(&out).unwrap();
     };
-    drop(here);
+    drop(bridge_end);
     worker.unwrap().join().unwrap();
-    Ran { completed, logs, calls }
+    ScriptRun { completed, logs, calls }
 }
 
 fn result(id: &str, answer: Result<Value, Value>) -> RpcResult {

@@ -13,7 +13,7 @@ use super::terminal::with_spinner;
 use crate::config::{self, LoadedConfig, Problem, ServerSettings, Settings};
 use crate::control::{Place, RunningBridge};
 use crate::normalise::addressed;
-use crate::{BridgeConfig, McpBridgeAdapter, Selection};
+use crate::{BridgeConfig, McpBridgeAdapter, ToolSelection};
 
 /// The loaded configuration and the options that decide which bridge a command uses.
 pub(crate) struct CommandContext {
@@ -57,9 +57,9 @@ impl CommandContext {
     }
 
     /// Returns the servers that a script may call.
-    pub(crate) fn servers_of(&self, tools: &Selection) -> Option<Vec<ServerName>> {
+    pub(crate) fn servers_of(&self, tools: &ToolSelection) -> Option<Vec<ServerName>> {
         let names = self.settings.servers.iter().map(|server| server.name.clone());
-        Some(names.filter(|name| tools.concerns(name.as_str())).collect())
+        Some(names.filter(|name| tools.includes_server(name.as_str())).collect())
     }
 
     /// Connects to the running bridge of this configuration.

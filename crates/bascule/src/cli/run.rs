@@ -13,7 +13,7 @@ use super::pretty_json::pretty_json;
 use super::printer::Printer;
 use super::terminal::{sanitize, sanitize_line, with_spinner};
 use super::waterfall::waterfall;
-use crate::{Mode, ScriptOutcome, ScriptRequest, Selection};
+use crate::{ScriptMode, ScriptOutcome, ScriptRequest, ToolSelection};
 
 /// Run a TypeScript script that calls tools as functions
 ///
@@ -77,17 +77,17 @@ impl Run {
             return Err(CommandError::Usage(message.into()));
         }
         let tools = match &self.tools {
-            Some(names) => Selection::named(names.iter().map(String::as_str))
+            Some(names) => ToolSelection::parse(names.iter().map(String::as_str))
                 .map_err(|error| CommandError::Usage(error.to_string()))?,
-            None => Selection::all(),
+            None => ToolSelection::all(),
         };
         Ok(ScriptRequest {
             name: self.name(),
             tools,
             context: self.context.as_deref().map(parse_context).transpose()?,
             mode: match self.mode {
-                ModeOption::Worker => Mode::Worker,
-                ModeOption::Subprocess => Mode::Subprocess,
+                ModeOption::Worker => ScriptMode::Worker,
+                ModeOption::Subprocess => ScriptMode::Subprocess,
             },
             timeout: self.timeout_ms.map(Duration::from_millis),
             memory_mb: self.memory_mb,

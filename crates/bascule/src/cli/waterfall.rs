@@ -1,7 +1,7 @@
 //! Draws the calls of a script as a waterfall of bars over time.
 
 use super::terminal::sanitize_line;
-use crate::Trace;
+use crate::ScriptTrace;
 
 /// The columns of the time axis.
 const WIDTH: usize = 32;
@@ -14,7 +14,7 @@ struct CallBar<'a> {
 }
 
 /// Returns one line per call, in order of their start.
-pub(crate) fn waterfall(traces: &[Trace]) -> Vec<String> {
+pub(crate) fn waterfall(traces: &[ScriptTrace]) -> Vec<String> {
     let bars: Vec<CallBar> =
         traces.iter().filter(|trace| trace.success.is_none()).map(|trace| call_bar(trace, traces)).collect();
     let begin = bars.iter().map(|bar| bar.start).fold(f64::INFINITY, f64::min);
@@ -37,7 +37,7 @@ fn truncate(text: &str) -> String {
     sanitize_line(text.lines().next().unwrap_or_default()).chars().take(MAX_CHARS).collect()
 }
 
-fn call_bar<'a>(start: &'a Trace, traces: &'a [Trace]) -> CallBar<'a> {
+fn call_bar<'a>(start: &'a ScriptTrace, traces: &'a [ScriptTrace]) -> CallBar<'a> {
     let end = traces.iter().find(|trace| trace.success.is_some() && trace.trace_id == start.trace_id);
     CallBar {
         tool: &start.tool,
@@ -51,7 +51,14 @@ fn call_bar<'a>(start: &'a Trace, traces: &'a [Trace]) -> CallBar<'a> {
 mod tests {
     use super::*;
 
-    fn trace(kind: &str, tool: &str, id: u32, ts: f64, took: Option<f64>, error: Option<&str>) -> Trace {
+    fn trace(
+        kind: &str,
+        tool: &str,
+        id: u32,
+        ts: f64,
+        took: Option<f64>,
+        error: Option<&str>,
+    ) -> ScriptTrace {
         serde_json::from_value(serde_json::json!({
             "type": kind, "tool": tool, "trace_id": id.to_string(), "parent_trace_id": "p", "ts": ts,
             "duration_ms": took, "success": took.map(|_| error.is_none()), "error": error,

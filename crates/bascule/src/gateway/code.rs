@@ -7,7 +7,7 @@ use std::time::Duration;
 use bascule_catalog::CatalogTool;
 use bascule_mcp::ResponseStream;
 use bascule_model::{BridgeResult, CallOutcome, CallRequest, CorrelationId};
-use bascule_script::names::{self, camel};
+use bascule_script::names::{self, to_camel_case};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -18,7 +18,7 @@ use super::session::Session;
 use crate::call::CallContext;
 use crate::config::ToolView;
 use crate::fleet::server::was_given_up;
-use crate::{ScriptOutcome, ScriptRequest, Selection};
+use crate::{ScriptOutcome, ScriptRequest, ToolSelection};
 
 const EXECUTE: &str = "execute_code";
 const DESCRIBE: &str = "describe_tools";
@@ -90,8 +90,8 @@ impl Gateway {
 
     async fn execute(&self, session: &Arc<Session>, execute: Execute, stream: &ResponseStream) -> Reply {
         let tools = match execute.tools {
-            None => Selection::all(),
-            Some(names) => match Selection::named(names.iter().map(String::as_str)) {
+            None => ToolSelection::all(),
+            Some(names) => match ToolSelection::parse(names.iter().map(String::as_str)) {
                 Ok(tools) => tools,
                 Err(error) => return Ok(complaint(&error.to_string())),
             },
@@ -108,7 +108,7 @@ impl Gateway {
         };
         match self
             .bridge
-            .run_script_by(request, &|call, id| Box::pin(self.call_for(session, stream, call, id)))
+            .run_script_with(request, &|call, id| Box::pin(self.call_for(session, stream, call, id)))
             .await
         {
             Ok(outcome) => Ok(told(&outcome)),
@@ -141,10 +141,10 @@ impl Gateway {
         let catalog = self.bridge.fleet.snapshot.load().catalog.clone();
         let described: Vec<Value> = match &describe.tools {
             None => catalog.tools().filter(|tool| is_callable(tool)).map(|tool| brief(tool)).collect(),
-            Some(names) => match Selection::named(names.iter().map(String::as_str)) {
+            Some(names) => match ToolSelection::parse(names.iter().map(String::as_str)) {
                 Ok(selection) => {
                     let wanted =
-                        catalog.tools().filter(|tool| selection.takes(tool.id()) && is_callable(tool));
+                        catalog.tools().filter(|tool| selection.includes(tool.id()) && is_callable(tool));
                     wanted.map(|tool| full(tool)).collect()
                 }
                 Err(error) => return complaint(&error.to_string()),
@@ -161,8 +161,8 @@ impl Gateway {
         let mut said = String::new();
         for server in catalog.servers() {
             let callable = server.tools().iter().filter(|tool| is_callable(tool));
-            let tools: Vec<String> = callable.map(|tool| camel(tool.id().tool())).collect();
-            let line = format!("\nmcp.{}: {}", camel(server.name().as_str()), tools.join(", "));
+            let tools: Vec<String> = callable.map(|tool| to_camel_case(tool.id().tool())).collect();
+            let line = format!("\nmcp.{}: {}", to_camel_case(server.name().as_str()), tools.join(", "));
             if said.len() + line.len() > SUMMARY {
                 said.push_str(&format!("\n… and more: `{DESCRIBE}` lists them"));
                 break;
@@ -180,7 +180,7 @@ fn is_callable(tool: &CatalogTool) -> bool {
 
 /// How a script calls it: in camelCase where that is a name in JavaScript.
 fn call_of(tool: &CatalogTool) -> String {
-    let part = |name: &str| match camel(name) {
+    let part = |name: &str| match to_camel_case(name) {
         camel if camel.starts_with(|first: char| first.is_ascii_alphabetic()) => format!(".{camel}"),
         _ => format!("[\"{name}\"]"),
     };

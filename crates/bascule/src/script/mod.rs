@@ -1,15 +1,15 @@
-//! Code mode: runs a script in a worker process, and makes its calls for it.
+//! Code mode: runs scripts in worker processes and makes their tool calls.
 //!
-//! The worker is `bascule-script`, locked in by `bascule-sandbox`; here is the bridge's side of it: `selection` says which
-//! tools a script is given, `pool` keeps workers ready, `link` is the way to one, `run` the conversation with it, `outcome`
-//! what comes of it. A script's call takes the one road, like any other.
+//! `bascule-script` is the worker and `bascule-sandbox` confines it; this module is the bridge's side. `selection` selects the
+//! tools of a script, `pool` keeps workers ready, `worker_socket` reads and writes their messages, `run` handles the messages
+//! of one script, and `outcome` collects its result. Calls of scripts take the same pipeline as all others.
 
-mod link;
 mod outcome;
 mod pool;
 mod run;
 mod selection;
 pub(crate) mod worker;
+mod worker_socket;
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -29,43 +29,43 @@ use crate::McpBridgeAdapter;
 use crate::call::random_id;
 use crate::config::ScriptSettings;
 
-pub use outcome::{ScriptOutcome, Trace};
-pub use selection::{Selection, SelectionError};
+pub use outcome::{ScriptOutcome, ScriptTrace};
+pub use selection::{ToolSelection, ToolSelectionError};
 
-use outcome::Record;
-use pool::{Pool, Shape};
-use selection::Injected;
+use outcome::ScriptRecorder;
+use pool::{WorkerPool, WorkerSpec};
+use selection::InjectedTools;
 
 /// A script to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct ScriptRequest {
-    /// TypeScript.
+    /// TypeScript source.
     pub code: String,
-    /// What its author calls it; places in it are told by this name.
+    /// File name shown in stack traces.
     pub name: String,
-    /// The tools that it may call.
-    pub tools: Selection,
-    /// A JSON object that it finds as `context`.
+    /// Tools that the script may call.
+    pub tools: ToolSelection,
+    /// JSON object for the global `context`.
     pub context: Option<Box<RawValue>>,
-    /// Where it runs.
-    pub mode: Mode,
-    /// How long it may run, if not as long as the configuration says.
+    /// Kind of worker to run in.
+    pub mode: ScriptMode,
+    /// Time limit. Default: the configured one.
     pub timeout: Option<Duration>,
-    /// What its objects may occupy, if not as much as the configuration says.
+    /// Memory limit. Default: the configured one.
     pub memory_mb: Option<u32>,
-    /// The id that stands before those of its calls.
+    /// Prefix of the correlation ids of its calls. Default: a new id.
     pub correlation_id: Option<CorrelationId>,
 }
 
 impl ScriptRequest {
-    /// A script that may call everything.
+    /// Creates a request for a script that may call every tool.
     pub fn new(code: impl Into<String>) -> Self {
         Self {
             code: code.into(),
             name: "script.ts".into(),
-            tools: Selection::all(),
+            tools: ToolSelection::all(),
             context: None,
-            mode: Mode::default(),
+            mode: ScriptMode::default(),
             timeout: None,
             memory_mb: None,
             correlation_id: None,
@@ -73,111 +73,111 @@ impl ScriptRequest {
     }
 }
 
-/// Where a script runs (CM-10). Either way the worker is used once.
+/// The kind of worker a script runs in (CM-10). Both are used once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub enum Mode {
-    /// In a worker that was ready.
+pub enum ScriptMode {
+    /// A worker from the pool, if one is ready.
     #[default]
     Worker,
-    /// In a worker that is started for it.
+    /// A worker that is started for this script.
     Subprocess,
 }
 
-/// Makes a script's calls, along the one road.
-pub(crate) type Caller<'a> = dyn Fn(CallRequest, Option<CorrelationId>) -> Calling<'a> + Sync + 'a;
-pub(crate) type Calling<'a> = Pin<Box<dyn Future<Output = BridgeResult<CallOutcome>> + Send + 'a>>;
+/// Makes the tool calls of a script.
+pub(crate) type ToolCaller<'a> = dyn Fn(CallRequest, Option<CorrelationId>) -> CallFuture<'a> + Sync + 'a;
+pub(crate) type CallFuture<'a> = Pin<Box<dyn Future<Output = BridgeResult<CallOutcome>> + Send + 'a>>;
 
-/// The scripts of a bridge.
+/// Limits the number of scripts that run at once and owns the worker pool.
 pub(crate) struct Scripts {
-    /// None in a program that has no worker to start.
-    pool: Option<Arc<Pool>>,
-    at_once: Semaphore,
-    waiting: AtomicUsize,
+    /// `None` in a program that cannot start workers.
+    pool: Option<Arc<WorkerPool>>,
+    slots: Semaphore,
+    queued: AtomicUsize,
 }
 
-/// So many scripts may wait for their turn; the next is refused.
-const MOST_WAITING: usize = 256;
+/// Number of scripts that may wait for a slot. More are refused.
+const MAX_QUEUED: usize = 256;
 
 impl Scripts {
-    /// `program` understands `__worker`. With `keeps_ready`, workers wait for scripts once there has been one.
+    /// `program` is the executable with the command `__worker`. With `keeps_ready`, the pool keeps workers ready after the
+    /// first script.
     pub(crate) fn new(program: Option<PathBuf>, settings: &ScriptSettings, keeps_ready: bool) -> Self {
         let size = if keeps_ready { settings.pool_size as usize } else { 0 };
-        let pool = program.map(|program| Arc::new(Pool::new(program, Shape::of(settings), size)));
-        Self { pool, at_once: Semaphore::new(settings.max_scripts as usize), waiting: AtomicUsize::new(0) }
+        let pool = program.map(|program| Arc::new(WorkerPool::new(program, WorkerSpec::new(settings), size)));
+        Self { pool, slots: Semaphore::new(settings.max_scripts as usize), queued: AtomicUsize::new(0) }
     }
 
-    /// Waits until there are few enough.
-    async fn turn(&self) -> BridgeResult<SemaphorePermit<'_>> {
-        let waits = Waits::one_more(&self.waiting);
-        if waits.before >= MOST_WAITING {
-            let said = format!("{MOST_WAITING} scripts wait already");
-            return Err(BridgeError::new(ErrorCode::RateLimited, Delivery::NotSent, said));
+    async fn acquire_slot(&self) -> BridgeResult<SemaphorePermit<'_>> {
+        let queued = QueuedScript::new(&self.queued);
+        if queued.ahead >= MAX_QUEUED {
+            let message = format!("too many scripts: {MAX_QUEUED} are waiting already");
+            return Err(BridgeError::new(ErrorCode::RateLimited, Delivery::NotSent, message));
         }
-        self.at_once.acquire().await.map_err(|_| refused("the bridge is closing"))
+        self.slots.acquire().await.map_err(|_| denied("the bridge is shutting down"))
     }
 
-    /// Ends every worker that waits, and waits for those that are ending.
+    /// Ends the idle workers and waits for those that are being started or ended.
     pub(crate) async fn close(&self) {
-        self.at_once.close();
+        self.slots.close();
         if let Some(pool) = &self.pool {
             pool.close().await;
         }
     }
 }
 
-/// One of those that wait, for as long as it is there.
-struct Waits<'a> {
-    all: &'a AtomicUsize,
-    before: usize,
+/// Counts a script as queued until dropped.
+struct QueuedScript<'a> {
+    counter: &'a AtomicUsize,
+    ahead: usize,
 }
 
-impl<'a> Waits<'a> {
-    fn one_more(all: &'a AtomicUsize) -> Self {
-        Self { all, before: all.fetch_add(1, Ordering::Relaxed) }
+impl<'a> QueuedScript<'a> {
+    fn new(counter: &'a AtomicUsize) -> Self {
+        Self { counter, ahead: counter.fetch_add(1, Ordering::Relaxed) }
     }
 }
 
-impl Drop for Waits<'_> {
+impl Drop for QueuedScript<'_> {
     fn drop(&mut self) {
-        self.all.fetch_sub(1, Ordering::Relaxed);
+        self.counter.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl McpBridgeAdapter {
-    /// Runs a script. What it comes to, failure included, is its outcome; an error means that it did not run at all.
+    /// Runs a script. A failed script is an outcome; an error means that the script was not started.
     pub async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
-        self.run_script_by(request, &|call, id| Box::pin(self.call(call, id))).await
+        self.run_script_with(request, &|call, id| Box::pin(self.call(call, id))).await
     }
 
-    /// The same for a face that makes its clients' calls in its own way.
-    pub(crate) async fn run_script_by<'a>(
+    /// Runs a script whose tool calls are made by `caller`.
+    pub(crate) async fn run_script_with<'a>(
         &'a self,
         request: ScriptRequest,
-        caller: &'a Caller<'a>,
+        caller: &'a ToolCaller<'a>,
     ) -> BridgeResult<ScriptOutcome> {
         let Some(pool) = &self.scripts.pool else {
-            return Err(refused("this program has no worker that could run scripts"));
+            return Err(denied("scripts are not available: this program has no worker executable"));
         };
         let settings = self.fleet.snapshot.load().settings.bridge.scripts.clone();
-        pool.reshape(&Shape::of(&settings));
-        let settings = with_wishes(settings, &request);
-        let injected = Injected::select(self, &request.tools).await?;
-        let _turn = self.scripts.turn().await?;
-        let record = Record::open(request.correlation_id.clone().unwrap_or_else(random_id), &injected);
-        info!(script = %record.id, count = injected.ids().len(), tools = injected.named(), "a script is given its tools");
-        if let Some(error) = injected.invalid() {
-            return Ok(record.refuse(error));
+        pool.set_spec(&WorkerSpec::new(&settings));
+        let settings = with_overrides(settings, &request);
+        let tools = InjectedTools::select(self, &request.tools).await?;
+        let _slot = self.scripts.acquire_slot().await?;
+        let recorder = ScriptRecorder::new(request.correlation_id.clone().unwrap_or_else(random_id), &tools);
+        info!(script = %recorder.id, count = tools.ids().len(), tools = tools.summary(), "script may call these tools");
+        if let Some(error) = tools.invalid_name() {
+            return Ok(recorder.finish(Err(Box::new(error))));
         }
-        let cell = pool.take(&Shape::of(&settings), request.mode).await.map_err(|error| {
-            let said = format!("no worker could be started for the script: {error}");
-            BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, said)
+        let worker = pool.take(&WorkerSpec::new(&settings), request.mode).await.map_err(|error| {
+            let message = format!("could not start a worker for the script: {error}");
+            BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, message)
         })?;
-        Ok(run::run((self, caller), cell, request, injected, settings, record).await)
+        Ok(run::run((self, caller), worker, request, tools, settings, recorder).await)
     }
 }
 
-/// The configuration's limits, or what the request says instead.
-fn with_wishes(settings: ScriptSettings, request: &ScriptRequest) -> ScriptSettings {
+/// Applies the limits of the request to the configured ones.
+fn with_overrides(settings: ScriptSettings, request: &ScriptRequest) -> ScriptSettings {
     ScriptSettings {
         timeout: request.timeout.unwrap_or(settings.timeout),
         memory_mb: request.memory_mb.unwrap_or(settings.memory_mb),
@@ -185,6 +185,6 @@ fn with_wishes(settings: ScriptSettings, request: &ScriptRequest) -> ScriptSetti
     }
 }
 
-fn refused(said: &str) -> Box<BridgeError> {
-    BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said)
+fn denied(message: &str) -> Box<BridgeError> {
+    BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, message)
 }

@@ -1,36 +1,36 @@
-//! What a script came to: its value or its error, its console, and what it called (TR-01).
+//! The outcome of a script: its value or error, its console output, and the traces of its calls (TR-01).
 
 use std::time::{Duration, Instant, SystemTime};
 
 use bascule_model::CorrelationId;
-use bascule_script::wire::{LINE_WEIGHT, LogLine, ScriptError};
+use bascule_script::wire::{LOG_LINE_OVERHEAD, LogLine, ScriptError};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use super::selection::Injected;
+use super::selection::InjectedTools;
 
-/// A script that has ended.
+/// The outcome of a script.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ScriptOutcome {
-    /// Whether it came to its end.
+    /// True if the script returned.
     pub success: bool,
-    /// Its value; `null` for one that has none.
+    /// The returned value.
     #[serde(default)]
     pub result: Option<Box<RawValue>>,
-    /// Why it has none.
+    /// The error, if the script failed.
     #[serde(default)]
     pub error: Option<ScriptError>,
-    /// What it wrote to its console.
+    /// Console output.
     pub logs: Vec<LogLine>,
-    /// Its calls, in the order in which they began and ended.
-    pub traces: Vec<Trace>,
-    /// The tools that it was given.
+    /// Starts and ends of calls, in order.
+    pub traces: Vec<ScriptTrace>,
+    /// Ids of the tools that the script could call.
     pub injected: Vec<String>,
-    /// From the request to its end.
+    /// Time from the request to the end.
     pub duration_ms: f64,
-    /// The id before those of its calls.
+    /// Prefix of the correlation ids of its calls.
     pub correlation_id: CorrelationId,
 }
 
@@ -51,113 +51,120 @@ impl Serialize for ScriptOutcome {
     }
 }
 
-/// A call began, or ended.
+/// The start or the end of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Trace {
+pub struct ScriptTrace {
     /// `tool_start` or `tool_end`.
     #[serde(rename = "type")]
     pub kind: TraceKind,
     /// The tool, as `server:tool`.
     pub tool: String,
-    /// The call's own id, which is also its correlation id.
+    /// Correlation id of the call.
     pub trace_id: String,
-    /// That of the script.
+    /// Correlation id of the script.
     pub parent_trace_id: String,
-    /// When, in milliseconds since 1970.
+    /// Milliseconds since 1970.
     pub ts: f64,
-    /// How long it took.
+    /// Duration of the call (`tool_end` only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<f64>,
-    /// Whether the tool answered and did not report failure.
+    /// True if the tool returned a result without `isError` (`tool_end` only).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub success: Option<bool>,
-    /// Why not.
+    /// Reason of the failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// Which end of a call.
+/// The kind of a trace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TraceKind {
-    /// It was made.
+    /// The call started.
     ToolStart,
-    /// It came to something.
+    /// The call ended.
     ToolEnd,
 }
 
 const LEVELS: [&str; 5] = ["log", "info", "warn", "error", "debug"];
 
-/// What is written down while a script runs.
-pub(super) struct Record {
+/// Collects the outcome while a script runs.
+pub(super) struct ScriptRecorder {
     pub(super) id: CorrelationId,
-    since: Instant,
-    at: SystemTime,
+    started: Instant,
+    started_at: SystemTime,
     logs: Vec<LogLine>,
     log_bytes: usize,
-    dropped: u64,
-    /// Calls that the script might not make.
-    pub(super) refused: u64,
-    traces: Vec<Trace>,
+    dropped_lines: u64,
+    pub(super) refused_calls: u64,
+    traces: Vec<ScriptTrace>,
     injected: Vec<String>,
 }
 
-impl Record {
-    pub(super) fn open(id: CorrelationId, injected: &Injected) -> Self {
-        let (since, at) = (Instant::now(), SystemTime::now());
-        let (logs, injected) = (injected.remarks(), injected.ids());
-        Self { id, since, at, logs, log_bytes: 0, dropped: 0, refused: 0, traces: Vec::new(), injected }
+impl ScriptRecorder {
+    pub(super) fn new(id: CorrelationId, tools: &InjectedTools) -> Self {
+        Self {
+            id,
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+            logs: tools.warnings(),
+            log_bytes: 0,
+            dropped_lines: 0,
+            refused_calls: 0,
+            traces: Vec::new(),
+            injected: tools.ids(),
+        }
     }
 
-    /// A line of the console, if there is still room for it.
-    pub(super) fn log(&mut self, mut line: LogLine, most: usize) {
+    /// Keeps a line of console output, up to `max_bytes` in total.
+    pub(super) fn log(&mut self, mut line: LogLine, max_bytes: usize) {
         if !LEVELS.contains(&line.level.as_str()) {
             line.level = "log".into();
         }
-        self.log_bytes = self.log_bytes.saturating_add(line.text.len() + LINE_WEIGHT);
-        // The worker says itself that it had to leave lines out; that one fits.
-        if self.log_bytes <= most.saturating_add(256) {
+        self.log_bytes = self.log_bytes.saturating_add(line.text.len() + LOG_LINE_OVERHEAD);
+        // The extra bytes are for the worker's own line about dropped lines.
+        if self.log_bytes <= max_bytes.saturating_add(256) {
             self.logs.push(line);
         } else {
-            self.dropped += 1;
+            self.dropped_lines += 1;
         }
     }
 
-    pub(super) fn call_began(&mut self, id: &str, tool: String) {
+    pub(super) fn call_started(&mut self, id: &str, tool: String) {
         let trace = self.trace(TraceKind::ToolStart, id, tool);
         self.traces.push(trace);
     }
 
-    pub(super) fn call_ended(&mut self, id: &str, tool: String, took: Duration, error: Option<String>) {
+    pub(super) fn call_ended(&mut self, id: &str, tool: String, duration: Duration, error: Option<String>) {
         let trace = self.trace(TraceKind::ToolEnd, id, tool);
-        let (duration_ms, success) = (Some(millis(took)), Some(error.is_none()));
-        self.traces.push(Trace { duration_ms, success, error, ..trace });
+        let (duration_ms, success) = (Some(millis(duration)), Some(error.is_none()));
+        self.traces.push(ScriptTrace { duration_ms, success, error, ..trace });
     }
 
-    fn trace(&self, kind: TraceKind, id: &str, tool: String) -> Trace {
-        let since_1970 = self.at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Trace {
+    fn trace(&self, kind: TraceKind, id: &str, tool: String) -> ScriptTrace {
+        let since_1970 = self.started_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        ScriptTrace {
             kind,
             tool,
             trace_id: id.to_owned(),
             parent_trace_id: self.id.to_string(),
-            ts: millis(since_1970 + self.since.elapsed()),
+            ts: millis(since_1970 + self.started.elapsed()),
             duration_ms: None,
             success: None,
             error: None,
         }
     }
 
-    pub(super) fn close(mut self, ended: Result<Option<Box<RawValue>>, Box<ScriptError>>) -> ScriptOutcome {
-        if self.dropped > 0 {
-            let text = format!("{} more lines: the script wrote more than it may", self.dropped);
+    pub(super) fn finish(mut self, result: Result<Option<Box<RawValue>>, Box<ScriptError>>) -> ScriptOutcome {
+        if self.dropped_lines > 0 {
+            let text = format!("{} more lines dropped: the console limit was reached", self.dropped_lines);
             self.logs.push(LogLine { level: "warn".into(), text });
         }
-        if self.refused > 0 {
-            let text = format!("{} calls were refused, and are not among the traces", self.refused);
+        if self.refused_calls > 0 {
+            let text = format!("{} calls were refused and have no traces", self.refused_calls);
             self.logs.push(LogLine { level: "warn".into(), text });
         }
-        let (result, error) = match ended {
+        let (result, error) = match result {
             Ok(result) => (result, None),
             Err(error) => (None, Some(*error)),
         };
@@ -168,18 +175,13 @@ impl Record {
             logs: self.logs,
             traces: self.traces,
             injected: self.injected,
-            duration_ms: millis(self.since.elapsed()),
+            duration_ms: millis(self.started.elapsed()),
             correlation_id: self.id,
         }
     }
-
-    /// A script that was not even begun.
-    pub(super) fn refuse(self, error: ScriptError) -> ScriptOutcome {
-        self.close(Err(Box::new(error)))
-    }
 }
 
-/// To the microsecond.
+/// Milliseconds, rounded down to microseconds.
 fn millis(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1000.0
 }

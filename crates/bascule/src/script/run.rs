@@ -1,7 +1,7 @@
-//! The conversation with one worker: its script goes in, its calls are made, its end is told.
+//! Runs one script in a worker: sends the script, makes its calls and reads its end.
 //!
-//! The worker is not trusted. What it may do is checked here again, its clock is ours, and whatever it says that was not
-//! agreed on ends it. Dropping the conversation cancels the calls and kills the process.
+//! The worker is not trusted: every call is checked again, the bridge keeps the time, and a worker that violates the protocol
+//! is killed. Dropping the future cancels the calls and kills the process.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -15,233 +15,232 @@ use bascule_model::{
 };
 use bascule_sandbox::WorkerExit;
 use bascule_script::wire::{
-    Completed, FromWorker, Init, Limits, RpcCall, RpcResult, ScriptError, ToWorker, push,
+    Completed, FromWorker, Init, RpcCall, RpcResult, ScriptError, ScriptLimits, ToWorker, push_frame,
 };
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::value::{RawValue, to_raw_value};
 
-use super::outcome::Record;
-use super::pool::Cell;
-use super::selection::Injected;
-use super::{Caller, ScriptOutcome, ScriptRequest};
+use super::outcome::ScriptRecorder;
+use super::pool::ConnectedWorker;
+use super::selection::InjectedTools;
+use super::{ScriptOutcome, ScriptRequest, ToolCaller};
 use crate::McpBridgeAdapter;
 use crate::config::ScriptSettings;
 
-/// The worker keeps the time itself; if it has not stopped so long after, it is stopped.
-const GRACE: Duration = Duration::from_millis(250);
-/// While calls of so many bytes wait for their turn, no more are read.
-const MOST_WAITING: usize = 64 << 20;
+/// The worker stops at its time limit; the bridge kills it this much later.
+const KILL_DELAY: Duration = Duration::from_millis(250);
+/// Reading stops while queued calls have this many bytes.
+const MAX_QUEUED_BYTES: usize = 64 << 20;
+/// No call is started while the worker has this many bytes of results to read.
+const MAX_UNREAD_BYTES: usize = 16 << 20;
+/// A script is ended after this many refused calls.
+const MAX_REFUSED_CALLS: u64 = 10_000;
+/// Capacity that the empty write buffer keeps.
+const KEPT_CAPACITY: usize = 1 << 20;
+/// Length of an error message in a trace.
+const MAX_REASON: usize = 1024;
 
-/// While answers of so many bytes wait to be read, no more calls are begun.
-const MOST_UNREAD: usize = 16 << 20;
-/// Who goes on calling so often after the last call it may make is ended.
-const MOST_REFUSED: u64 = 10_000;
-/// So much room for answers is kept between them.
-const KEPT: usize = 1 << 20;
-/// What is said of a call is cut here.
-const LONGEST_REASON: usize = 1024;
-
-/// Runs a script in a worker.
 pub(super) async fn run<'a>(
-    (bridge, caller): (&'a McpBridgeAdapter, &'a Caller<'a>),
-    cell: Cell,
+    (bridge, caller): (&'a McpBridgeAdapter, &'a ToolCaller<'a>),
+    worker: ConnectedWorker,
     request: ScriptRequest,
-    injected: Injected,
+    tools: InjectedTools,
     settings: ScriptSettings,
-    record: Record,
+    recorder: ScriptRecorder,
 ) -> ScriptOutcome {
-    let mut run = Run {
+    let mut run = ScriptRun {
         bridge,
         caller,
-        cell,
+        worker,
         settings,
         outgoing: Vec::new(),
         written: 0,
         running: FuturesUnordered::new(),
-        under_way: Vec::new(),
-        waiting: VecDeque::new(),
-        waiting_bytes: 0,
-        made: 0,
-        began: Instant::now(),
-        record,
-        injected,
+        in_flight: Vec::new(),
+        queued: VecDeque::new(),
+        queued_bytes: 0,
+        calls: 0,
+        started: Instant::now(),
+        recorder,
+        tools,
     };
-    let ended = match run.begin(request) {
-        Ok(()) => run.converse().await,
+    let result = match run.push_init(request) {
+        Ok(()) => run.handle_messages().await,
         Err(error) => Err(error),
     };
-    run.end(ended)
+    run.finish(result)
 }
 
-type Running<'a> = Pin<Box<dyn Future<Output = Answered> + Send + 'a>>;
+type RunningCall<'a> = Pin<Box<dyn Future<Output = FinishedCall> + Send + 'a>>;
 
-struct Run<'a> {
+struct ScriptRun<'a> {
     bridge: &'a McpBridgeAdapter,
-    caller: &'a Caller<'a>,
-    cell: Cell,
+    caller: &'a ToolCaller<'a>,
+    worker: ConnectedWorker,
     settings: ScriptSettings,
-    injected: Injected,
+    tools: InjectedTools,
     outgoing: Vec<u8>,
-    /// How much of that has been written.
+    /// Number of bytes of `outgoing` that have been written.
     written: usize,
-    running: FuturesUnordered<Running<'a>>,
-    /// The calls that have begun and not ended.
-    under_way: Vec<(String, String, Instant)>,
-    /// Those that wait for their turn.
-    waiting: VecDeque<RpcCall>,
-    waiting_bytes: usize,
-    /// How many calls the script has made.
-    made: u64,
-    began: Instant,
-    record: Record,
+    running: FuturesUnordered<RunningCall<'a>>,
+    /// Id, tool and start of each running call.
+    in_flight: Vec<(String, String, Instant)>,
+    /// Calls that wait because `max_concurrent_calls` are running.
+    queued: VecDeque<RpcCall>,
+    queued_bytes: usize,
+    /// Number of calls received, including refused ones.
+    calls: u64,
+    started: Instant,
+    recorder: ScriptRecorder,
 }
 
-/// A call that has ended.
-struct Answered {
+struct FinishedCall {
     id: String,
-    ended: BridgeResult<CallOutcome>,
+    result: BridgeResult<CallOutcome>,
 }
 
-type Ended = Result<Option<Box<RawValue>>, Box<ScriptError>>;
+type ScriptResult = Result<Option<Box<RawValue>>, Box<ScriptError>>;
 
-impl<'a> Run<'a> {
-    fn begin(&mut self, request: ScriptRequest) -> Result<(), Box<ScriptError>> {
-        let limits = Limits {
+impl<'a> ScriptRun<'a> {
+    fn push_init(&mut self, request: ScriptRequest) -> Result<(), Box<ScriptError>> {
+        let limits = ScriptLimits {
             time_ms: self.settings.timeout.as_millis() as u64,
             memory_bytes: (self.settings.memory_mb as usize) << 20,
             output_bytes: self.settings.max_output_bytes as usize,
             log_bytes: self.settings.max_log_bytes as usize,
         };
         let init = Init {
-            id: self.record.id.to_string(),
+            id: self.recorder.id.to_string(),
             name: request.name,
             code: request.code,
-            tool_definitions: self.injected.definitions(),
-            absent_servers: self.injected.absent.clone(),
+            tool_definitions: self.tools.definitions(),
+            absent_servers: self.tools.absent_servers.clone(),
             context: request.context,
             limits,
         };
-        push(&mut self.outgoing, &ToWorker::Init(Box::new(init)))
+        push_frame(&mut self.outgoing, &ToWorker::Init(Box::new(init)))
             .map_err(|error| failed("RangeError", "SCRIPT_TOO_LONG", error.to_string()))
     }
 
-    /// Until the script has ended, one way or the other.
-    async fn converse(&mut self) -> Ended {
-        let hard_clock = tokio::time::sleep(self.settings.timeout + GRACE);
-        let closing = self.bridge.fleet.stop.cancelled();
-        tokio::pin!(hard_clock, closing);
+    /// Exchanges messages with the worker until the script ends.
+    async fn handle_messages(&mut self) -> ScriptResult {
+        let kill_timer = tokio::time::sleep(self.settings.timeout + KILL_DELAY);
+        let shutdown = self.bridge.fleet.stop.cancelled();
+        tokio::pin!(kill_timer, shutdown);
         loop {
             if let Err(error) = self.flush() {
-                return lost(&error);
+                return Err(worker_lost(&error));
             }
-            self.start_waiting();
+            self.start_queued();
             tokio::select! {
-                heard = self.cell.incoming.read(&mut self.cell.frames), if self.waiting_bytes < MOST_WAITING => {
-                    match heard {
+                read = self.worker.reader.read(&mut self.worker.frames), if self.queued_bytes < MAX_QUEUED_BYTES => {
+                    match read {
                         Ok(true) => {}
-                        Ok(false) => return self.gone().await,
-                        Err(error) => return lost(&error),
+                        Ok(false) => return self.disconnected().await,
+                        Err(error) => return Err(worker_lost(&error)),
                     }
-                    if let Some(ended) = self.hear() {
-                        return ended;
+                    if let Some(result) = self.handle_received() {
+                        return result;
                     }
                 }
-                Some(answered) = self.running.next() => self.answer_all(answered),
-                _ = self.cell.outgoing.room(), if !self.outgoing.is_empty() => {}
-                () = &mut hard_clock => return Err(out_of_time()),
-                () = &mut closing => return Err(cancelled()),
+                Some(finished) = self.running.next() => self.send_results(finished),
+                _ = self.worker.writer.writable(), if !self.outgoing.is_empty() => {}
+                () = &mut kill_timer => return Err(out_of_time()),
+                () = &mut shutdown => return Err(cancelled()),
             }
         }
     }
 
-    /// Writes as much as the worker takes.
     fn flush(&mut self) -> io::Result<()> {
-        match self.cell.outgoing.write(&self.outgoing[self.written..]) {
+        match self.worker.writer.write(&self.outgoing[self.written..]) {
             Ok(length) => self.written += length,
-            // It has ended, and why can be read.
+            // The worker has exited; its last messages can still be read.
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.written = self.outgoing.len(),
             Err(error) => return Err(error),
         }
         if self.written == self.outgoing.len() {
             self.outgoing.clear();
-            self.outgoing.shrink_to(KEPT);
+            self.outgoing.shrink_to(KEPT_CAPACITY);
             self.written = 0;
         }
         Ok(())
     }
 
-    /// Everything that the worker has said by now.
-    fn hear(&mut self) -> Option<Ended> {
+    /// Handles the complete messages in the buffer. Returns the result if the script has ended.
+    fn handle_received(&mut self) -> Option<ScriptResult> {
         loop {
-            match self.cell.frames.next_message() {
+            match self.worker.frames.next_message() {
                 Ok(None) => break,
                 Ok(Some(FromWorker::Console(line))) => {
-                    self.record.log(line, self.settings.max_log_bytes as usize);
+                    self.recorder.log(line, self.settings.max_log_bytes as usize);
                 }
-                Ok(Some(FromWorker::RpcCall(call))) => match self.take_call(call) {
+                Ok(Some(FromWorker::RpcCall(call))) => match self.receive_call(call) {
                     Ok(()) => {}
                     Err(error) => return Some(Err(error)),
                 },
                 Ok(Some(FromWorker::ExecutionComplete(completed))) => {
-                    return Some(self.completed(completed));
+                    return Some(self.check_completed(completed));
                 }
-                Ok(Some(FromWorker::Ready(_))) => return Some(Err(misbehaved("it was ready twice"))),
-                Err(error) => return Some(Err(misbehaved(&error.to_string()))),
+                Ok(Some(FromWorker::Ready(_))) => {
+                    return Some(Err(protocol_violation("it sent `ready` twice")));
+                }
+                Err(error) => return Some(Err(protocol_violation(&error.to_string()))),
             }
         }
         None
     }
 
-    /// Ids are counted: one that does not follow its predecessor is not a worker's of ours. A call that the script may not
-    /// make is answered at once, and takes no place among those that it may.
-    fn take_call(&mut self, call: RpcCall) -> Result<(), Box<ScriptError>> {
-        self.made += 1;
-        if call.id != format!("{}-{}", self.record.id, self.made) {
-            let said = format!("it made up the id `{}` of a call", clipped(&call.id).escape_debug());
-            return Err(misbehaved(&said));
+    /// Queues a call. Our workers number their calls, so an unexpected id is a protocol violation. A call that the script may
+    /// not make is refused at once and does not use a place in the queue.
+    fn receive_call(&mut self, call: RpcCall) -> Result<(), Box<ScriptError>> {
+        self.calls += 1;
+        if call.id != format!("{}-{}", self.recorder.id, self.calls) {
+            let id = clipped(&call.id).escape_debug();
+            return Err(protocol_violation(&format!("it sent a call with the unexpected id `{id}`")));
         }
         match self.refusal(&call) {
-            Some(_) if self.record.refused >= MOST_REFUSED => {
-                let said = format!("the script may make {} calls, and did not stop", self.settings.max_calls);
-                return Err(failed("CallLimitError", "CALL_LIMIT", said));
+            Some(_) if self.recorder.refused_calls >= MAX_REFUSED_CALLS => {
+                let limit = self.settings.max_calls;
+                let message = format!("the script went on calling tools after its limit of {limit} calls");
+                return Err(failed("CallLimitError", "CALL_LIMIT", message));
             }
             Some(error) => {
-                self.record.refused += 1;
-                self.send(call.id, false, None, to_raw_value(&error).ok());
+                self.recorder.refused_calls += 1;
+                self.send_result(call.id, false, None, to_raw_value(&error).ok());
             }
             None => {
-                self.waiting_bytes += weight(&call);
-                self.waiting.push_back(call);
+                self.queued_bytes += memory_size(&call);
+                self.queued.push_back(call);
             }
         }
         Ok(())
     }
 
     fn refusal(&self, RpcCall { server, tool, .. }: &RpcCall) -> Option<Box<BridgeError>> {
-        if self.made > self.settings.max_calls.into() {
-            let said = format!("the script may make {} calls", self.settings.max_calls);
-            return Some(BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said));
+        if self.calls > self.settings.max_calls.into() {
+            let message = format!("the script has reached its limit of {} calls", self.settings.max_calls);
+            return Some(BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, message));
         }
-        let may = self.injected.allows(server, tool);
-        let said = || format!("the script was not given `{}:{}`", clipped(server), clipped(tool));
-        (!may).then(|| BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said()))
+        let is_allowed = self.tools.allows(server, tool);
+        let message = || format!("the script may not call `{}:{}`", clipped(server), clipped(tool));
+        (!is_allowed).then(|| BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message()))
     }
 
-    fn start_waiting(&mut self) {
-        let most = self.settings.max_concurrent_calls as usize;
-        while self.running.len() < most && self.outgoing.len() - self.written < MOST_UNREAD {
-            let Some(call) = self.waiting.pop_front() else { return };
-            self.waiting_bytes -= weight(&call);
+    fn start_queued(&mut self) {
+        let limit = self.settings.max_concurrent_calls as usize;
+        while self.running.len() < limit && self.outgoing.len() - self.written < MAX_UNREAD_BYTES {
+            let Some(call) = self.queued.pop_front() else { return };
+            self.queued_bytes -= memory_size(&call);
             let tool = format!("{}:{}", call.server, call.tool);
-            self.record.call_began(&call.id, tool.clone());
-            self.under_way.push((call.id.clone(), tool, Instant::now()));
-            let made = self.call(call);
-            self.running.push(made);
+            self.recorder.call_started(&call.id, tool.clone());
+            self.in_flight.push((call.id.clone(), tool, Instant::now()));
+            let future = self.call(call);
+            self.running.push(future);
         }
     }
 
-    fn call(&self, RpcCall { id, server, tool, args }: RpcCall) -> Running<'a> {
+    fn call(&self, RpcCall { id, server, tool, args }: RpcCall) -> RunningCall<'a> {
         let (caller, duration) = (self.caller, self.call_timeout());
         Box::pin(async move {
             let call = async {
@@ -252,101 +251,101 @@ impl<'a> Run<'a> {
                 let request = CallRequest { tool, arguments: args, timeout };
                 caller(request, CorrelationId::parse(&id).ok()).await
             };
-            let ended = call.await;
-            Answered { id, ended }
+            FinishedCall { result: call.await, id }
         })
     }
 
-    /// A call ends a little before its script must, so that the script hears of it (CM-11).
+    /// A call times out a little before the script does, so that the script can handle the error (CM-11).
     fn call_timeout(&self) -> Duration {
-        let whole = self.settings.timeout;
-        let margin = (whole / 20).min(Duration::from_millis(500));
-        let left = whole.saturating_sub(self.began.elapsed()).saturating_sub(margin);
+        let limit = self.settings.timeout;
+        let margin = (limit / 20).min(Duration::from_millis(500));
+        let left = limit.saturating_sub(self.started.elapsed()).saturating_sub(margin);
         self.settings.call_timeout.min(left)
     }
 
-    /// The worker hears of everything that has ended by now at once.
-    fn answer_all(&mut self, first: Answered) {
-        self.answer(first);
+    /// Sends the results of all calls that have finished by now in one write.
+    fn send_results(&mut self, first: FinishedCall) {
+        self.finish_call(first);
         while let Some(Some(next)) = self.running.next().now_or_never() {
-            self.answer(next);
+            self.finish_call(next);
         }
     }
 
-    fn answer(&mut self, Answered { id, ended }: Answered) {
-        if let Some(at) = self.under_way.iter().position(|(begun, ..)| *begun == id) {
-            let (id, tool, since) = self.under_way.swap_remove(at);
-            self.record.call_ended(&id, tool, since.elapsed(), why_not(&ended));
+    fn finish_call(&mut self, FinishedCall { id, result }: FinishedCall) {
+        if let Some(index) = self.in_flight.iter().position(|(started, ..)| *started == id) {
+            let (id, tool, since) = self.in_flight.swap_remove(index);
+            self.recorder.call_ended(&id, tool, since.elapsed(), failure_reason(&result));
         }
-        let (success, result, error) = match ended {
+        let (success, result, error) = match result {
             Ok(outcome) => (true, Some(outcome.result.raw), None),
             Err(error) => (false, None, to_raw_value(&error).ok()),
         };
-        self.send(id, success, result, error);
+        self.send_result(id, success, result, error);
     }
 
-    fn send(
+    fn send_result(
         &mut self,
         id: String,
         success: bool,
         result: Option<Box<RawValue>>,
         error: Option<Box<RawValue>>,
     ) {
-        let answer = RpcResult { id: id.clone(), success, result, error };
-        if let Err(error) = push(&mut self.outgoing, &ToWorker::RpcResult(answer)) {
-            let said = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, error.to_string());
-            let answer = RpcResult { id, success: false, result: None, error: to_raw_value(&said).ok() };
-            let _ = push(&mut self.outgoing, &ToWorker::RpcResult(answer));
+        let message = RpcResult { id: id.clone(), success, result, error };
+        if let Err(error) = push_frame(&mut self.outgoing, &ToWorker::RpcResult(message)) {
+            let error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, error.to_string());
+            let message = RpcResult { id, success: false, result: None, error: to_raw_value(&error).ok() };
+            let _ = push_frame(&mut self.outgoing, &ToWorker::RpcResult(message));
         }
     }
 
-    /// What the worker says its script came to.
-    fn completed(&self, Completed { success, result, error }: Completed) -> Ended {
-        let most = self.settings.max_output_bytes as usize;
+    /// Checks the end that the worker reports.
+    fn check_completed(&self, Completed { success, result, error }: Completed) -> ScriptResult {
+        let limit = self.settings.max_output_bytes as usize;
         match (success, error) {
-            (true, _) if result.as_ref().is_some_and(|result| result.get().len() > most) => {
-                let said = format!("the script's value is longer than {most} bytes of JSON");
-                Err(failed("OutputLimitError", "OUTPUT_LIMIT", said))
+            (true, _) if result.as_ref().is_some_and(|result| result.get().len() > limit) => {
+                let message = format!("the returned value exceeds the limit of {limit} bytes of JSON");
+                Err(failed("OutputLimitError", "OUTPUT_LIMIT", message))
             }
             (true, _) => Ok(result),
             (false, Some(error)) if self.ran_out_of_memory(&error) => Err(out_of_memory()),
             (false, Some(error)) => Err(bounded(error)),
-            (false, None) => Err(misbehaved("it failed without a reason")),
+            (false, None) => Err(protocol_violation("it reported a failure without an error")),
         }
     }
 
-    /// At its limit the engine may have no room for an error that says so: it throws nothing at all, or settles nothing any
-    /// more. What has no place in the author's text, of a worker that used nearly all it may, is that.
+    /// Detects a memory limit that the engine could not report. At its limit it may have no memory for an error, and throws
+    /// `null` or stops settling promises. So an error without a position counts as out of memory if the worker has used most
+    /// of its limit.
     fn ran_out_of_memory(&self, error: &ScriptError) -> bool {
-        let is_odd = error.line.is_none()
+        let is_unclear = error.line.is_none()
             && matches!(error.name.as_str(), "Error" | "DeadlockError" | "InternalError");
-        is_odd && self.cell.peak_bytes() > (u64::from(self.settings.memory_mb) << 20) / 4 * 3
+        is_unclear && self.worker.peak_bytes() > (u64::from(self.settings.memory_mb) << 20) / 4 * 3
     }
 
-    /// The worker is no more, and has not said why.
-    async fn gone(&mut self) -> Ended {
-        if let Some(ended) = self.hear() {
-            return ended;
+    /// Handles the end of the connection: uses the messages before it, else the exit of the process.
+    async fn disconnected(&mut self) -> ScriptResult {
+        if let Some(result) = self.handle_received() {
+            return result;
         }
-        match self.cell.end().await {
-            Ok((end, words)) => Err(died(end, &words)),
-            Err(error) => lost(&error),
+        match self.worker.wait_exit().await {
+            Ok((exit, stderr)) => Err(exit_error(exit, &stderr)),
+            Err(error) => Err(worker_lost(&error)),
         }
     }
 
-    /// Calls that have not ended are cancelled by being dropped.
-    fn end(mut self, ended: Ended) -> ScriptOutcome {
-        for (id, tool, since) in std::mem::take(&mut self.under_way) {
-            let why = "CANCELLED: the script ended first".to_owned();
-            self.record.call_ended(&id, tool, since.elapsed(), Some(why));
+    /// Builds the outcome. Dropping `self` cancels the calls that are still running.
+    fn finish(mut self, result: ScriptResult) -> ScriptOutcome {
+        for (id, tool, since) in std::mem::take(&mut self.in_flight) {
+            let reason = "CANCELLED: the script ended first".to_owned();
+            self.recorder.call_ended(&id, tool, since.elapsed(), Some(reason));
         }
-        self.record.close(ended)
+        self.recorder.finish(result)
     }
 }
 
-/// A tool that reports failure has answered, but not as the script hoped.
-fn why_not(ended: &BridgeResult<CallOutcome>) -> Option<String> {
-    match ended {
+/// Returns the error text for a trace. A result with `isError` counts as a failure.
+fn failure_reason(result: &BridgeResult<CallOutcome>) -> Option<String> {
+    match result {
         Ok(outcome) if outcome.result.is_error => Some("TOOL_ERROR: the tool reported failure".into()),
         Ok(_) => None,
         Err(error) => {
@@ -356,21 +355,20 @@ fn why_not(ended: &BridgeResult<CallOutcome>) -> Option<String> {
     }
 }
 
-/// What a call takes up while it waits.
-fn weight(call: &RpcCall) -> usize {
+fn memory_size(call: &RpcCall) -> usize {
     size_of::<RpcCall>() + call.id.len() + call.server.len() + call.tool.len() + call.args.get().len()
 }
 
 fn clipped(text: &str) -> &str {
-    &text[..text.floor_char_boundary(LONGEST_REASON)]
+    &text[..text.floor_char_boundary(MAX_REASON)]
 }
 
-/// The worker cuts what its script threw; one that does not is cut here.
+/// Clips the texts of an error. Our workers do so too, but the worker is not trusted.
 fn bounded(mut error: ScriptError) -> Box<ScriptError> {
-    const LONGEST: usize = 256 << 10;
+    const MAX_TEXT: usize = 256 << 10;
     let texts = [Some(&mut error.name), Some(&mut error.message), error.code.as_mut(), error.stack.as_mut()];
     for text in texts.into_iter().chain([error.tool_name.as_mut()]).flatten() {
-        text.truncate(text.floor_char_boundary(LONGEST));
+        text.truncate(text.floor_char_boundary(MAX_TEXT));
     }
     Box::new(error)
 }
@@ -380,40 +378,41 @@ fn failed(name: &str, code: &str, message: String) -> Box<ScriptError> {
 }
 
 fn out_of_time() -> Box<ScriptError> {
-    failed("TimeLimitError", "TIME_LIMIT", "the script ran longer than it may, and was killed".into())
+    failed("TimeLimitError", "TIME_LIMIT", "the script exceeded its time limit and was killed".into())
 }
 
 fn out_of_memory() -> Box<ScriptError> {
-    failed("MemoryLimitError", "MEMORY_LIMIT", "the script used more memory than it may".into())
+    failed("MemoryLimitError", "MEMORY_LIMIT", "the script exceeded its memory limit".into())
 }
 
-fn lost(error: &io::Error) -> Ended {
-    Err(failed("WorkerError", "WORKER_LOST", format!("the script's worker was lost: {error}")))
+fn worker_lost(error: &io::Error) -> Box<ScriptError> {
+    let message = format!("the connection to the script's process failed: {error}");
+    failed("WorkerError", "WORKER_LOST", message)
 }
 
 fn cancelled() -> Box<ScriptError> {
-    failed("CancelledError", "CANCELLED", "the bridge is ending".into())
+    failed("CancelledError", "CANCELLED", "the bridge is shutting down".into())
 }
 
-fn misbehaved(how: &str) -> Box<ScriptError> {
-    let said = format!("the script's worker did what no worker does, and was killed: {how}");
-    failed("SandboxViolation", "SANDBOX_VIOLATION", said)
+fn protocol_violation(violation: &str) -> Box<ScriptError> {
+    let message = format!("the script's process violated the worker protocol and was killed: {violation}");
+    failed("SandboxViolation", "SANDBOX_VIOLATION", message)
 }
 
-fn died(end: WorkerExit, words: &str) -> Box<ScriptError> {
-    match end {
+fn exit_error(exit: WorkerExit, stderr: &str) -> Box<ScriptError> {
+    match exit {
         WorkerExit::Violation => {
-            let said = "the script's process made a system call that is forbidden, and was killed".into();
-            failed("SandboxViolation", "SANDBOX_VIOLATION", said)
+            let message = "the script's process made a forbidden system call and was killed".into();
+            failed("SandboxViolation", "SANDBOX_VIOLATION", message)
         }
         WorkerExit::OutOfTime => out_of_time(),
-        _ if words.contains("memory allocation") => out_of_memory(),
-        _ if words.contains("overflowed its stack") => {
-            let said = "the script is nested too deeply".into();
-            failed("RangeError", "NESTED_TOO_DEEPLY", said)
+        _ if stderr.contains("memory allocation") => out_of_memory(),
+        _ if stderr.contains("overflowed its stack") => {
+            failed("RangeError", "NESTED_TOO_DEEPLY", "the source of the script is nested too deeply".into())
         }
-        end => {
-            failed("WorkerError", "WORKER_CRASHED", format!("the script's process is gone: {end}; {words}"))
+        exit => {
+            let message = format!("the script's process ended unexpectedly: {exit}; {stderr}");
+            failed("WorkerError", "WORKER_CRASHED", message)
         }
     }
 }

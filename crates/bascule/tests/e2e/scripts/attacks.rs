@@ -100,7 +100,7 @@ async fn a_script_reaches_only_what_it_was_given() {
         }
         return [seen, bascule.tools, typeof globalThis.notes]";
     let outcome = run_with(&bridge, code, |request| {
-        request.tools = bascule::Selection::named(["clock:now"]).unwrap();
+        request.tools = bascule::ToolSelection::parse(["clock:now"]).unwrap();
     })
     .await;
     let missed = ["TOOL_NOT_FOUND"; 3];

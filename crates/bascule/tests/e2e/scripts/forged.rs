@@ -34,7 +34,7 @@ async fn forge(bridge: &McpBridgeAdapter, what: &str) -> ScriptOutcome {
 
 async fn forge_within(bridge: &McpBridgeAdapter, what: &str, timeout: Duration) -> ScriptOutcome {
     run_with(bridge, what, |request| {
-        request.tools = bascule::Selection::named(["clock:*"]).unwrap();
+        request.tools = bascule::ToolSelection::parse(["clock:*"]).unwrap();
         request.timeout = Some(timeout);
     })
     .await

@@ -132,7 +132,7 @@ async fn local_time_is_that_of_the_configured_zone() {
 #[tokio::test]
 async fn no_script_sees_what_another_left() {
     let bridge = empty_bridge().await;
-    for mode in [bascule::Mode::Worker, bascule::Mode::Subprocess] {
+    for mode in [bascule::ScriptMode::Worker, bascule::ScriptMode::Subprocess] {
         for _ in 0..3 {
             let code = "const before = globalThis.left; globalThis.left = 1; Object.prototype.left2 = 1; return [before, ({}).left2 === 1]";
             let outcome = run_with(&bridge, code, |request| request.mode = mode).await;

@@ -1,4 +1,4 @@
-// Uses what many scripts use, and changes nothing.
+// Uses the language features that many scripts use, and changes nothing.
 interface Item { name: string; n?: number }
 const items: Item[] = [{ name: 'a', n: 1 }, { name: `b${1 + 1}` }];
 const found = items.filter((item) => item.n !== undefined).map(({ name, ...rest }) => ({ name, ...rest }));

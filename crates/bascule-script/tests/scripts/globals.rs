@@ -1,4 +1,4 @@
-//! What agents expect of a runtime.
+//! Tests the globals of scripts.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use crate::support::{run, run_with};
 
 // req: CM-06
 #[test]
-fn the_console_writes_what_it_is_given() {
+fn console_formats_values() {
     let ran = run("
         console.log('a', 1, { b: [1, 'x'], c: new Map([[1, { d: 2 }]]), e: new Set([1]) }, null, undefined, 1n);
         console.error(new Error('oops').message); console.warn(); console.info('\\ud800');
@@ -26,7 +26,7 @@ fn the_console_writes_what_it_is_given() {
 
 // req: CM-06
 #[test]
-fn the_console_is_bounded() {
+fn console_output_is_limited() {
     let ran = run_with(
         "for (let n = 0; n < 1000; n++) console.log('line ' + n); return 1",
         |init| init.limits.log_bytes = 100,
@@ -59,7 +59,7 @@ fn timers_fire_in_order_and_stop() {
 }
 
 #[test]
-fn values_can_be_cloned() {
+fn structured_clone_copies_values() {
     let ran = run("
         const from = { d: new Date(5), m: new Map([['k', { v: 1 }]]), s: new Set([1]), b: new Uint8Array([1, 2]), e: new TypeError('t'), r: /a/i, u: undefined };
         from.self = from;
@@ -74,7 +74,7 @@ fn values_can_be_cloned() {
 }
 
 #[test]
-fn addresses_are_parsed_and_changed() {
+fn parses_and_changes_urls() {
     let ran = run("
         const u = new URL('../x?a=1&b=2#h', 'http://me:pw@ExAmple.com:8080/p/q/');
         u.searchParams.append('c', 'd e'); u.searchParams.delete('a'); u.port = '80'; u.pathname = '/ü';
@@ -101,7 +101,7 @@ fn addresses_are_parsed_and_changed() {
 }
 
 #[test]
-fn text_becomes_bytes_and_back() {
+fn encodes_and_decodes_text() {
     let ran = run("
         const bytes = new TextEncoder().encode('aé€😀');
         const d = new TextDecoder(); let streamed = '';
@@ -118,7 +118,7 @@ fn text_becomes_bytes_and_back() {
 }
 
 #[test]
-fn chance_and_time_are_there() {
+fn provides_random_values_and_time() {
     let ran = run("
         const id = crypto.randomUUID(), bytes = crypto.getRandomValues(new Uint8Array(32));
         return [/^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/.test(id), new Set(bytes).size > 4,
