@@ -1,13 +1,13 @@
-//! Code mode: scripts in locked workers, with real servers behind.
+//! Tests scripts in confined workers with real servers.
 
 mod attacks;
 mod builtins;
-mod crowd;
-mod faces;
-mod forged;
+mod concurrent;
+mod hostile_worker;
+mod interfaces;
 mod limits;
-mod real;
-mod tracing;
+mod real_servers;
+mod traces;
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::embedded::{settings, within_timeout};
 pub use crate::support::demo_servers;
 use crate::support::program;
 
-/// A bridge in this process that can run scripts.
+/// Starts a bridge in this process that can run scripts.
 pub async fn bridge(configuration: Value) -> McpBridgeAdapter {
     let settings = settings(&configuration);
     let config = BridgeConfig { jailer: Some(program().into()), ..BridgeConfig::new(settings) };
@@ -30,7 +30,6 @@ pub async fn demo_bridge() -> McpBridgeAdapter {
     bridge(json!({ "mcpServers": demo_servers() })).await
 }
 
-/// A bridge without servers.
 pub async fn empty_bridge() -> McpBridgeAdapter {
     bridge(json!({ "mcpServers": {} })).await
 }
@@ -54,12 +53,16 @@ pub fn value(outcome: &ScriptOutcome) -> Value {
     outcome.result.as_ref().map_or(Value::Null, |result| serde_json::from_str(result.get()).unwrap())
 }
 
-/// The error's name.
-pub fn error(outcome: &ScriptOutcome) -> String {
-    outcome.error.as_ref().unwrap_or_else(|| panic!("it succeeded: {:?}", outcome.result)).name.clone()
+pub fn error_name(outcome: &ScriptOutcome) -> String {
+    outcome
+        .error
+        .as_ref()
+        .unwrap_or_else(|| panic!("the script succeeded: {:?}", outcome.result))
+        .name
+        .clone()
 }
 
-/// For what must run out of time.
+/// Sets a short time limit.
 pub fn short(request: &mut ScriptRequest) {
     request.timeout = Some(Duration::from_millis(1500));
 }

@@ -1,14 +1,14 @@
-//! Scripts that try to get out, to bring the bridge down, or to reach what they were not given.
+//! Tests scripts that attack the sandbox, the bridge or tools that they may not call.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::{bridge, demo_bridge, demo_servers, error, run, run_with, value};
+use super::{bridge, demo_bridge, demo_servers, error_name, run, run_with, value};
 use crate::embedded::terminate;
 use crate::support::{eventually, has_no_new_descriptors, is_alone, open_descriptors};
 
-/// What it takes: a value, or an error of one of these names. What may meet one limit or the other first has two.
+/// Scripts with the names of the errors they may end with; none if they return a value. Some may exceed one of two limits first.
 const ATTACKS: [(&str, &[&str]); 24] = [
     ("const f = () => f() + 1; f()", &["RangeError"]),
     ("const f = (n) => [n, JSON.stringify({ get a() { return f(n + 1) } })]; f(0)", &["RangeError"]),
@@ -50,13 +50,13 @@ const ATTACKS: [(&str, &[&str]); 24] = [
 
 const TIME: &[&str] = &["TimeLimitError"];
 
-/// Each ends as it should, and the bridge serves the next script. That no worker is left over is `crowd`'s to show.
+/// `concurrent` tests that no worker is left over.
 #[tokio::test]
-async fn every_attack_ends_as_it_should_and_the_next_script_runs() {
+async fn next_script_runs_after_every_attack() {
     let bridge = demo_bridge().await;
     run(&bridge, "return 1").await;
     for (code, names) in ATTACKS {
-        // Only what may run out of time has little of it.
+        // Only attacks that may run out of time get little of it.
         let seconds = if names.contains(&"TimeLimitError") { 2 } else { 60 };
         let outcome = run_with(&bridge, code, |request| {
             request.timeout = Some(Duration::from_secs(seconds));
@@ -65,7 +65,7 @@ async fn every_attack_ends_as_it_should_and_the_next_script_runs() {
         .await;
         match names {
             [] => drop(value(&outcome)),
-            _ => assert!(names.contains(&error(&outcome).as_str()), "{code}: {:?}", outcome.error),
+            _ => assert!(names.contains(&error_name(&outcome).as_str()), "{code}: {:?}", outcome.error),
         }
         let next = run(&bridge, "return (await clock.now({ timezone: 'UTC' })).timezone").await;
         assert_eq!(value(&next), "UTC", "after {code}");
@@ -75,7 +75,7 @@ async fn every_attack_ends_as_it_should_and_the_next_script_runs() {
 
 // req: CM-01
 #[tokio::test]
-async fn deep_nesting_of_the_text_ends_the_worker_alone() {
+async fn deeply_nested_source_kills_only_its_worker() {
     let bridge = demo_bridge().await;
     for code in [
         format!("return {}1{}", "(".repeat(200_000), ")".repeat(200_000)),
@@ -83,7 +83,7 @@ async fn deep_nesting_of_the_text_ends_the_worker_alone() {
         format!("return {}[]{}", "[".repeat(100_000), "]".repeat(100_000)),
         format!("return 1{}", "+1".repeat(200_000)),
     ] {
-        assert_eq!(error(&run(&bridge, &code).await), "RangeError");
+        assert_eq!(error_name(&run(&bridge, &code).await), "RangeError");
         assert_eq!(value(&run(&bridge, "return 2").await), 2);
     }
     terminate(&bridge).await;
@@ -91,27 +91,27 @@ async fn deep_nesting_of_the_text_ends_the_worker_alone() {
 
 // req: CM-02, CM-09
 #[tokio::test]
-async fn a_script_reaches_only_what_it_was_given() {
+async fn script_calls_only_selected_tools() {
     let servers = json!({ "mcpServers": demo_servers() });
     let bridge = bridge(servers).await;
     let code = "const seen = [];
         for (const call of [() => mcp.notes.listNotes({}), () => bascule.call('notes:list_notes', {}), () => clock.convert({})]) {
-          try { await call(); seen.push('reached') } catch (e) { seen.push(e.code) }
+          try { await call(); seen.push('called') } catch (e) { seen.push(e.code) }
         }
         return [seen, bascule.tools, typeof globalThis.notes]";
     let outcome = run_with(&bridge, code, |request| {
         request.tools = bascule::ToolSelection::parse(["clock:now"]).unwrap();
     })
     .await;
-    let missed = ["TOOL_NOT_FOUND"; 3];
-    assert_eq!(value(&outcome), json!([missed, ["clock:now"], "undefined"]));
+    let not_found = ["TOOL_NOT_FOUND"; 3];
+    assert_eq!(value(&outcome), json!([not_found, ["clock:now"], "undefined"]));
     assert!(outcome.traces.is_empty());
     terminate(&bridge).await;
 }
 
 // req: CM-04
 #[tokio::test]
-async fn what_the_configuration_denies_is_denied_to_scripts() {
+async fn denied_tools_and_limits_apply_to_scripts() {
     let mut servers = demo_servers();
     servers["notes"]["deniedTools"] = json!(["delete_*"]);
     servers["trouble"]["tools"] = json!({ "sleep": { "limits": { "maxExecutionMs": 100 } } });
@@ -126,19 +126,19 @@ async fn what_the_configuration_denies_is_denied_to_scripts() {
 
 // req: CM-01
 #[test]
-fn a_hundred_scripts_leave_no_descriptor_behind() {
-    if !is_alone("scripts::attacks::a_hundred_scripts_leave_no_descriptor_behind") {
+fn hundred_scripts_leak_no_descriptors() {
+    if !is_alone("scripts::attacks::hundred_scripts_leak_no_descriptors") {
         return;
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    // What is made once and kept is there after the first.
-    runtime.block_on(run_so_many(5));
+    // The first scripts open the descriptors that the process keeps.
+    runtime.block_on(run_scripts(5));
     let before = open_descriptors();
-    runtime.block_on(run_so_many(100));
-    eventually("what ended workers held is closed", || has_no_new_descriptors(&before));
+    runtime.block_on(run_scripts(100));
+    eventually("the descriptors of ended workers are closed", || has_no_new_descriptors(&before));
 }
 
-async fn run_so_many(scripts: usize) {
+async fn run_scripts(scripts: usize) {
     let bridge = demo_bridge().await;
     for n in 0..scripts {
         let code = if n % 3 == 0 { "throw 1" } else { "return await clock.now({})" };
@@ -149,10 +149,10 @@ async fn run_so_many(scripts: usize) {
 
 // req: CM-09
 #[tokio::test]
-async fn code_is_never_made_of_text() {
+async fn refuses_code_from_text() {
     let bridge = demo_bridge().await;
     for code in ["eval('1')", "new Function('return 1')()", "(async () => {}).constructor('1')()"] {
-        assert_eq!(error(&run(&bridge, code).await), "TypeError", "{code}");
+        assert_eq!(error_name(&run(&bridge, code).await), "TypeError", "{code}");
     }
     terminate(&bridge).await;
 }

@@ -1,12 +1,11 @@
-//! Every builtin of JavaScript is used once inside the locked worker: none may kill it.
+//! Tests that no builtin of JavaScript kills the confined worker.
 
 use serde_json::json;
 
 use super::{empty_bridge, run_with, value};
 use crate::embedded::terminate;
 
-/// Walks over all that can be reached from the global object, and calls and constructs each function with a few
-/// arguments, on a few receivers.
+/// Calls and constructs every function that can be reached from the global object, with several arguments and receivers.
 const WALK: &str = r"
     const skip = new Set(['console', 'mcp', 'bascule', 'context']);
     const seen = new Set(), functions = [];
@@ -29,7 +28,7 @@ const WALK: &str = r"
     for (const made of [[][Symbol.iterator](), new Map().entries(), new Set().values(), ''.matchAll(/./g), 'x'[Symbol.iterator](), new URLSearchParams().entries(), new Date(), /x/g, new Error('x'), Promise.resolve()]) walk(made, 'made');
     const receivers = () => [undefined, {}, [3, 1, 2], 'text', 7, new Date(0), /a/g, new Map([[1, 2]]), new Set([1]), new Uint8Array(4), new ArrayBuffer(8), Promise.resolve(1), Symbol('s'), 3n, () => 1, new DataView(new ArrayBuffer(8)), new URL('http://a/b?c=d'), new URLSearchParams('a=1'), new TextDecoder(), new TextEncoder(), new WeakMap(), new Error('x')];
     const inputs = [[], [0], ['a', 1], [{}, {}], [[1, 2], 1], [() => 1, 2], ['%', 'x'], [new Uint8Array(2)], [1n], [new Date(), 'UTC']];
-    // These would never come back, or end the script as they should.
+    // These would never return, or end the script.
     const never = /setInterval|setTimeout|setImmediate|Atomics\.wait|\.repeat$|padStart|padEnd/;
     let calls = 0;
     for (const [f, path] of functions) {
@@ -55,7 +54,7 @@ async fn no_builtin_kills_the_worker() {
     .await;
     let seen = value(&outcome);
     assert!(seen[0].as_u64().unwrap() > 500, "{seen}");
-    // What takes time is used by itself.
+    // The functions that were skipped above.
     let outcome = run_with(
         &bridge,
         "const i = setInterval(() => clearInterval(i), 1); setImmediate(() => {}); await bascule.sleep(3);

@@ -1,15 +1,15 @@
-//! Limits that are configured are kept, by the kernel if need be, and what a script met is called by its name.
+//! Tests the limits of scripts and the names of their errors.
 
 use std::time::Duration;
 
 use serde_json::json;
 
-use super::{bridge, demo_bridge, demo_servers, empty_bridge, error, run, run_with, value};
+use super::{bridge, demo_bridge, demo_servers, empty_bridge, error_name, run, run_with, value};
 use crate::embedded::terminate;
 
 // req: CM-01
 #[tokio::test]
-async fn time_is_up_for_loops_that_listen_and_for_those_that_do_not() {
+async fn time_limit_ends_every_kind_of_loop() {
     let bridge = empty_bridge().await;
     for code in [
         "for (;;) {}",
@@ -22,10 +22,10 @@ async fn time_is_up_for_loops_that_listen_and_for_those_that_do_not() {
         "for (;;) await bascule.sleep(1)",
     ] {
         let logged = code.contains("kept");
-        // What is to be kept must have been said by then.
+        // The script must have logged before the time limit.
         let time = Duration::from_millis(if logged { 5_000 } else { 1_500 });
         let outcome = run_with(&bridge, code, |request| request.timeout = Some(time)).await;
-        assert_eq!(error(&outcome), "TimeLimitError", "{code}");
+        assert_eq!(error_name(&outcome), "TimeLimitError", "{code}");
         assert_eq!(outcome.logs.iter().any(|line| line.text == "kept"), logged, "{code}");
     }
     assert_eq!(value(&run(&bridge, "return 'next'").await), "next");
@@ -34,7 +34,7 @@ async fn time_is_up_for_loops_that_listen_and_for_those_that_do_not() {
 
 // req: CM-01
 #[tokio::test]
-async fn memory_is_bounded_whatever_shape_it_takes() {
+async fn memory_limit_covers_every_kind_of_allocation() {
     let bridge = empty_bridge().await;
     for code in [
         "const a = []; for (;;) a.push({ a: 1 })",
@@ -54,21 +54,21 @@ async fn memory_is_bounded_whatever_shape_it_takes() {
             request.timeout = Some(Duration::from_secs(60));
         })
         .await;
-        assert_eq!(error(&outcome), "MemoryLimitError", "{code}: {:?}", outcome.error);
+        assert_eq!(error_name(&outcome), "MemoryLimitError", "{code}: {:?}", outcome.error);
     }
-    // The language has a limit of its own for these.
+    // The language limits the size of a bigint.
     let outcome = run(&bridge, "let big = 2n; for (;;) big = big * big").await;
-    assert_eq!(error(&outcome), "RangeError", "{:?}", outcome.error);
+    assert_eq!(error_name(&outcome), "RangeError", "{:?}", outcome.error);
     assert_eq!(value(&run(&bridge, "return 'next'").await), "next");
     terminate(&bridge).await;
 }
 
 // req: CM-01
 #[tokio::test]
-async fn what_a_script_says_is_bounded() {
+async fn value_and_console_are_limited() {
     let configuration = json!({ "mcpServers": {}, "bascule": { "scripts": { "maxOutputBytes": 1000, "maxLogBytes": 1000 } } });
     let bridge = bridge(configuration).await;
-    assert_eq!(error(&run(&bridge, "return 'x'.repeat(2000)").await), "OutputLimitError");
+    assert_eq!(error_name(&run(&bridge, "return 'x'.repeat(2000)").await), "OutputLimitError");
     let outcome = run(&bridge, "for (let n = 0; n < 1e5; n++) console.log('line', n); return 1").await;
     assert_eq!(value(&outcome), 1);
     let kept: usize = outcome.logs.iter().map(|line| line.text.len()).sum();
@@ -79,7 +79,7 @@ async fn what_a_script_says_is_bounded() {
 
 // req: CM-01
 #[tokio::test]
-async fn calls_are_bounded() {
+async fn number_of_calls_is_limited() {
     let scripts = json!({ "maxCalls": 5, "maxConcurrentCalls": 2 });
     let bridge = bridge(json!({ "mcpServers": demo_servers(), "bascule": { "scripts": scripts } })).await;
     let code = "
@@ -87,7 +87,7 @@ async fn calls_are_bounded() {
         return ended.map((e) => e.status === 'fulfilled' ? 'ok' : e.reason.code)";
     let outcome = run(&bridge, code).await;
     let flood = run(&bridge, "for (;;) { clock.now({}).catch(() => {}); await null }").await;
-    assert_eq!(error(&flood), "CallLimitError");
+    assert_eq!(error_name(&flood), "CallLimitError");
     let seen = value(&outcome);
     assert_eq!(seen.as_array().unwrap().iter().filter(|s| **s == "ok").count(), 5);
     assert_eq!(seen[7], "POLICY_DENIED");
@@ -102,9 +102,9 @@ async fn calls_are_bounded() {
 
 // req: CM-01
 #[tokio::test]
-async fn a_promise_that_nothing_settles_is_a_deadlock_but_one_that_waits_is_not() {
+async fn reports_deadlock_only_if_nothing_is_pending() {
     let bridge = demo_bridge().await;
-    assert_eq!(error(&run(&bridge, "await new Promise(() => {})").await), "DeadlockError");
+    assert_eq!(error_name(&run(&bridge, "await new Promise(() => {})").await), "DeadlockError");
     let code = "await Promise.race([trouble.sleep({ ms: 100 }), new Promise(() => {})]); return 1";
     assert_eq!(value(&run(&bridge, code).await), 1);
     terminate(&bridge).await;
@@ -112,7 +112,7 @@ async fn a_promise_that_nothing_settles_is_a_deadlock_but_one_that_waits_is_not(
 
 // req: CM-01
 #[tokio::test]
-async fn local_time_is_that_of_the_configured_zone() {
+async fn local_time_uses_configured_zone() {
     let zone = json!({ "mcpServers": {}, "bascule": { "scripts": { "timeZone": "Asia/Tokyo" } } });
     let tokyo = bridge(zone).await;
     let code =
@@ -123,14 +123,14 @@ async fn local_time_is_that_of_the_configured_zone() {
     let here = value(&run(&plain, code).await);
     terminate(&plain).await;
     assert_eq!(here[0], 0);
-    // Where the machine has no such zone, it is UTC there too.
+    // Without zone files on the machine, local time is UTC.
     let has_zones = std::path::Path::new("/usr/share/zoneinfo/Asia/Tokyo").exists();
     assert_eq!(there[0], if has_zones { 9 } else { 0 });
 }
 
 // req: CM-10
 #[tokio::test]
-async fn no_script_sees_what_another_left() {
+async fn scripts_share_no_state() {
     let bridge = empty_bridge().await;
     for mode in [bascule::ScriptMode::Worker, bascule::ScriptMode::Subprocess] {
         for _ in 0..3 {

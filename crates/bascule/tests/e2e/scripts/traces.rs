@@ -1,4 +1,4 @@
-//! What a script called is traced where it happens.
+//! Tests the traces of the calls of scripts.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::embedded::terminate;
 
 // req: TR-01, CM-03
 #[tokio::test]
-async fn two_tools_are_both_traced() {
+async fn traces_every_call() {
     let bridge = demo_bridge().await;
     let outcome = run(&bridge, "return [await clock.now({}), await counter.increment({})].length").await;
     assert_eq!(value(&outcome), 2);
@@ -36,7 +36,7 @@ async fn two_tools_are_both_traced() {
 
 // req: TR-01, CM-05
 #[tokio::test]
-async fn failures_are_traced_with_their_reason() {
+async fn traces_failures_with_reason() {
     let bridge = demo_bridge().await;
     let code = "
         const seen = [];
@@ -54,20 +54,20 @@ async fn failures_are_traced_with_their_reason() {
 
 // req: CM-11, TR-01
 #[tokio::test]
-async fn a_script_that_ends_leaves_no_call_running() {
+async fn end_of_script_cancels_calls() {
     let bridge = demo_bridge().await;
     let outcome = run(&bridge, "trouble.sleep({ ms: 60000 }); await clock.now({}); return 1").await;
     assert_eq!(value(&outcome), 1);
     let last = outcome.traces.last().unwrap();
     assert_eq!((last.tool.as_str(), last.success), ("trouble:sleep", Some(false)));
     assert!(last.error.as_deref().unwrap().starts_with("CANCELLED"));
-    // A server that would still be sleeping could not be ended in peace.
+    // A server that is still sleeping would delay this.
     terminate(&bridge).await;
 }
 
 // req: CM-11
 #[tokio::test]
-async fn a_call_that_is_never_answered_times_out_in_the_script() {
+async fn unanswered_call_times_out() {
     let bridge =
         bridge(json!({ "mcpServers": demo_servers(), "bascule": { "scripts": { "callTimeoutMs": 200 } } }))
             .await;
@@ -80,11 +80,10 @@ async fn a_call_that_is_never_answered_times_out_in_the_script() {
 
 // req: CM-03
 #[tokio::test]
-async fn calls_run_at_the_same_time() {
+async fn calls_run_concurrently() {
     const ROUNDS: usize = 6;
     let bridge = demo_bridge().await;
-    // Compared in one run: ten at once take about as long as one, and nowhere near as long as ten in a row. The machine
-    // may have other things to do: one good round of so many is enough.
+    // Ten concurrent calls take about as long as one. The machine may be busy, so one good round of several is enough.
     let code =
         "const sleep = () => trouble.sleep({ ms: 300 });
          const took = async (work) => { const since = performance.now(); await work(); return performance.now() - since };
@@ -94,12 +93,12 @@ async fn calls_run_at_the_same_time() {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let outcome = run(&bridge, code).await;
-        // They overlapped if every one of them had begun before the first ended.
+        // They overlap if all ten start before the first ends.
         let ends = outcome.traces.iter().skip(2).position(|trace| trace.success.is_some()).unwrap();
         rounds.push((value(&outcome).as_f64().unwrap(), ends));
         if rounds.iter().any(|(ratio, ends)| *ratio < 5.0 && *ends == 10) {
             return terminate(&bridge).await;
         }
     }
-    panic!("they did not run at the same time: {rounds:?}");
+    panic!("the calls did not run concurrently: {rounds:?}");
 }

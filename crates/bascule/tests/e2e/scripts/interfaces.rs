@@ -1,4 +1,4 @@
-//! The ways to a script: the command line, a running bridge, an MCP client, a program that embeds the library.
+//! Tests scripts from the command line, through a running bridge and from an MCP client.
 
 use serde_json::{Value, json};
 
@@ -18,42 +18,49 @@ fn document(bascule: &Bascule, code: &str, options: &[&str]) -> (i32, Value) {
 
 // req: CM-06, TR-01, CM-07
 #[test]
-fn a_script_on_the_command_line_answers_with_one_document() {
+fn command_line_prints_one_document() {
     let bascule = Bascule::with_demo_servers();
     for mode in ["worker", "subprocess"] {
         let options = ["--mode", mode, "--context", r#"{"who":"me"}"#, "--tools", "clock:now,notes:*"];
-        let (code, said) = document(&bascule, TWO_TOOLS, &options);
-        assert_eq!(code, 0, "{said:#}");
-        assert_eq!(said["success"], true);
-        assert_eq!((&said["result"]["zone"], &said["result"]["who"]), (&json!("Asia/Tokyo"), &json!("me")));
-        assert_eq!(said["logs"], json!([{ "level": "log", "text": "both are there" }]));
-        assert_eq!(said["traces"].as_array().unwrap().len(), 4, "{said:#}");
-        assert!(said["injected"].as_array().unwrap().contains(&json!("notes:search_notes")));
-        assert!(!said["injected"].as_array().unwrap().contains(&json!("clock:convert")));
-        assert!(said["durationMs"].is_number());
+        let (code, output) = document(&bascule, TWO_TOOLS, &options);
+        assert_eq!(code, 0, "{output:#}");
+        assert_eq!(output["success"], true);
+        assert_eq!(
+            (&output["result"]["zone"], &output["result"]["who"]),
+            (&json!("Asia/Tokyo"), &json!("me"))
+        );
+        assert_eq!(output["logs"], json!([{ "level": "log", "text": "both are there" }]));
+        assert_eq!(output["traces"].as_array().unwrap().len(), 4, "{output:#}");
+        assert!(output["injected"].as_array().unwrap().contains(&json!("notes:search_notes")));
+        assert!(!output["injected"].as_array().unwrap().contains(&json!("clock:convert")));
+        assert!(output["durationMs"].is_number());
     }
 }
 
 // req: CM-06
 #[test]
-fn a_script_that_fails_says_where_and_exits_with_one() {
+fn failed_script_reports_line_and_exits_with_1() {
     let bascule = Bascule::with_demo_servers();
-    let (code, said) = document(&bascule, "type A = 1\n\nthrow new TypeError('no')", &["--tools", "clock:*"]);
-    assert_eq!((code, &said["success"]), (1, &json!(false)));
-    assert_eq!((&said["error"]["name"], &said["error"]["line"]), (&json!("TypeError"), &json!(3)));
-    let (code, said) = document(&bascule, "const = 1", &["--tools", "clock:*"]);
-    assert_eq!((code, &said["error"]["name"], &said["error"]["line"]), (1, &json!("SyntaxError"), &json!(1)));
+    let (code, output) =
+        document(&bascule, "type A = 1\n\nthrow new TypeError('no')", &["--tools", "clock:*"]);
+    assert_eq!((code, &output["success"]), (1, &json!(false)));
+    assert_eq!((&output["error"]["name"], &output["error"]["line"]), (&json!("TypeError"), &json!(3)));
+    let (code, output) = document(&bascule, "const = 1", &["--tools", "clock:*"]);
+    assert_eq!(
+        (code, &output["error"]["name"], &output["error"]["line"]),
+        (1, &json!("SyntaxError"), &json!(1))
+    );
     let ran = bascule.run_with_input(&["run", "-", "--tools", "clock:*"], "return { a: 'b' }");
     assert_eq!(ran.stdout.trim(), "{\n  \"a\": \"b\"\n}");
 }
 
 // req: CM-07
 #[test]
-fn tools_that_are_named_must_be_there() {
+fn unknown_tools_are_refused() {
     let bascule = Bascule::with_demo_servers();
-    let (code, said) = document(&bascule, "return 1", &["--tools", "clock:nwo"]);
-    assert_eq!((code, &said["error"]["code"]), (3, &json!("TOOL_NOT_FOUND")));
-    assert!(said["error"]["nearest"].as_array().unwrap().contains(&json!("clock:now")), "{said}");
+    let (code, output) = document(&bascule, "return 1", &["--tools", "clock:nwo"]);
+    assert_eq!((code, &output["error"]["code"]), (3, &json!("TOOL_NOT_FOUND")));
+    assert!(output["error"]["nearest"].as_array().unwrap().contains(&json!("clock:now")), "{output}");
     assert_eq!(document(&bascule, "return 1", &["--tools", "nowhere:*"]).0, 3);
     for options in [["--tools", "clock"], ["--context", "[1]"], ["--context", "{"], ["--intent", "x"]] {
         assert_eq!(document(&bascule, "return 1", &options).0, 2, "{options:?}");
@@ -63,33 +70,33 @@ fn tools_that_are_named_must_be_there() {
 
 // req: CM-05
 #[test]
-fn a_server_that_cannot_be_started_is_an_error_in_the_script() {
+fn call_of_failed_server_throws() {
     let bascule = Bascule::with_servers(json!({ "gone": { "command": "/nowhere" } }));
     let code = "try { await gone.x({}) } catch (e) { return [e.name, e.code, e.toolName] }";
-    let (_, said) = document(&bascule, code, &[]);
-    assert_eq!(said["result"], json!(["MCPToolError", "PROVIDER_INIT_FAILED", "gone:x"]), "{said:#}");
-    let (_, said) = document(&bascule, code, &["--tools", "gone:y"]);
-    assert_eq!(said["result"][1], "TOOL_NOT_FOUND", "only what was asked for: {said:#}");
+    let (_, output) = document(&bascule, code, &[]);
+    assert_eq!(output["result"], json!(["MCPToolError", "PROVIDER_INIT_FAILED", "gone:x"]), "{output:#}");
+    let (_, output) = document(&bascule, code, &["--tools", "gone:y"]);
+    assert_eq!(output["result"][1], "TOOL_NOT_FOUND", "only selected tools may be called: {output:#}");
 }
 
 // req: CM-04
 #[test]
-fn scripts_run_in_a_bridge_that_runs_already() {
+fn script_runs_in_running_bridge() {
     let serving = ServeProcess::start(demo_servers());
     let events = serving.events();
-    let (code, said) = document(&serving.bascule, "return await counter.increment({})", &[]);
-    assert_eq!(code, 0, "{said:#}");
+    let (code, output) = document(&serving.bascule, "return await counter.increment({})", &[]);
+    assert_eq!(code, 0, "{output:#}");
     let (_, again) = document(&serving.bascule, "return await counter.increment({})", &[]);
-    assert_ne!(said["result"], again["result"], "it is the same counter");
-    // The same road as any other call: an event, with the call's own id.
-    let id = said["traces"][0]["trace_id"].as_str().unwrap();
+    assert_ne!(output["result"], again["result"], "both scripts must use the same server");
+    // Calls of scripts have events with their own ids, like all calls.
+    let id = output["traces"][0]["trace_id"].as_str().unwrap();
     events
         .find_json(|event| event["type"] == "provider.mcp.tool.completed" && event.to_string().contains(id));
 }
 
 // req: GW-08
 #[test]
-fn an_mcp_client_runs_scripts_beside_all_tools() {
+fn mcp_client_runs_scripts() {
     let serving = ServeProcess::start(demo_servers());
     let client = Client::connect(serving.address(), "/mcp");
     let listed = client.request("tools/list", &json!({}));
@@ -116,7 +123,7 @@ fn an_mcp_client_runs_scripts_beside_all_tools() {
 
 // req: GW-08
 #[test]
-fn the_view_code_shows_few_tools() {
+fn code_view_lists_only_own_tools() {
     let serving = ServeProcess::start_with(demo_servers(), &["--show", "code"]);
     let client = Client::connect(serving.address(), "/mcp");
     let listed = client.request("tools/list", &json!({}));
@@ -137,30 +144,29 @@ fn the_view_code_shows_few_tools() {
 
 // req: GW-04, GW-08
 #[test]
-fn a_client_that_cancels_kills_its_script() {
+fn cancellation_kills_script() {
     let serving = ServeProcess::start(demo_servers());
     let client = Client::connect(serving.address(), "/mcp");
     let code = json!({ "name": "execute_code", "arguments": { "code": "for (;;) await bascule.sleep(5)" } });
     let body = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": code }).to_string();
-    let asking = {
+    let request = {
         let client = client.clone();
         std::thread::spawn(move || drop(client.post(&body)))
     };
-    eventually("its worker runs", || running_workers(serving.pid()) == 1);
-    // Those that wait for scripts to come stay.
+    eventually("the script runs", || running_workers(serving.pid()) == 1);
     client.notify("notifications/cancelled", &json!({ "requestId": 7 }));
-    asking.join().unwrap();
-    eventually("it is gone", || running_workers(serving.pid()) == 0);
+    request.join().unwrap();
+    eventually("its worker is killed", || running_workers(serving.pid()) == 0);
     let done = client.call("execute_code", &json!({ "code": "return 1" }));
     assert_eq!(done["result"]["structuredContent"]["result"], 1);
 }
 
-/// How many there are, those that wait included.
-pub fn workers(bridge: u32) -> usize {
+/// Returns the number of workers, including idle ones.
+pub fn worker_count(bridge: u32) -> usize {
     crate::support::children(bridge).into_iter().filter(|pid| is_worker(*pid)).count()
 }
 
-/// Those that have used the processor lately: a script that sleeps and wakes has switched often.
+/// Counts workers with many context switches: a script that sleeps and wakes has them, an idle worker does not.
 fn running_workers(bridge: u32) -> usize {
     let switches = |pid: u32| {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();

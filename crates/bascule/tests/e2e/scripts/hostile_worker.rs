@@ -1,4 +1,4 @@
-//! A worker that is not ours any more: what it says is checked, and what was not agreed on ends it.
+//! Tests the bridge against a worker that violates the protocol.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,17 +9,17 @@ use bascule::{BridgeConfig, McpBridgeAdapter, ScriptOutcome};
 use bascule_model::ProviderAdapter;
 use serde_json::json;
 
-use super::{demo_servers, error, run_with, value};
+use super::{demo_servers, error_name, run_with, value};
 use crate::embedded::{settings, terminate, within_timeout};
 use crate::support::{program as program_under_test, project_file};
 
-/// A bridge whose workers are the forger; all else is as it should be.
+/// Starts a bridge whose workers are `hostile_worker.py`.
 async fn bridge(folder: &Path) -> McpBridgeAdapter {
     let program = folder.join("program");
-    let (forger, bascule) = (project_file("tests/servers/forger.py"), program_under_test());
+    let (worker, bascule) = (project_file("tests/servers/hostile_worker.py"), program_under_test());
     let text = format!(
         "#!/bin/sh\nif [ \"$1\" = __worker ]; then exec '{}'; fi\nexec '{bascule}' \"$@\"\n",
-        forger.display()
+        worker.display()
     );
     fs::write(&program, text).unwrap();
     fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
@@ -28,12 +28,12 @@ async fn bridge(folder: &Path) -> McpBridgeAdapter {
     within_timeout(McpBridgeAdapter::init(config)).await.unwrap()
 }
 
-async fn forge(bridge: &McpBridgeAdapter, what: &str) -> ScriptOutcome {
-    forge_within(bridge, what, Duration::from_secs(60)).await
+async fn attack(bridge: &McpBridgeAdapter, name: &str) -> ScriptOutcome {
+    attack_within(bridge, name, Duration::from_secs(60)).await
 }
 
-async fn forge_within(bridge: &McpBridgeAdapter, what: &str, timeout: Duration) -> ScriptOutcome {
-    run_with(bridge, what, |request| {
+async fn attack_within(bridge: &McpBridgeAdapter, name: &str, timeout: Duration) -> ScriptOutcome {
+    run_with(bridge, name, |request| {
         request.tools = bascule::ToolSelection::parse(["clock:*"]).unwrap();
         request.timeout = Some(timeout);
     })
@@ -42,38 +42,38 @@ async fn forge_within(bridge: &McpBridgeAdapter, what: &str, timeout: Duration) 
 
 // req: CM-01, CM-03, CM-04
 #[tokio::test]
-async fn a_worker_that_forges_messages_is_killed() {
+async fn kills_worker_that_violates_protocol() {
     let folder = tempfile::tempdir().unwrap();
     let bridge = bridge(folder.path()).await;
-    for what in ["forged id", "repeated id", "ready twice", "garbage", "unknown message", "too long"] {
-        let outcome = forge(&bridge, what).await;
-        assert_eq!(error(&outcome), "SandboxViolation", "{what}: {:?}", outcome.error);
+    for attack_name in ["forged id", "repeated id", "ready twice", "garbage", "unknown message", "too long"] {
+        let outcome = attack(&bridge, attack_name).await;
+        assert_eq!(error_name(&outcome), "SandboxViolation", "{attack_name}: {:?}", outcome.error);
     }
-    for what in ["half a frame", "nothing at all"] {
-        let outcome = forge_within(&bridge, what, Duration::from_secs(2)).await;
-        assert_eq!(error(&outcome), "TimeLimitError", "{what}: {:?}", outcome.error);
+    for attack_name in ["half a frame", "nothing at all"] {
+        let outcome = attack_within(&bridge, attack_name, Duration::from_secs(2)).await;
+        assert_eq!(error_name(&outcome), "TimeLimitError", "{attack_name}: {:?}", outcome.error);
     }
-    for (what, name) in [
+    for (attack_name, error) in [
         ("long value", "OutputLimitError"),
         ("hangs up", "WorkerError"),
         ("exits", "WorkerError"),
         ("crashes", "WorkerError"),
     ] {
-        let outcome = forge(&bridge, what).await;
-        assert_eq!(error(&outcome), name, "{what}: {:?}", outcome.error);
+        let outcome = attack(&bridge, attack_name).await;
+        assert_eq!(error_name(&outcome), error, "{attack_name}: {:?}", outcome.error);
     }
     terminate(&bridge).await;
 }
 
 // req: CM-02, CM-04
 #[tokio::test]
-async fn a_worker_gets_no_more_than_its_script_was_given() {
+async fn limits_hold_for_hostile_worker() {
     let folder = tempfile::tempdir().unwrap();
     let bridge = bridge(folder.path()).await;
-    assert_eq!(value(&forge(&bridge, "other tool").await), "TOOL_NOT_FOUND");
-    assert_eq!(value(&forge(&bridge, "odd names").await), json!(vec!["TOOL_NOT_FOUND"; 3]));
-    assert_eq!(value(&forge(&bridge, "after the end").await), "first");
-    let outcome = forge(&bridge, "flood").await;
+    assert_eq!(value(&attack(&bridge, "other tool").await), "TOOL_NOT_FOUND");
+    assert_eq!(value(&attack(&bridge, "odd names").await), json!(vec!["TOOL_NOT_FOUND"; 3]));
+    assert_eq!(value(&attack(&bridge, "after the end").await), "first");
+    let outcome = attack(&bridge, "flood").await;
     assert_eq!(value(&outcome), 1);
     let kept: usize = outcome.logs.iter().map(|line| line.text.len()).sum();
     assert!(kept < 300 << 10, "{kept}");

@@ -1,4 +1,4 @@
-//! Scripts against servers that others wrote.
+//! Tests scripts with servers of other authors.
 
 use serde_json::json;
 
@@ -15,7 +15,7 @@ fn npm(name: &str, args: &[&str]) -> serde_json::Value {
 
 // req: CM-02, CM-04, CM-05, TR-01
 #[tokio::test]
-async fn a_script_works_with_three_real_servers() {
+async fn script_uses_three_real_servers() {
     let folder = tempfile::tempdir().unwrap();
     let place = folder.path().canonicalize().unwrap();
     let place = place.to_str().unwrap();

@@ -1,9 +1,9 @@
-//! Many scripts at once, with hostile ones among them.
+//! Tests many concurrent scripts, some of them hostile.
 
 use futures_util::future::join_all;
 use serde_json::json;
 
-use super::faces::workers;
+use super::interfaces::worker_count;
 use super::{bridge, demo_servers, run, run_with, short, value};
 use crate::embedded::terminate;
 use crate::fleet::serve_process::{ServeProcess, config_text};
@@ -21,7 +21,7 @@ const HOSTILE: [&str; 6] = [
 
 // req: CM-01
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn among_a_hundred_scripts_the_good_ones_all_finish_right() {
+async fn hostile_scripts_do_not_affect_others() {
     let bridge =
         bridge(json!({ "mcpServers": demo_servers(), "bascule": { "scripts": { "maxScripts": 10 } } })).await;
     let scripts = (0..100).map(|n| {
@@ -50,7 +50,7 @@ async fn among_a_hundred_scripts_the_good_ones_all_finish_right() {
 
 // req: CM-01, GW-08
 #[test]
-fn a_hundred_scripts_of_ten_clients_with_hostile_ones_among_them() {
+fn hostile_scripts_do_not_affect_other_clients() {
     let mut configured: serde_json::Value = serde_json::from_str(&config_text(&demo_servers())).unwrap();
     configured["bascule"] = json!({ "scripts": { "memoryMb": 64, "poolSize": 2 } });
     let serving = ServeProcess::start_with_config(&configured.to_string(), &[]);
@@ -63,7 +63,7 @@ fn a_hundred_scripts_of_ten_clients_with_hostile_ones_among_them() {
                     let hostile = (client + n) % 5 == 0;
                     let good = format!("const t = await clock.now({{}}); return [{client}, {n}, typeof t]");
                     let code = if hostile { HOSTILE[n % HOSTILE.len()] } else { good.as_str() };
-                    // Only those that never end need to be short.
+                    // Only the endless scripts need a short limit.
                     let timeout = if hostile { 1_500 } else { 30_000 };
                     let answer = me.call("execute_code", &json!({ "code": code, "timeoutMs": timeout }));
                     let outcome = &answer["result"]["structuredContent"];
@@ -75,5 +75,5 @@ fn a_hundred_scripts_of_ten_clients_with_hostile_ones_among_them() {
             });
         }
     });
-    eventually("only those are left that wait for scripts", || workers(serving.pid()) <= 2);
+    eventually("only the workers of the pool are left", || worker_count(serving.pid()) <= 2);
 }
