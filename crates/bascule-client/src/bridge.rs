@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_mcp::{HttpEndpoint, Transport, shown_url};
+use bascule_mcp::{HttpEndpoint, Transport, redact_url};
 use serde_json::value::RawValue;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -75,7 +75,7 @@ pub async fn connect_to_server(url: &str, options: ConnectOptions) -> Result<Mcp
     let log = Log(options.logger);
     let timeout = timeouts::resolve(options.timeout, options.environment.as_ref());
     let timeout = timeout.map_err(|error| failed(Cause::Settings(error)))?;
-    let shown = shown_url(url);
+    let shown = redact_url(url);
     log.info(&format!("connecting to {shown}"));
     let transport = match &options.transport {
         Some(factory) => factory(url).map_err(|error| error.to_string()),

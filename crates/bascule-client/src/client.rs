@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use bascule_mcp::{
-    Connection, DEFAULT_MESSAGE_LIMIT, Failure, Listener, OnProgress, Pending, ProtocolVersion,
+    Connection, DEFAULT_MESSAGE_LIMIT, Failure, Listener, OnProgress, PendingRequest, ProtocolVersion,
     RequestHandler, RpcError, Transport, TransportError, UnknownVersion, Unsolicited,
 };
 use bascule_model::ToolDefinition;
@@ -122,7 +122,7 @@ impl Client {
     /// Does the handshake. When it fails, nothing of the connection is left.
     pub async fn connect(transport: Transport, options: ClientOptions) -> Result<Self, ConnectError> {
         let ClientOptions { message_limit, listener, asked, numbers, .. } = options;
-        let connection = Connection::open_numbered(transport, message_limit, listener, asked, numbers);
+        let connection = Connection::open_with_ids(transport, message_limit, listener, asked, numbers);
         let shaking = options.stop.run_until_cancelled(handshake(&connection, &options.capabilities));
         let shaken = match timeout(options.timeout, shaking).await {
             Ok(Some(shaken)) => shaken,
@@ -187,7 +187,7 @@ impl Client {
     }
 
     /// Sends a call. `arguments` must be the JSON text of an object; it goes out as it is spelled.
-    pub fn call(&self, tool: &str, arguments: &str) -> Pending {
+    pub fn call(&self, tool: &str, arguments: &str) -> PendingRequest {
         let name = serde_json::Value::from(tool);
         self.connection.request("tools/call", |id| {
             Some(format!(r#"{{"name":{name},"arguments":{arguments},"_meta":{{"progressToken":{id}}}}}"#))
@@ -210,8 +210,8 @@ impl Client {
         params: impl FnOnce(u64) -> Option<String>,
         hear: Option<OnProgress>,
         more: Option<&str>,
-    ) -> Pending {
-        self.connection.request_hearing(method, params, hear, more)
+    ) -> PendingRequest {
+        self.connection.request_with_progress(method, params, hear, more)
     }
 
     /// Sends any notification.
@@ -285,7 +285,7 @@ async fn handshake(connection: &Connection, capabilities: &str) -> Result<Server
     let raw =
         connection.request("initialize", |_| Some(offer(capabilities))).answer().await.map_err(failed)?;
     let info = understand(raw)?;
-    connection.agree_on(info.protocol);
+    connection.set_version(info.protocol);
     connection.notify("notifications/initialized", None).await.map_err(failed)?;
     connection.listen();
     Ok(info)

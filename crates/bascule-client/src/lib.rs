@@ -38,7 +38,8 @@ pub use result::CallToolResult;
 pub use timeout::{Environment, InvalidTimeout};
 
 pub use bascule_mcp::{
-    Answer, Exit, Failure, Grace, HttpEndpoint, Id, Lifeline, Listener, Message, OnProgress, Pending,
-    ProtocolVersion, RequestHandler, RpcError, ServerMessage, StdioChild, Step, Transport, TransportError,
-    Unsolicited, error_answer, notification, patch, request_as, success_answer, success_answer_of, with_more,
+    Exit, Failure, Grace, HttpEndpoint, Id, Lifeline, Listener, Message, OnProgress, PendingEvent,
+    PendingRequest, ProtocolVersion, RequestHandler, RequestResult, RpcError, ServerMessage, StdioChild,
+    Transport, TransportError, Unsolicited, error_response, notification, patch, request_with_id,
+    success_response, success_response_from, with_extras,
 };

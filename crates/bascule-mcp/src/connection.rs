@@ -12,10 +12,10 @@ use tokio_util::task::TaskTracker;
 use crate::http::{HttpLink, Remote};
 use crate::http_or_sse::HttpOrSseLink;
 use crate::legacy::LegacyLink;
-use crate::router::{Answer, Listener, OnProgress, Progress, RequestHandler, Router};
+use crate::router::{Listener, OnProgress, Progress, RequestHandler, RequestResult, Router};
 use crate::tail::Tail;
 use crate::transport::Link;
-use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request, with_more};
+use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request, with_extras};
 
 /// A handle; clones share the connection. When the last one is dropped its tasks and its process end by
 /// themselves; only [`Connection::close`] also takes leave of an HTTP session.
@@ -43,11 +43,11 @@ impl Connection {
         listener: Listener,
         asked: Option<RequestHandler>,
     ) -> Self {
-        Self::open_numbered(transport, limit, listener, asked, Arc::new(AtomicU64::new(1)))
+        Self::open_with_ids(transport, limit, listener, asked, Arc::new(AtomicU64::new(1)))
     }
 
     /// The same with numbers for its requests that come from here. Connections that share them never use one twice.
-    pub fn open_numbered(
+    pub fn open_with_ids(
         transport: Transport,
         limit: usize,
         listener: Listener,
@@ -83,24 +83,24 @@ impl Connection {
 
     /// Sends a request. `params` is told the id, which also serves as progress token.
     ///
-    /// Dropping the [`Pending`] cancels the request at the server.
-    pub fn request(&self, method: &str, params: impl FnOnce(u64) -> Option<String>) -> Pending {
-        self.request_hearing(method, params, None, None)
+    /// Dropping the [`PendingRequest`] cancels the request at the server.
+    pub fn request(&self, method: &str, params: impl FnOnce(u64) -> Option<String>) -> PendingRequest {
+        self.request_with_progress(method, params, None, None)
     }
 
     /// The same, and hears what the server reports of its progress. `more` are members that stand in it besides.
-    pub fn request_hearing(
+    pub fn request_with_progress(
         &self,
         method: &str,
         params: impl FnOnce(u64) -> Option<String>,
         hear: Option<OnProgress>,
         more: Option<&str>,
-    ) -> Pending {
+    ) -> PendingRequest {
         let id = self.0.numbers.fetch_add(1, Ordering::Relaxed);
         let progress = Arc::new(Progress { hear, ..Progress::default() });
         let answer = self.0.router.expect(id, progress.clone());
         let exchange = self.0.router.awaits(id).then(|| {
-            let frame = with_more(request(id, method, params(id).as_deref()), more);
+            let frame = with_extras(request(id, method, params(id).as_deref()), more);
             self.0.link.send(Some(id), frame).unwrap_or_else(|failure| {
                 self.0.router.fail(id, failure);
                 None
@@ -109,7 +109,7 @@ impl Connection {
         let exchange = exchange.flatten();
         // The protocol forbids to cancel `initialize`.
         let cancellable = method != "initialize";
-        Pending { connection: self.clone(), id, answer: Some(answer), progress, exchange, cancellable }
+        PendingRequest { connection: self.clone(), id, answer: Some(answer), progress, exchange, cancellable }
     }
 
     /// Answers a request of the server's that was taken (see [`RequestHandler`]): the whole frame, as it is to be sent.
@@ -127,10 +127,10 @@ impl Connection {
     }
 
     /// The handshake agreed on a version.
-    pub fn agree_on(&self, version: ProtocolVersion) {
+    pub fn set_version(&self, version: ProtocolVersion) {
         let _ = self.0.version.set(version);
         if let Some(http) = self.0.link.http() {
-            http.agree_on(version);
+            http.set_version(version);
         }
     }
 
@@ -185,11 +185,11 @@ impl Drop for Inner {
 }
 
 /// A request on its way. Dropped before its answer came, it is cancelled at the server.
-pub struct Pending {
+pub struct PendingRequest {
     connection: Connection,
     id: u64,
     /// None once it was given.
-    answer: Option<oneshot::Receiver<Answer>>,
+    answer: Option<oneshot::Receiver<RequestResult>>,
     progress: Arc<Progress>,
     exchange: Option<AbortHandle>,
     cancellable: bool,
@@ -197,33 +197,33 @@ pub struct Pending {
 
 /// What happens next to a request.
 #[derive(Debug)]
-pub enum Step {
+pub enum PendingEvent {
     /// The server is still at it.
     Progress,
     /// It is over.
-    Answer(Answer),
+    Finished(RequestResult),
 }
 
-impl Pending {
+impl PendingRequest {
     /// The answer. May be dropped and asked again.
-    pub async fn answer(&mut self) -> Answer {
+    pub async fn answer(&mut self) -> RequestResult {
         loop {
-            if let Step::Answer(answer) = self.next().await {
+            if let PendingEvent::Finished(answer) = self.next().await {
                 return answer;
             }
         }
     }
 
     /// The answer, or the next sign of life. May be dropped and asked again, until the answer was given.
-    pub async fn next(&mut self) -> Step {
-        let Some(waiting) = &mut self.answer else { return Step::Answer(Err(never_answered())) };
+    pub async fn next(&mut self) -> PendingEvent {
+        let Some(waiting) = &mut self.answer else { return PendingEvent::Finished(Err(never_answered())) };
         let answer = tokio::select! {
             biased;
             answer = waiting => answer,
-            () = self.progress.seen.notified() => return Step::Progress,
+            () = self.progress.seen.notified() => return PendingEvent::Progress,
         };
         self.answer = None;
-        Step::Answer(answer.unwrap_or_else(|_| Err(never_answered())))
+        PendingEvent::Finished(answer.unwrap_or_else(|_| Err(never_answered())))
     }
 
     /// What stood in the answer besides, as it was spelled.
@@ -260,7 +260,7 @@ fn never_answered() -> Failure {
     Failure::not_sent(TransportError::Closed)
 }
 
-impl Drop for Pending {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         self.cancel("the caller left");
     }

@@ -19,7 +19,7 @@ pub enum Message<'a> {
     /// Wants none.
     Notification { method: Cow<'a, str>, params: Option<&'a RawValue> },
     /// Answers a request: with a result, or with an error object (see [`RpcError::read`]).
-    Answer { id: Id<'a>, outcome: Result<&'a RawValue, &'a RawValue> },
+    Response { id: Id<'a>, outcome: Result<&'a RawValue, &'a RawValue> },
 }
 
 /// Why bytes are not a message.
@@ -80,7 +80,7 @@ impl<'a> Message<'a> {
 
     /// Reads an envelope, and what stands in it that JSON-RPC does not know: members, as they are spelled. There hardly
     /// ever are any.
-    pub fn parse_with_more(bytes: &'a [u8]) -> Result<(Self, Option<String>), MessageError> {
+    pub fn parse_with_extras(bytes: &'a [u8]) -> Result<(Self, Option<String>), MessageError> {
         let (message, has_more) = Self::read(bytes)?;
         Ok((message, if has_more { more(bytes) } else { None }))
     }
@@ -112,7 +112,7 @@ fn more(bytes: &[u8]) -> Option<String> {
 const KNOWN: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// A message to which further members are added, as they are spelled.
-pub fn with_more(mut frame: Vec<u8>, more: Option<&str>) -> Vec<u8> {
+pub fn with_extras(mut frame: Vec<u8>, more: Option<&str>) -> Vec<u8> {
     if let (Some(more), Some(b'}')) = (more, frame.last()) {
         frame.pop();
         frame.push(b',');
@@ -215,9 +215,9 @@ impl<'a> Wire<'a> {
             (Some(_), Some(Id::NULL), ..) => Err(MessageError::Invalid("the `id` of a request is null")),
             (Some(method), Some(id), None, None) => Ok(Message::Request { id, method, params: self.params }),
             (Some(method), None, None, None) => Ok(Message::Notification { method, params: self.params }),
-            (None, Some(id), Some(result), None) => Ok(Message::Answer { id, outcome: Ok(result) }),
-            (None, Some(id), None, Some(error)) => Ok(Message::Answer { id, outcome: Err(error) }),
-            (None, None, None, Some(error)) => Ok(Message::Answer { id: Id::NULL, outcome: Err(error) }),
+            (None, Some(id), Some(result), None) => Ok(Message::Response { id, outcome: Ok(result) }),
+            (None, Some(id), None, Some(error)) => Ok(Message::Response { id, outcome: Err(error) }),
+            (None, None, None, Some(error)) => Ok(Message::Response { id: Id::NULL, outcome: Err(error) }),
             _ => Err(MessageError::Invalid("neither request, notification nor answer")),
         }
     }
@@ -286,7 +286,7 @@ pub fn request(id: u64, method: &str, params: Option<&str>) -> Vec<u8> {
 }
 
 /// Spells a request under an id of any kind, given as JSON.
-pub fn request_as(id: &str, method: &str, params: Option<&str>) -> Vec<u8> {
+pub fn request_with_id(id: &str, method: &str, params: Option<&str>) -> Vec<u8> {
     finish(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{}"#, quoted(method)), "params", params)
 }
 
@@ -296,12 +296,12 @@ pub fn notification(method: &str, params: Option<&str>) -> Vec<u8> {
 }
 
 /// Spells a successful answer.
-pub fn success_answer(id: Id<'_>, result: &str) -> Vec<u8> {
+pub fn success_response(id: Id<'_>, result: &str) -> Vec<u8> {
     finish(format!(r#"{{"jsonrpc":"2.0","id":{id}"#), "result", Some(result))
 }
 
 /// The same in the room that the result has, which may be long: it is moved, not copied.
-pub fn success_answer_of(id: Id<'_>, result: String) -> Vec<u8> {
+pub fn success_response_from(id: Id<'_>, result: String) -> Vec<u8> {
     let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
     let mut out = result.into_bytes();
     let length = out.len();
@@ -315,7 +315,7 @@ pub fn success_answer_of(id: Id<'_>, result: String) -> Vec<u8> {
 }
 
 /// Spells an answer that is an error.
-pub fn error_answer(id: Id<'_>, code: i64, message: &str) -> Vec<u8> {
+pub fn error_response(id: Id<'_>, code: i64, message: &str) -> Vec<u8> {
     let error = format!(r#"{{"code":{code},"message":{}}}"#, quoted(message));
     finish(format!(r#"{{"jsonrpc":"2.0","id":{id}"#), "error", Some(&error))
 }
@@ -360,8 +360,8 @@ mod tests {
             Ok(Message::Notification { method, params }) => {
                 format!("notification {method} {}", params.map_or("-", RawValue::get))
             }
-            Ok(Message::Answer { id, outcome: Ok(result) }) => format!("answer {id} {}", result.get()),
-            Ok(Message::Answer { id, outcome: Err(error) }) => format!("error {id} {}", error.get()),
+            Ok(Message::Response { id, outcome: Ok(result) }) => format!("answer {id} {}", result.get()),
+            Ok(Message::Response { id, outcome: Err(error) }) => format!("error {id} {}", error.get()),
             Err(error) => format!("{error}"),
         };
         assert!(said.starts_with(expected), "{line}\n  gave {said}\n  want {expected}");
@@ -398,11 +398,11 @@ mod tests {
     // req: GW-03
     #[test]
     fn what_json_rpc_does_not_know_can_be_kept() {
-        let more = |line: &str| Message::parse_with_more(line.as_bytes()).unwrap().1;
+        let more = |line: &str| Message::parse_with_extras(line.as_bytes()).unwrap().1;
         assert_eq!(more(r#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#), None);
         let line = r#"{ "x" :1.0,"jsonrpc":"2.0","y":{"id":1}, "id":1,"result":{},"x":2 }"#;
         assert_eq!(more(line).as_deref(), Some(r#""x" :1.0,"y":{"id":1},"x":2"#));
-        let spelled = with_more(b"{\"a\":1}".to_vec(), Some("\"b\":\n2"));
+        let spelled = with_extras(b"{\"a\":1}".to_vec(), Some("\"b\":\n2"));
         assert_eq!(spelled, b"{\"a\":1,\"b\": 2}");
     }
 
@@ -476,12 +476,12 @@ mod tests {
             };
             prop_assert_eq!((got.as_number(), &*named, body.get()), (Some(id), &*method, &*params));
 
-            let line = success_answer(got, &params);
-            let Ok(Message::Answer { id: got, outcome: Ok(body) }) = Message::parse(&line) else { panic!() };
+            let line = success_response(got, &params);
+            let Ok(Message::Response { id: got, outcome: Ok(body) }) = Message::parse(&line) else { panic!() };
             prop_assert_eq!((got.as_number(), body.get()), (Some(id), &*params));
 
-            let line = error_answer(got, -5, &method);
-            let Ok(Message::Answer { outcome: Err(error), .. }) = Message::parse(&line) else { panic!() };
+            let line = error_response(got, -5, &method);
+            let Ok(Message::Response { outcome: Err(error), .. }) = Message::parse(&line) else { panic!() };
             let error = RpcError::read(error);
             prop_assert_eq!((error.code, error.message), (-5, method));
         }

@@ -16,7 +16,7 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use tokio::task::AbortHandle;
 
-pub use endpoint::{HttpEndpoint, InvalidEndpoint, shown_url};
+pub use endpoint::{HttpEndpoint, InvalidEndpoint, redact_url};
 pub(crate) use remote::{GOODBYE_WITHIN, Remote, broken, media_type};
 
 use crate::{Failure, ProtocolVersion, TransportError};
@@ -36,7 +36,7 @@ impl HttpLink {
         Self { remote, session: Mutex::new(None), version: OnceLock::new() }
     }
 
-    pub(crate) fn agree_on(&self, version: ProtocolVersion) {
+    pub(crate) fn set_version(&self, version: ProtocolVersion) {
         let _ = self.version.set(version);
     }
 

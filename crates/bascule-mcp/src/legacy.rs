@@ -8,7 +8,7 @@ use http::{StatusCode, Uri};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-use crate::http::{Remote, broken, media_type, shown_url};
+use crate::http::{Remote, broken, media_type, redact_url};
 use crate::sse::{Event, EventReader};
 use crate::{Failure, TransportError};
 
@@ -223,7 +223,7 @@ fn without_dots(reference: &str) -> String {
 
 /// A server's words about an address, short and without what may be secret.
 fn shown(endpoint: &str) -> String {
-    shown_url(&endpoint.chars().filter(|c| !c.is_control()).take(200).collect::<String>())
+    redact_url(&endpoint.chars().filter(|c| !c.is_control()).take(200).collect::<String>())
 }
 
 #[cfg(test)]

@@ -6,14 +6,13 @@
 //!
 //! Reading order: [`Message`] is an envelope, [`ProtocolVersion`] which dialect, `line` and `sse` cut bytes
 //! into messages, a `Transport` carries them, and a `Connection` matches answers to requests. Who passes a
-//! message on changes single fields of it with [`patch`]: what [`Names`], [`Uris`] and [`wrap_cursor`] say.
+//! message on changes single fields of it with [`patch`]: with what [`QualifiedNames`] and [`QualifiedUris`] return.
 //!
 //! The feature `client` is the side that speaks to servers. `server` is the side that is spoken to: a `Host`
 //! answers what comes in over `HttpFace` or `StdioFace`.
 //!
 //! Not here yet, and where it will go: the era of 2026-07-28 beside `version`.
 
-mod cursor;
 mod envelope;
 mod names;
 pub mod patch;
@@ -56,29 +55,28 @@ mod fuzz;
 #[cfg(test)]
 mod testing;
 
-pub use cursor::{unwrap_cursor, wrap_cursor};
 pub use envelope::{
-    Id, Message, MessageError, RpcError, error_answer, notification, request, request_as, success_answer,
-    success_answer_of, with_more,
+    Id, Message, MessageError, RpcError, error_response, notification, request, request_with_id,
+    success_response, success_response_from, with_extras,
 };
-pub use names::{LONGEST_NAME, Names};
-pub use uris::{Uris, parse_prefixed, prefixed};
+pub use names::{LONGEST_NAME, QualifiedNames};
+pub use uris::{QualifiedUris, parse_qualified_uri, qualify_uri};
 pub use version::{ProtocolVersion, UnknownVersion};
 
 #[cfg(feature = "client")]
-pub use connection::{Connection, Pending, Step};
+pub use connection::{Connection, PendingEvent, PendingRequest};
 #[cfg(feature = "client")]
 pub use failure::{Exit, Failure, TransportError};
 #[cfg(feature = "client")]
-pub use http::{HttpEndpoint, InvalidEndpoint, shown_url};
+pub use http::{HttpEndpoint, InvalidEndpoint, redact_url};
 #[cfg(feature = "client")]
-pub use router::{Answer, Listener, OnProgress, RequestHandler, ServerMessage, Unsolicited};
+pub use router::{Listener, OnProgress, RequestHandler, RequestResult, ServerMessage, Unsolicited};
 #[cfg(feature = "server")]
 pub use serve::{Admitted, ClientMessage, Endpoint, Frame, Host, HttpFace, Peers, ResponseStream, StdioFace};
 #[cfg(feature = "client")]
 pub use stdio::{Grace, Lifeline, StdioChild};
 #[cfg(feature = "client")]
-pub use transport::{FarEnd, Transport};
+pub use transport::{MemoryServer, Transport};
 
 /// The longest message taken from the other side, unless configured otherwise.
 pub const DEFAULT_MESSAGE_LIMIT: usize = 64 << 20;

@@ -19,12 +19,12 @@ const HASH: usize = 10;
 /// order. Only where two would be shown alike, the first by server and then by name keeps it, and the others get
 /// a hash: their own, so they keep that one too for as long as they need it.
 #[derive(Debug, Clone, Default)]
-pub struct Names(Shown);
+pub struct QualifiedNames(QualifiedIndex);
 
-impl Names {
+impl QualifiedNames {
     /// Takes the pairs of server and name. A pair that is listed twice is one.
-    pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let mut shown = Shown::default();
+    pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut shown = QualifiedIndex::default();
         for (server, name) in pairs.into_iter().collect::<BTreeSet<_>>() {
             let fits = spellings(server, name).find(|text| shown.original(text).is_none());
             shown.add(server, name, fits.expect("there is no end of hashes"));
@@ -33,8 +33,8 @@ impl Names {
     }
 
     /// What a server's name is shown as.
-    pub fn shown(&self, server: &str, name: &str) -> Option<&str> {
-        self.0.shown(server, name)
+    pub fn qualified(&self, server: &str, name: &str) -> Option<&str> {
+        self.0.qualified(server, name)
     }
 
     /// The server and the name it gave to what is shown like this.
@@ -73,7 +73,7 @@ fn hash(pair: &[u8], attempt: u64) -> String {
 
 /// Pairs of server and original, and what each is shown as. No two are shown alike.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Shown {
+pub(crate) struct QualifiedIndex {
     by_server: HashMap<String, HashMap<String, usize>>,
     by_shown: HashMap<String, usize>,
     all: Vec<Entry>,
@@ -86,7 +86,7 @@ struct Entry {
     shown: String,
 }
 
-impl Shown {
+impl QualifiedIndex {
     pub(crate) fn add(&mut self, server: &str, original: &str, shown: String) {
         let number = self.all.len();
         self.by_server.entry(server.to_owned()).or_default().insert(original.to_owned(), number);
@@ -94,7 +94,7 @@ impl Shown {
         self.all.push(Entry { server: server.to_owned(), original: original.to_owned(), shown });
     }
 
-    pub(crate) fn shown(&self, server: &str, original: &str) -> Option<&str> {
+    pub(crate) fn qualified(&self, server: &str, original: &str) -> Option<&str> {
         let number = *self.by_server.get(server)?.get(original)?;
         Some(&self.all[number].shown)
     }
@@ -111,8 +111,9 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(pairs: &[(&str, &str)], expected: &[&str]) {
-        let names = Names::of(pairs.iter().copied());
-        let shown: Vec<_> = pairs.iter().map(|(server, name)| names.shown(server, name).unwrap()).collect();
+        let names = QualifiedNames::from_pairs(pairs.iter().copied());
+        let shown: Vec<_> =
+            pairs.iter().map(|(server, name)| names.qualified(server, name).unwrap()).collect();
         assert_eq!(shown, expected);
     }
 
@@ -151,20 +152,20 @@ mod tests {
     #[test]
     fn a_name_made_to_look_like_a_hashed_one_is_a_clash_like_any_other() {
         for (name, keeps_its_name) in [("a.b", true), ("a~b", false)] {
-            let shown = Names::of([("s", name)]).shown("s", name).unwrap().to_owned();
+            let shown = QualifiedNames::from_pairs([("s", name)]).qualified("s", name).unwrap().to_owned();
             let forged = shown.strip_prefix("s__").unwrap();
-            let names = Names::of([("s", forged), ("s", name)]);
-            assert_eq!(names.shown("s", name) == Some(&shown), keeps_its_name);
-            assert_eq!(names.shown("s", forged) == Some(&shown), !keeps_its_name);
+            let names = QualifiedNames::from_pairs([("s", forged), ("s", name)]);
+            assert_eq!(names.qualified("s", name) == Some(&shown), keeps_its_name);
+            assert_eq!(names.qualified("s", forged) == Some(&shown), !keeps_its_name);
         }
     }
 
     #[test]
     fn what_is_not_listed_is_not_found() {
-        let names = Names::of([("a", "b")]);
+        let names = QualifiedNames::from_pairs([("a", "b")]);
         assert_eq!(names.original("a__c"), None);
-        assert_eq!(names.shown("a", "c"), None);
-        assert_eq!(names.shown("b", "b"), None);
+        assert_eq!(names.qualified("a", "c"), None);
+        assert_eq!(names.qualified("b", "b"), None);
     }
 
     /// Few letters, so that there are clashes; and anything.
@@ -176,8 +177,8 @@ mod tests {
         prop::collection::vec((word(), word()), 0..12)
     }
 
-    fn names(pairs: &[(String, String)]) -> Names {
-        Names::of(pairs.iter().map(|(server, name)| (&**server, &**name)))
+    fn names(pairs: &[(String, String)]) -> QualifiedNames {
+        QualifiedNames::from_pairs(pairs.iter().map(|(server, name)| (&**server, &**name)))
     }
 
     proptest! {
@@ -186,7 +187,7 @@ mod tests {
         fn every_name_is_legal_and_leads_back(pairs in pairs()) {
             let names = names(&pairs);
             for (server, name) in &pairs {
-                let shown = names.shown(server, name).unwrap();
+                let shown = names.qualified(server, name).unwrap();
                 prop_assert!((1..=64).contains(&shown.len()));
                 prop_assert!(shown.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-".contains(&c)));
                 prop_assert_eq!(names.original(shown), Some((&**server, &**name)));
@@ -201,12 +202,12 @@ mod tests {
             let first = &pairs[..cut.min(pairs.len())];
             let fewer = names(first);
             for (server, name) in first {
-                prop_assert_eq!(fewer.shown(server, name), all.shown(server, name));
+                prop_assert_eq!(fewer.qualified(server, name), all.qualified(server, name));
             }
             pairs.reverse();
             let turned = names(&pairs);
             for (server, name) in &pairs {
-                prop_assert_eq!(turned.shown(server, name), all.shown(server, name));
+                prop_assert_eq!(turned.qualified(server, name), all.qualified(server, name));
             }
         }
 
@@ -215,9 +216,9 @@ mod tests {
         fn company_changes_a_name_only_by_taking_it(pairs in pairs()) {
             let all = names(&pairs);
             for (server, name) in &pairs {
-                let alone = Names::of([(&**server, &**name)]);
-                let alone = alone.shown(server, name).unwrap();
-                if all.shown(server, name) != Some(alone) {
+                let alone = QualifiedNames::from_pairs([(&**server, &**name)]);
+                let alone = alone.qualified(server, name).unwrap();
+                if all.qualified(server, name) != Some(alone) {
                     let taken = all.original(alone).unwrap();
                     prop_assert!(taken < (&**server, &**name));
                 }

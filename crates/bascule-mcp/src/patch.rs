@@ -13,12 +13,12 @@ use memchr::memchr2;
 
 /// The raw text of the value at a path. None if it is absent, or if on the way there stands no object.
 pub fn find<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
-    let [found] = find_each(json, [path]);
+    let [found] = find_many(json, [path]);
     found
 }
 
 /// The raw texts of the values at several paths, in one pass.
-pub fn find_each<'a, const N: usize>(json: &'a str, paths: [&[&str]; N]) -> [Option<&'a str>; N] {
+pub fn find_many<'a, const N: usize>(json: &'a str, paths: [&[&str]; N]) -> [Option<&'a str>; N] {
     let mut found = [None; N];
     walk(json, &paths, |path, site| {
         found[path] = match site {
@@ -31,12 +31,12 @@ pub fn find_each<'a, const N: usize>(json: &'a str, paths: [&[&str]; N]) -> [Opt
 }
 
 /// The string at a path, unescaped. None if there is none, or if it is no text (a lone surrogate).
-pub fn text(json: &str, path: &[&str]) -> Option<String> {
+pub fn find_string(json: &str, path: &[&str]) -> Option<String> {
     find(json, path).and_then(unquoted)
 }
 
 /// The elements of the array at a path, each as its raw text.
-pub fn each<'a>(json: &'a str, path: &[&str]) -> Option<Vec<&'a str>> {
+pub fn find_elements<'a>(json: &'a str, path: &[&str]) -> Option<Vec<&'a str>> {
     let array = find(json, path)?;
     let bytes = array.as_bytes();
     let mut at = after_space(bytes, bytes.starts_with(b"[").then_some(1)?);
@@ -54,9 +54,13 @@ pub fn each<'a>(json: &'a str, path: &[&str]) -> Option<Vec<&'a str>> {
 }
 
 /// The text with some elements of the array at a path replaced by others, themselves raw JSON; none if all stay.
-pub fn map_each(json: &str, path: &[&str], mut change: impl FnMut(&str) -> Option<String>) -> Option<String> {
+pub fn map_elements(
+    json: &str,
+    path: &[&str],
+    mut change: impl FnMut(&str) -> Option<String>,
+) -> Option<String> {
     let mut splice = Splice::new(json, 0);
-    for element in each(json, path)? {
+    for element in find_elements(json, path)? {
         let start = element.as_ptr() as usize - json.as_ptr() as usize;
         if let Some(changed) = change(element) {
             splice.put(start..start + element.len(), &[&changed]);
@@ -84,11 +88,11 @@ pub fn edit(json: &str, edits: &[(&[&str], &str)]) -> String {
 /// Something else than an object on the way (`"_meta":null`) gives way to one; only where the document itself is
 /// none it stays what it is.
 pub fn insert(json: &str, path: &[&str], value: &str) -> String {
-    insert_each(json, &[(path, value)])
+    insert_many(json, &[(path, value)])
 }
 
 /// Several of these at once, no two of them in the same object that is not there yet.
-pub fn insert_each(json: &str, edits: &[(&[&str], &str)]) -> String {
+pub fn insert_many(json: &str, edits: &[(&[&str], &str)]) -> String {
     rewrite(json, edits, Absent::Add).unwrap_or_else(|| json.to_owned())
 }
 
@@ -493,11 +497,11 @@ mod tests {
     fn single_elements_of_a_list_are_changed_and_no_other_byte() {
         let twos = |element: &str| (element == "2").then(|| "[two]".to_owned());
         assert_eq!(
-            map_each(r#"{"a":[ 1,2 , {"b":2},2],"c":2}"#, &["a"], twos).as_deref(),
+            map_elements(r#"{"a":[ 1,2 , {"b":2},2],"c":2}"#, &["a"], twos).as_deref(),
             Some(r#"{"a":[ 1,[two] , {"b":2},[two]],"c":2}"#)
         );
-        assert_eq!(map_each(r#"{"a":[1]}"#, &["a"], twos), None);
-        assert_eq!(map_each(r#"{"a":2}"#, &["a"], twos), None);
+        assert_eq!(map_elements(r#"{"a":[1]}"#, &["a"], twos), None);
+        assert_eq!(map_elements(r#"{"a":2}"#, &["a"], twos), None);
     }
 
     /// Applies `find`, `replace` with `9`, `insert` of `9` and `remove`.
@@ -516,13 +520,13 @@ mod tests {
     fn several_fields_are_found_and_changed_in_one_pass() {
         let json = r#"{"a":{"b":1},"c":"x","c":2}"#;
         assert_eq!(
-            find_each(json, [&["c"], &["a", "b"], &["d"], &["c", "e"]]),
+            find_many(json, [&["c"], &["a", "b"], &["d"], &["c", "e"]]),
             [Some("2"), Some("1"), None, None]
         );
         let edits: [(&[&str], &str); 3] = [(&["a", "z"], "9"), (&["d"], "8"), (&["a", "b"], "7")];
-        assert_eq!(insert_each(json, &edits), r#"{"a":{"b":7,"z":9},"c":"x","c":2,"d":8}"#);
-        assert_eq!(insert_each("{ }", &[(&["a"], "1"), (&["b", "c"], "2")]), r#"{"a":1,"b":{"c":2} }"#);
-        assert_eq!(insert_each(r#"{"x":0}"#, &[(&["a"], "1"), (&["b"], "2")]), r#"{"x":0,"a":1,"b":2}"#);
+        assert_eq!(insert_many(json, &edits), r#"{"a":{"b":7,"z":9},"c":"x","c":2,"d":8}"#);
+        assert_eq!(insert_many("{ }", &[(&["a"], "1"), (&["b", "c"], "2")]), r#"{"a":1,"b":{"c":2} }"#);
+        assert_eq!(insert_many(r#"{"x":0}"#, &[(&["a"], "1"), (&["b"], "2")]), r#"{"x":0,"a":1,"b":2}"#);
     }
 
     // req: GW-03
@@ -622,19 +626,19 @@ mod tests {
     #[test]
     fn text_is_unescaped_or_none() {
         let json = r#"{"a":"\u0061\n\ud83d\ude00","b":"\ud800","c":1}"#;
-        assert_eq!(text(json, &["a"]).as_deref(), Some("a\n😀"));
-        assert_eq!(text(json, &["b"]), None);
-        assert_eq!(text(json, &["c"]), None);
-        assert_eq!(text(json, &["d"]), None);
+        assert_eq!(find_string(json, &["a"]).as_deref(), Some("a\n😀"));
+        assert_eq!(find_string(json, &["b"]), None);
+        assert_eq!(find_string(json, &["c"]), None);
+        assert_eq!(find_string(json, &["d"]), None);
     }
 
     #[test]
     fn elements_are_raw() {
         let json = r#"{"t":[ 1.0 ,{"a":[2,"]"]},"x,y" , [] ],"e":[ ],"o":{}}"#;
-        assert_eq!(each(json, &["t"]).unwrap(), ["1.0", r#"{"a":[2,"]"]}"#, r#""x,y""#, "[]"]);
-        assert_eq!(each(json, &["e"]), Some(vec![]));
-        assert_eq!(each(json, &["o"]), None);
-        assert_eq!(each(" [1]", &[]), Some(vec!["1"]));
+        assert_eq!(find_elements(json, &["t"]).unwrap(), ["1.0", r#"{"a":[2,"]"]}"#, r#""x,y""#, "[]"]);
+        assert_eq!(find_elements(json, &["e"]), Some(vec![]));
+        assert_eq!(find_elements(json, &["o"]), None);
+        assert_eq!(find_elements(" [1]", &[]), Some(vec!["1"]));
     }
 
     #[test]
@@ -749,9 +753,9 @@ mod tests {
         fn it_means_what_a_parser_means(json in document(plain()), path in path(), new in document(plain())) {
             let value = read(&json);
             prop_assert_eq!(find(&json, &path).map(read), at(&value, &path).cloned());
-            prop_assert_eq!(text(&json, &path), at(&value, &path).and_then(Value::as_str).map(str::to_owned));
+            prop_assert_eq!(find_string(&json, &path), at(&value, &path).and_then(Value::as_str).map(str::to_owned));
             let elements = at(&value, &path).and_then(Value::as_array).cloned();
-            prop_assert_eq!(each(&json, &path).map(|all| all.into_iter().map(read).collect()), elements);
+            prop_assert_eq!(find_elements(&json, &path).map(|all| all.into_iter().map(read).collect()), elements);
 
             let mut changed = value.clone();
             put(&mut changed, &path, read(&new));
@@ -803,7 +807,7 @@ mod tests {
 
         #[test]
         fn no_text_makes_it_panic(json in "[\\[\\]{}\":, \\\\abé1]{0,24}|.*", path in path()) {
-            let _ = (find(&json, &path), text(&json, &path), each(&json, &path), remove(&json, &path));
+            let _ = (find(&json, &path), find_string(&json, &path), find_elements(&json, &path), remove(&json, &path));
             let _ = (insert(&json, &path, "1"), edit(&json, &[(&path, "1"), (&["a"], "2")]));
         }
     }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::scan::{Unread, scan};
-use crate::{Failure, Id, Message, MessageError, RpcError, TransportError, error_answer, success_answer};
+use crate::{Failure, Id, Message, MessageError, RpcError, TransportError, error_response, success_response};
 
 /// What a server says of its own accord: a notification, or a request.
 #[derive(Debug, Clone, Copy)]
@@ -53,7 +53,7 @@ pub type RequestHandler = Box<dyn Fn(Id<'_>, ServerMessage<'_>) -> bool + Send +
 pub type OnProgress = Box<dyn Fn(&RawValue, Option<&str>) + Send + Sync>;
 
 /// What a request comes to.
-pub type Answer = Result<Box<RawValue>, Failure>;
+pub type RequestResult = Result<Box<RawValue>, Failure>;
 
 pub(crate) struct Router {
     state: Mutex<State>,
@@ -71,7 +71,7 @@ enum State {
 }
 
 struct Waiter {
-    answer: oneshot::Sender<Answer>,
+    answer: oneshot::Sender<RequestResult>,
     progress: Arc<Progress>,
 }
 
@@ -92,7 +92,7 @@ impl Router {
 
     /// Awaits an answer under this id. On a connection that has ended it is there at once, and nothing may be
     /// sent any more.
-    pub(crate) fn expect(&self, id: u64, progress: Arc<Progress>) -> oneshot::Receiver<Answer> {
+    pub(crate) fn expect(&self, id: u64, progress: Arc<Progress>) -> oneshot::Receiver<RequestResult> {
         let (answer, receiver) = oneshot::channel();
         match &mut *self.state() {
             State::Open(waiting) => drop(waiting.insert(id, Waiter { answer, progress })),
@@ -149,8 +149,8 @@ impl Router {
     /// be sent at once: the answer to a request of the server's.
     #[must_use]
     pub(crate) fn deliver(&self, frame: &[u8], during: Option<u64>) -> Option<Vec<u8>> {
-        match Message::parse_with_more(frame) {
-            Ok((Message::Answer { id, outcome }, more)) => self.settle(id, outcome, more),
+        match Message::parse_with_extras(frame) {
+            Ok((Message::Response { id, outcome }, more)) => self.settle(id, outcome, more),
             Ok((Message::Notification { method, params }, more)) => {
                 self.notified(ServerMessage { method: &method, params, more: more.as_deref(), during })
             }
@@ -161,7 +161,11 @@ impl Router {
             }
             Err(MessageError::Batch) => {
                 (self.listener)(Unsolicited::Junk { line: frame, why: MessageError::Batch.to_string() });
-                return Some(error_answer(Id::NULL, RpcError::INVALID_REQUEST, "batches are not supported"));
+                return Some(error_response(
+                    Id::NULL,
+                    RpcError::INVALID_REQUEST,
+                    "batches are not supported",
+                ));
             }
             Err(error) => self.unreadable(frame, error),
         }
@@ -251,8 +255,10 @@ impl Router {
 /// A server may ask whether we live; of the rest we offered nothing.
 fn answer_server(id: Id<'_>, method: &str) -> Vec<u8> {
     match method {
-        "ping" => success_answer(id, "{}"),
-        _ => error_answer(id, RpcError::METHOD_NOT_FOUND, &format!("this client does not offer `{method}`")),
+        "ping" => success_response(id, "{}"),
+        _ => {
+            error_response(id, RpcError::METHOD_NOT_FOUND, &format!("this client does not offer `{method}`"))
+        }
     }
 }
 
@@ -365,7 +371,7 @@ mod tests {
         router.end(Arc::new(TransportError::OutputClosed), |id| id == 2);
         router.end(Arc::new(TransportError::Closed), |_| false);
         let mut after = router.expect(3, Arc::default());
-        let told = |answer: &mut oneshot::Receiver<Answer>| {
+        let told = |answer: &mut oneshot::Receiver<RequestResult>| {
             let failure = answer.try_recv().unwrap().unwrap_err();
             (failure.to_string(), failure.delivery())
         };

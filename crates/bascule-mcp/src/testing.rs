@@ -6,7 +6,9 @@ use bascule_testkit::{Script, ScriptedHttp};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::{Answer, Connection, HttpEndpoint, ProtocolVersion, ServerMessage, Transport, Unsolicited};
+use crate::{
+    Connection, HttpEndpoint, ProtocolVersion, RequestResult, ServerMessage, Transport, Unsolicited,
+};
 
 /// The longest message read in these tests.
 pub(crate) const LIMIT: usize = 100_000;
@@ -48,23 +50,23 @@ impl Played {
     pub(crate) async fn connect(transport: Transport) -> Self {
         let played = Self::open(transport);
         played.initialize().await.unwrap();
-        played.connection.agree_on(ProtocolVersion::LATEST);
+        played.connection.set_version(ProtocolVersion::LATEST);
         played.connection.notify("notifications/initialized", None).await.unwrap();
         played.connection.listen();
         played
     }
 
-    pub(crate) async fn initialize(&self) -> Answer {
+    pub(crate) async fn initialize(&self) -> RequestResult {
         let offer = r#"{"protocolVersion":"2025-11-25"}"#.to_owned();
         patiently(self.connection.request("initialize", |_| Some(offer)).answer()).await
     }
 
     /// Calls `x`.
-    pub(crate) async fn call(&self) -> Answer {
+    pub(crate) async fn call(&self) -> RequestResult {
         patiently(self.start_call().answer()).await
     }
 
-    pub(crate) fn start_call(&self) -> crate::Pending {
+    pub(crate) fn start_call(&self) -> crate::PendingRequest {
         self.connection.request("tools/call", |id| {
             Some(format!(r#"{{"name":"x","arguments":{{"a":1.0}},"_meta":{{"progressToken":{id}}}}}"#))
         })
@@ -102,7 +104,7 @@ pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
 }
 
 /// The text of an answer, or what went wrong and how far the request got.
-pub(crate) fn told(answer: Answer) -> String {
+pub(crate) fn told(answer: RequestResult) -> String {
     match answer {
         Ok(result) => result.get().to_owned(),
         Err(failure) => format!("{:?}: {failure}", failure.delivery()),

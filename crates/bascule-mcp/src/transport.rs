@@ -24,20 +24,20 @@ pub enum Transport {
     Sse(HttpEndpoint),
     /// Streamable HTTP, and where the server does not know it, HTTP+SSE.
     HttpOrSse(HttpEndpoint),
-    /// Two queues in memory; somebody at the [`FarEnd`] plays the server.
-    Memory(MemoryEnd),
+    /// Two queues in memory; somebody at the [`MemoryServer`] plays the server.
+    Memory(MemoryClient),
 }
 
 /// Our end of an in-memory transport.
 #[derive(Debug)]
-pub struct MemoryEnd {
+pub struct MemoryClient {
     outgoing: mpsc::Sender<Vec<u8>>,
     incoming: mpsc::Receiver<Vec<u8>>,
 }
 
 /// The server's end of an in-memory transport: messages without framing. Dropping it ends the connection.
 #[derive(Debug)]
-pub struct FarEnd {
+pub struct MemoryServer {
     /// What the client sent.
     pub incoming: mpsc::Receiver<Vec<u8>>,
     /// What the client will read.
@@ -47,15 +47,15 @@ pub struct FarEnd {
 impl Transport {
     /// Two ends of a connection in memory: for tests, and for carrying MCP over anything else.
     /// Each direction holds 1,024 messages; beyond that sending fails.
-    pub fn pair() -> (Transport, FarEnd) {
+    pub fn pair() -> (Transport, MemoryServer) {
         let (to_server, incoming) = mpsc::channel(1024);
         let (outgoing, from_server) = mpsc::channel(1024);
-        let near = MemoryEnd { outgoing: to_server, incoming: from_server };
-        (Transport::Memory(near), FarEnd { incoming, outgoing })
+        let near = MemoryClient { outgoing: to_server, incoming: from_server };
+        (Transport::Memory(near), MemoryServer { incoming, outgoing })
     }
 }
 
-impl MemoryEnd {
+impl MemoryClient {
     pub(crate) fn split(
         mut self,
         router: Arc<Router>,

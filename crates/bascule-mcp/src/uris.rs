@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-use crate::names::Shown;
+use crate::names::QualifiedIndex;
 
 const SCHEME: &str = "bascule://";
 /// The characters of a server's name that are escaped.
@@ -19,31 +19,31 @@ const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 /// The URIs, or the URI templates, of one listing and how they are shown.
 ///
-/// For a URI to be read, ask [`Uris::original`] first, then [`parse_prefixed`]: it may come from a template, or from
+/// For a URI to be read, ask [`QualifiedUris::original`] first, then [`parse_qualified_uri`]: it may come from a template, or from
 /// what a tool said. One that neither knows stands in no listing; which server has it is found by asking them.
 #[derive(Debug, Clone, Default)]
-pub struct Uris(Shown);
+pub struct QualifiedUris(QualifiedIndex);
 
-impl Uris {
+impl QualifiedUris {
     /// Takes the pairs of server and URI. A pair that is listed twice is one.
-    pub fn of<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+    pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut servers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (server, uri) in pairs {
             servers.entry(uri).or_default().insert(server);
         }
-        let mut shown = Shown::default();
+        let mut shown = QualifiedIndex::default();
         for (uri, servers) in servers {
             let as_it_is = servers.len() == 1 && !uri.starts_with(SCHEME);
             for server in servers {
-                shown.add(server, uri, if as_it_is { uri.to_owned() } else { prefixed(server, uri) });
+                shown.add(server, uri, if as_it_is { uri.to_owned() } else { qualify_uri(server, uri) });
             }
         }
         Self(shown)
     }
 
     /// What a server's URI is shown as.
-    pub fn shown(&self, server: &str, uri: &str) -> Option<&str> {
-        self.0.shown(server, uri)
+    pub fn qualified(&self, server: &str, uri: &str) -> Option<&str> {
+        self.0.qualified(server, uri)
     }
 
     /// The server and its own URI of what is shown like this.
@@ -53,17 +53,17 @@ impl Uris {
 }
 
 /// The form of a URI or template that names its server, listed or not.
-pub fn prefixed(server: &str, uri: &str) -> String {
+pub fn qualify_uri(server: &str, uri: &str) -> String {
     format!("{SCHEME}{}/{uri}", utf8_percent_encode(server, ESCAPED))
 }
 
 /// The server and its own URI, if the URI has the form that names its server. Whether there is such a server is
 /// not known here.
-pub fn parse_prefixed(uri: &str) -> Option<(String, String)> {
+pub fn parse_qualified_uri(uri: &str) -> Option<(String, String)> {
     let (server, original) = uri.strip_prefix(SCHEME)?.split_once('/')?;
     let server = percent_decode_str(server).decode_utf8().ok()?.into_owned();
-    // Nothing is taken that `prefixed` would have spelled otherwise.
-    (prefixed(&server, original) == uri).then(|| (server, original.to_owned()))
+    // Nothing is taken that `qualify_uri` would have spelled otherwise.
+    (qualify_uri(&server, original) == uri).then(|| (server, original.to_owned()))
 }
 
 #[cfg(test)]
@@ -72,8 +72,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(pairs: &[(&str, &str)], expected: &[&str]) {
-        let uris = Uris::of(pairs.iter().copied());
-        let shown: Vec<_> = pairs.iter().map(|(server, uri)| uris.shown(server, uri).unwrap()).collect();
+        let uris = QualifiedUris::from_pairs(pairs.iter().copied());
+        let shown: Vec<_> = pairs.iter().map(|(server, uri)| uris.qualified(server, uri).unwrap()).collect();
         assert_eq!(shown, expected);
     }
 
@@ -91,7 +91,7 @@ mod tests {
             &[("a", "file:///x%20y"), ("b", "file:///x%20y")],
             &["bascule://a/file:///x%20y", "bascule://b/file:///x%20y"],
         );
-        let uris = Uris::of([("a", "file:///x"), ("b", "file:///x")]);
+        let uris = QualifiedUris::from_pairs([("a", "file:///x"), ("b", "file:///x")]);
         assert_eq!(uris.original("file:///x"), None);
         assert_eq!(uris.original("bascule://b/file:///x"), Some(("b", "file:///x")));
     }
@@ -105,7 +105,7 @@ mod tests {
             &["bascule://a/repo://{owner}/{+path}{?rev}", "bascule://b/repo://{owner}/{+path}{?rev}"],
         );
         let expanded = "bascule://b/repo://me%2Fyou/src/a b?rev=1";
-        assert_eq!(parse_prefixed(expanded), Some(("b".into(), "repo://me%2Fyou/src/a b?rev=1".into())));
+        assert_eq!(parse_qualified_uri(expanded), Some(("b".into(), "repo://me%2Fyou/src/a b?rev=1".into())));
     }
 
     // req: GW-02
@@ -126,7 +126,7 @@ mod tests {
             "bascule://%FF/x",
             "bascule://a b/x",
         ] {
-            assert_eq!(parse_prefixed(uri), None, "{uri}");
+            assert_eq!(parse_qualified_uri(uri), None, "{uri}");
         }
     }
 
@@ -138,12 +138,12 @@ mod tests {
         // req: GW-02
         #[test]
         fn every_uri_leads_back(pairs in prop::collection::vec(("[ab]|[^a-z]{0,4}", uri()), 0..12)) {
-            let uris = Uris::of(pairs.iter().map(|(server, uri)| (&**server, &**uri)));
+            let uris = QualifiedUris::from_pairs(pairs.iter().map(|(server, uri)| (&**server, &**uri)));
             for (server, uri) in &pairs {
-                let shown = uris.shown(server, uri).unwrap();
+                let shown = uris.qualified(server, uri).unwrap();
                 prop_assert_eq!(uris.original(shown), Some((&**server, &**uri)));
-                prop_assert!(shown == uri || shown == prefixed(server, uri));
-                if let Some(parsed) = parse_prefixed(shown) {
+                prop_assert!(shown == uri || shown == qualify_uri(server, uri));
+                if let Some(parsed) = parse_qualified_uri(shown) {
                     prop_assert_eq!(parsed, (server.clone(), uri.clone()));
                 }
             }
@@ -152,12 +152,12 @@ mod tests {
         // req: GW-02
         #[test]
         fn the_prefix_is_reversible_for_any_text(server: String, uri: String) {
-            prop_assert_eq!(parse_prefixed(&prefixed(&server, &uri)), Some((server, uri)));
+            prop_assert_eq!(parse_qualified_uri(&qualify_uri(&server, &uri)), Some((server, uri)));
         }
 
         #[test]
         fn no_text_makes_it_panic(uri in "(bascule://)?[%0-9A-Fé/+]*") {
-            let _ = parse_prefixed(&uri);
+            let _ = parse_qualified_uri(&uri);
         }
     }
 }

@@ -151,7 +151,7 @@ fn spelled(request: &CallRequest, context: &CallContext, token: u64) -> String {
         return format!(r#"{{"name":{name},"arguments":{arguments},"_meta":{{"progressToken":{token}}}}}"#);
     };
     let edits: [(&[&str], &str); 2] = [(&["name"], &name), (&["_meta", "progressToken"], &token.to_string())];
-    bascule_mcp::patch::insert_each(params.get(), &edits)
+    bascule_mcp::patch::insert_many(params.get(), &edits)
 }
 
 fn check_arguments(

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bascule_client::{Client, ClientOptions};
 use bascule_mcp::{
-    Failure, HttpEndpoint, Id, Message, ServerMessage, Transport, Unsolicited, error_answer, notification,
-    success_answer,
+    Failure, HttpEndpoint, Id, Message, ServerMessage, Transport, Unsolicited, error_response, notification,
+    success_response,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -121,7 +121,7 @@ async fn relay(target: RelayTarget) -> Result<(), String> {
         match (Message::parse(&line), &remote) {
             (Ok(Message::Request { id, method, .. }), _) if method == "initialize" => {
                 let client = connect(&target).await?;
-                send(&success_answer(id, client.info().raw.get()));
+                send(&success_response(id, client.info().raw.get()));
                 remote = Some(client);
             }
             (Ok(Message::Request { id, method, params }), Some(client)) => {
@@ -178,7 +178,7 @@ async fn forward(
     let Some(id) = Id::from_json(&id) else { return Ok(()) };
     match client.request(&method, |_| params.map(|params| params.get().to_owned()), None, None).answer().await
     {
-        Ok(result) => send(&success_answer(id, result.get())),
+        Ok(result) => send(&success_response(id, result.get())),
         Err(Failure::Answered(fault)) => {
             let data = fault.data.map_or_else(String::new, |data| format!(r#","data":{data}"#));
             let (code, message) = (fault.code, serde_json::Value::from(fault.message));
@@ -186,7 +186,7 @@ async fn forward(
             send(format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).as_bytes());
         }
         Err(failure @ (Failure::TooLong { .. } | Failure::Garbled)) => {
-            send(&error_answer(id, -32603, &failure.to_string()));
+            send(&error_response(id, -32603, &failure.to_string()));
         }
         Err(failure) => return Err(failure.to_string()),
     }

@@ -14,7 +14,7 @@ pub struct HttpEndpoint {
 
 impl fmt::Debug for HttpEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "HttpEndpoint({})", shown_url(&self.url.to_string()))
+        write!(f, "HttpEndpoint({})", redact_url(&self.url.to_string()))
     }
 }
 
@@ -35,7 +35,7 @@ impl HttpEndpoint {
         url: &str,
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, InvalidEndpoint> {
-        let wrong = |why| InvalidEndpoint::Url { url: shown_url(url), why };
+        let wrong = |why| InvalidEndpoint::Url { url: redact_url(url), why };
         let uri: Uri = url.parse().map_err(|_| wrong("it is not a URL"))?;
         match (uri.scheme_str(), uri.authority()) {
             (Some("http" | "https"), Some(host)) if !host.as_str().contains('@') => {}
@@ -55,7 +55,7 @@ impl HttpEndpoint {
 }
 
 /// An address as it may be shown: a user and a query may be secret.
-pub fn shown_url(url: &str) -> String {
+pub fn redact_url(url: &str) -> String {
     let (address, query) = url.split_once('?').map_or((url, ""), |(address, _)| (address, "?***"));
     match address.split_once("://") {
         Some((scheme, rest)) => {
@@ -82,7 +82,7 @@ mod tests {
             ("http://user:secret@h", "http://***@h"),
             ("/elsewhere?token=secret", "/elsewhere?***"),
         ] {
-            assert_eq!(shown_url(url), shown);
+            assert_eq!(redact_url(url), shown);
         }
         let refused = HttpEndpoint::new("http://user:secret@h/", []).unwrap_err();
         assert!(!refused.to_string().contains("secret"), "{refused}");

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::{HttpEndpoint, shown_url};
+use super::{HttpEndpoint, redact_url};
 use crate::router::Router;
 use crate::sse::{Event, EventReader};
 use crate::{Failure, Message, RpcError, TransportError};
@@ -64,7 +64,7 @@ impl Remote {
 
     /// The address as it may be shown.
     pub(crate) fn url(&self) -> String {
-        shown_url(&self.address().to_string())
+        redact_url(&self.address().to_string())
     }
 
     pub(crate) fn address(&self) -> &Uri {
@@ -245,7 +245,7 @@ impl Remote {
         let header =
             |name| response.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
         Err(match status {
-            300..=399 => TransportError::Redirect { url, status, location: shown_url(&header(LOCATION)) },
+            300..=399 => TransportError::Redirect { url, status, location: redact_url(&header(LOCATION)) },
             401 => {
                 let challenge = header(WWW_AUTHENTICATE);
                 let challenge = if challenge.is_empty() { challenge } else { format!(", `{challenge}`") };
@@ -290,7 +290,7 @@ async fn read_excerpt(response: Response<Incoming>) -> Said {
     let is_json = media_type(response.headers()).as_deref() == Some("application/json");
     let body = beginning(response.into_body(), 64 << 10).await;
     match Message::parse(&body) {
-        Ok(Message::Answer { outcome: Err(error), .. }) if is_json => Said::Error(RpcError::read(error)),
+        Ok(Message::Response { outcome: Err(error), .. }) if is_json => Said::Error(RpcError::read(error)),
         _ => Said::Text(quote(&body)),
     }
 }

@@ -234,7 +234,7 @@ async fn an_address_of_unknown_kind_is_tried_the_newer_way_first() {
         let played = Played::open(Transport::HttpOrSse(endpoint(&server)));
         assert!(played.initialize().await.is_ok());
         assert_eq!(server.count("GET"), gets);
-        played.connection.agree_on(crate::ProtocolVersion::LATEST);
+        played.connection.set_version(crate::ProtocolVersion::LATEST);
         played.connection.notify("notifications/initialized", None).await.unwrap();
         assert!(told(played.call().await).contains(r#""a":1.0"#));
         played.close().await;

@@ -13,7 +13,7 @@ use super::exchange::Listening;
 use super::response_stream::{Frame, Reader};
 use super::wire::Busy;
 use crate::envelope::one_line;
-use crate::{Id, RpcError, error_answer};
+use crate::{Id, RpcError, error_response};
 
 /// Small events that are there at the same time travel together, up to about this size.
 const TOGETHER: usize = 64 << 10;
@@ -161,7 +161,7 @@ impl Events {
 /// What is said when a request ended and nobody answered it.
 pub(super) fn unanswered(id: &str) -> Vec<u8> {
     let id = Id::from_json(id).unwrap_or(Id::NULL);
-    error_answer(id, RpcError::CONNECTION_CLOSED, "the request ended without an answer")
+    error_response(id, RpcError::CONNECTION_CLOSED, "the request ended without an answer")
 }
 
 /// Says no at once and then lets the client finish its sentence, within bounds. A client that writes its whole

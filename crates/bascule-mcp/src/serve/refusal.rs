@@ -2,7 +2,7 @@
 
 use http::{HeaderName, StatusCode};
 
-use crate::{Id, RpcError, error_answer};
+use crate::{Id, RpcError, error_response};
 
 /// An HTTP status with a JSON-RPC error in its body, so that clients of either mind find the reason.
 #[derive(Debug)]
@@ -54,6 +54,6 @@ impl Refusal {
 
     pub(super) fn text(&self) -> Vec<u8> {
         let id = self.id.as_deref().and_then(Id::from_json).unwrap_or(Id::NULL);
-        error_answer(id, self.code, &self.reason)
+        error_response(id, self.code, &self.reason)
     }
 }

@@ -17,7 +17,7 @@ use super::{ClientMessage, Endpoint, Host, ResponseStream};
 use crate::envelope::one_line;
 use crate::line::{Line, Lines};
 use crate::scan::Unread;
-use crate::{DEFAULT_MESSAGE_LIMIT, Id, Message, MessageError, RpcError, error_answer};
+use crate::{DEFAULT_MESSAGE_LIMIT, Id, Message, MessageError, RpcError, error_response};
 
 /// How long the client may take nothing of what is written to it.
 const WRITE_WITHIN: Duration = Duration::from_secs(30);
@@ -165,7 +165,7 @@ impl<H: Host> Client<H> {
     }
 
     fn refuse(&self, id: Id<'_>, code: i64, reason: &str) {
-        self.lane.branch(id.as_json()).finish(error_answer(id, code, reason));
+        self.lane.branch(id.as_json()).finish(error_response(id, code, reason));
     }
 }
 

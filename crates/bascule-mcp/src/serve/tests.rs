@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use super::{Admitted, ClientMessage, Endpoint, Host, HttpFace, ResponseStream};
-use crate::{Id, Message, error_answer, notification, success_answer};
+use crate::{Id, Message, error_response, notification, success_response};
 
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
 const NOTICE: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
@@ -44,7 +44,7 @@ impl Host for Parrot {
             panic!("not a request")
         };
         if params.is_some_and(|params| params.get().contains("refuse")) {
-            stream.finish(error_answer(id, -32602, "no"));
+            stream.finish(error_response(id, -32602, "no"));
             return None;
         }
         let session = match &endpoint {
@@ -52,7 +52,7 @@ impl Host for Parrot {
             Endpoint::Server(name) => format!("s-of-{name}"),
         };
         self.sessions.lock().unwrap().insert((endpoint, session.clone()));
-        stream.finish(success_answer(id, "{}"));
+        stream.finish(success_response(id, "{}"));
         Some(session)
     }
 
@@ -86,12 +86,12 @@ impl Host for Parrot {
 impl Parrot {
     fn act(self: &Arc<Self>, id: Id<'_>, method: &str, params: &str, lane: ResponseStream) {
         match method {
-            "echo" => lane.finish(success_answer(id, params)),
+            "echo" => lane.finish(success_response(id, params)),
             "count" => {
                 for n in 0..200 {
                     assert!(lane.push(notification("n", Some(&n.to_string()))));
                 }
-                lane.finish(success_answer(id, params));
+                lane.finish(success_response(id, params));
             }
             "drop" => {}
             "drop-after-one" => drop(lane.push(notification("n", None))),
@@ -108,7 +108,7 @@ impl Parrot {
                 self.watch(lane, "request");
             }
             "slow" => {
-                let (answer, go) = (success_answer(id, params), self.go.clone());
+                let (answer, go) = (success_response(id, params), self.go.clone());
                 self.tell("hanging".into());
                 tokio::spawn(async move {
                     go.cancelled().await;
@@ -124,7 +124,7 @@ impl Parrot {
                 assert!(lane.is_closed());
                 self.tell("flooded".into());
             }
-            _ => lane.finish(error_answer(id, -32601, "what?")),
+            _ => lane.finish(error_response(id, -32601, "what?")),
         }
     }
 

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bascule_client::{Client, ClientOptions, ConnectError, ServerInfo};
-use bascule_mcp::{Failure, HttpEndpoint, ServerMessage, Step, Transport, TransportError, Unsolicited};
+use bascule_mcp::{
+    Failure, HttpEndpoint, PendingEvent, ServerMessage, Transport, TransportError, Unsolicited,
+};
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, ServerName, ToolDefinition};
 use bascule_sandbox::{Confinement, TreeLimits, TreeWatch};
 use serde_json::value::RawValue;
@@ -205,13 +207,13 @@ impl Upstream {
             tokio::select! {
                 biased;
                 step = pending.next() => match step {
-                    Step::Answer(answer) => {
+                    PendingEvent::Finished(answer) => {
                         if let (Some(extra), Some(more)) = (request.extra, pending.more()) {
                             let _ = extra.answer.set(more.to_owned());
                         }
                         return answer.map_err(|failure| self.failed(&failure));
                     }
-                    Step::Progress => deadline.sign_of_life(Instant::now()),
+                    PendingEvent::Progress => deadline.sign_of_life(Instant::now()),
                 },
                 () = sleep_until(deadline.next()) => {
                     let late = deadline.passed();

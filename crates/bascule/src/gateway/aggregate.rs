@@ -11,7 +11,7 @@ use std::time::Duration;
 use bascule_catalog::{Catalog, ServerTools};
 use bascule_mcp::ResponseStream;
 use bascule_mcp::patch;
-use bascule_mcp::{Names, Uris, parse_prefixed, prefixed};
+use bascule_mcp::{QualifiedNames, QualifiedUris, parse_qualified_uri, qualify_uri};
 use bascule_model::BridgeResult;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ const PAGE: usize = 1_000;
 /// The tools that a client sees, and the names under which they are shown.
 pub(super) struct ToolNames {
     catalog: Arc<Catalog>,
-    names: Names,
+    names: QualifiedNames,
     /// The bridge's catalog and the upstreams' changes when this was made: as long as they are the same, so is this.
     made_of: (Arc<Catalog>, u64),
 }
@@ -91,9 +91,9 @@ impl Gateway {
                 capabilities[name] = value;
             }
         }
-        let instructions = infos
-            .iter()
-            .filter_map(|(name, raw)| Some(format!("{name}: {}", patch::text(raw, &["instructions"])?)));
+        let instructions = infos.iter().filter_map(|(name, raw)| {
+            Some(format!("{name}: {}", patch::find_string(raw, &["instructions"])?))
+        });
         let instructions: Vec<String> = instructions.collect();
         let mut result = json!({
             "protocolVersion": "",
@@ -115,7 +115,7 @@ impl Gateway {
         extra: &Arc<ExtraMembers>,
     ) -> Reply {
         let raw = params.as_deref().map_or("{}", RawValue::get);
-        let text = |field: &str| patch::text(raw, &[field]).unwrap_or_default();
+        let text = |field: &str| patch::find_string(raw, &[field]).unwrap_or_default();
         match method {
             "tools/list" => self.list_tools(session, &text("cursor")).await,
             "tools/call" => {
@@ -178,7 +178,7 @@ impl Gateway {
         }
         let shown = self.tool_names(session);
         let tools = shown.catalog.tools().filter_map(|tool| {
-            let name = shown.names.shown(tool.id().server(), tool.id().tool())?;
+            let name = shown.names.qualified(tool.id().server(), tool.id().tool())?;
             Some((name, tool))
         });
         let mut rest = tools.skip_while(|(name, _)| !cursor.is_empty() && *name != cursor).peekable();
@@ -220,7 +220,8 @@ impl Gateway {
             true => snapshot.catalog.clone(),
             false => Arc::new(snapshot.in_order().filter_map(|base| self.tools_for(session, base)).collect()),
         };
-        let names = Names::of(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
+        let names =
+            QualifiedNames::from_pairs(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
         let names = Arc::new(ToolNames { catalog, names, made_of: (snapshot.catalog.clone(), changes) });
         self.names().insert(view, names.clone());
         names
@@ -296,14 +297,16 @@ impl Gateway {
             let name = upstream.server.settings.name.as_str();
             match listed {
                 Ok(listed) => items.extend(listed.into_iter().filter_map(|raw| {
-                    let known = patch::text(&raw, &[kind.known_by])?;
+                    let known = patch::find_string(&raw, &[kind.known_by])?;
                     Some((name.to_owned(), known, raw))
                 })),
                 Err(error) => missing.push(json!({ "server": name, "why": error.message })),
             }
         }
         if kind.field == RESOURCES.field && only.is_none() {
-            let uris = Uris::of(items.iter().map(|(server, uri, _)| (server.as_str(), uri.as_str())));
+            let uris = QualifiedUris::from_pairs(
+                items.iter().map(|(server, uri, _)| (server.as_str(), uri.as_str())),
+            );
             session.has_seen(Arc::new(uris));
         }
         Merged { items, missing }
@@ -350,7 +353,7 @@ impl Gateway {
         for only in [Some(&likely[..]).filter(|likely| !likely.is_empty()), None] {
             let merged = self.merged(session, PROMPTS, stream, only).await;
             let pairs = merged.items.iter().map(|(server, name, _)| (server.as_str(), name.as_str()));
-            if let Some((server, name)) = Names::of(pairs).original(shown) {
+            if let Some((server, name)) = QualifiedNames::from_pairs(pairs).original(shown) {
                 return Ok((server.to_owned(), name.to_owned()));
             }
         }
@@ -361,7 +364,7 @@ impl Gateway {
     fn known_owner(&self, session: &Session, shown: &str) -> Option<(String, String)> {
         let seen = session.uris();
         let seen = || seen.as_ref()?.original(shown).map(|(server, uri)| (server.to_owned(), uri.to_owned()));
-        parse_prefixed(shown).or_else(seen)
+        parse_qualified_uri(shown).or_else(seen)
     }
 
     /// Whose it may be otherwise: as a new listing says, else anybody's who has resources. It is never guessed which
@@ -377,7 +380,7 @@ impl Gateway {
             return Ok(vec![owner]);
         }
         let several = items.iter().filter(|(_, uri, _)| uri == shown);
-        let several: BTreeSet<String> = several.map(|(server, ..)| prefixed(server, shown)).collect();
+        let several: BTreeSet<String> = several.map(|(server, ..)| qualify_uri(server, shown)).collect();
         if !several.is_empty() {
             let said = several.into_iter().collect::<Vec<_>>().join("` or `");
             let said = format!("several servers have `{shown}`: ask for `{said}`");
@@ -402,7 +405,7 @@ impl Gateway {
         let known = self.known_owner(session, shown);
         if let Some(owner) = &known {
             match self.read_from(session, owner, shown, params, stream).await {
-                Err(refusal) if parse_prefixed(shown).is_none() => refused = refusal,
+                Err(refusal) if parse_qualified_uri(shown).is_none() => refused = refusal,
                 read => return read,
             }
         }
@@ -426,8 +429,8 @@ impl Gateway {
         let fields: &[(&[&str], String)] = &[(&["uri"], quoted(uri))];
         let read = self.hand_on(session, server, "resources/read", params, fields, stream).await?;
         // What was asked for is called as it was asked for.
-        let contents = patch::map_each(&read, &["contents"], |item| {
-            let own = patch::text(item, &["uri"])?;
+        let contents = patch::map_elements(&read, &["contents"], |item| {
+            let own = patch::find_string(item, &["uri"])?;
             let shown = match own == *uri {
                 true => shown.to_owned(),
                 false => self.shown_uri(session, server, &own)?,
@@ -451,13 +454,13 @@ impl Gateway {
         if !result.contains("\"resource") {
             return result;
         }
-        let changed = patch::map_each(&result, &[field], |item| {
-            let endpoint = match patch::text(item, &[at, &["type"]].concat())?.as_str() {
+        let changed = patch::map_elements(&result, &[field], |item| {
+            let endpoint = match patch::find_string(item, &[at, &["type"]].concat())?.as_str() {
                 "resource_link" => [at, &["uri"]].concat(),
                 "resource" => [at, &["resource", "uri"]].concat(),
                 _ => return None,
             };
-            let shown = self.shown_uri(session, server, &patch::text(item, &endpoint)?)?;
+            let shown = self.shown_uri(session, server, &patch::find_string(item, &endpoint)?)?;
             Some(patch::insert(item, &endpoint, &quoted(&shown)))
         });
         changed.unwrap_or(result)
@@ -467,7 +470,7 @@ impl Gateway {
     /// names its server if another might be taken for it; but an address on the web is one for everybody.
     fn shown_uri(&self, session: &Arc<Session>, server: &str, uri: &str) -> Option<String> {
         let seen = session.uris();
-        if let Some(shown) = seen.as_ref().and_then(|uris| uris.shown(server, uri)) {
+        if let Some(shown) = seen.as_ref().and_then(|uris| uris.qualified(server, uri)) {
             return (shown != uri).then(|| shown.to_owned());
         }
         let is_web = uri.starts_with("http://") || uri.starts_with("https://");
@@ -478,8 +481,8 @@ impl Gateway {
             let able: Vec<_> = snapshot.in_order().filter(offers).collect();
             able.len() > 1 && able.into_iter().any(is_own)
         };
-        let is_ambiguous = parse_prefixed(uri).is_some() || (!is_web && has_rivals());
-        is_ambiguous.then(|| prefixed(server, uri))
+        let is_ambiguous = parse_qualified_uri(uri).is_some() || (!is_web && has_rivals());
+        is_ambiguous.then(|| qualify_uri(server, uri))
     }
 
     async fn subscribe_to(
@@ -508,11 +511,12 @@ impl Gateway {
         shown: &str,
         stream: &ResponseStream,
     ) -> Result<(String, String), ErrorReply> {
-        if let Some(own) = parse_prefixed(shown) {
+        if let Some(own) = parse_qualified_uri(shown) {
             return Ok(own);
         }
         let items = self.merged(session, TEMPLATES, stream, None).await.items;
-        let uris = Uris::of(items.iter().map(|(server, uri, _)| (server.as_str(), uri.as_str())));
+        let uris =
+            QualifiedUris::from_pairs(items.iter().map(|(server, uri, _)| (server.as_str(), uri.as_str())));
         let found = uris.original(shown).map(|(server, uri)| (server.to_owned(), uri.to_owned()));
         found.ok_or_else(|| {
             ErrorReply::new(ErrorReply::INVALID_PARAMS, format!("there is no template `{shown}`"))
@@ -520,15 +524,15 @@ impl Gateway {
     }
 
     async fn complete(&self, session: &Arc<Session>, params: &str, stream: &ResponseStream) -> Reply {
-        let kind = patch::text(params, &["ref", "type"]).unwrap_or_default();
+        let kind = patch::find_string(params, &["ref", "type"]).unwrap_or_default();
         let (server, field, own) = match kind.as_str() {
             "ref/prompt" => {
-                let shown = patch::text(params, &["ref", "name"]).unwrap_or_default();
+                let shown = patch::find_string(params, &["ref", "name"]).unwrap_or_default();
                 let (server, name) = self.prompt_of(session, &shown, stream).await?;
                 (server, "name", name)
             }
             _ => {
-                let shown = patch::text(params, &["ref", "uri"]).unwrap_or_default();
+                let shown = patch::find_string(params, &["ref", "uri"]).unwrap_or_default();
                 let (server, uri) = self.template_of(session, &shown, stream).await?;
                 (server, "uri", uri)
             }
@@ -569,12 +573,12 @@ fn shown(kind: Kind, items: &[(String, String, String)]) -> Vec<String> {
     let own = |found: Option<&str>, known: &str| found.unwrap_or(known).to_owned();
     match kind.known_by {
         "name" => {
-            let names = Names::of(pairs());
-            pairs().map(|(server, known)| own(names.shown(server, known), known)).collect()
+            let names = QualifiedNames::from_pairs(pairs());
+            pairs().map(|(server, known)| own(names.qualified(server, known), known)).collect()
         }
         _ => {
-            let uris = Uris::of(pairs());
-            pairs().map(|(server, known)| own(uris.shown(server, known), known)).collect()
+            let uris = QualifiedUris::from_pairs(pairs());
+            pairs().map(|(server, known)| own(uris.qualified(server, known), known)).collect()
         }
     }
 }
@@ -599,7 +603,10 @@ async fn pages(upstream: &UpstreamSession, kind: Kind, sent: &AtomicU64) -> Brid
         };
         let page = upstream.server.run(&errand, true, &deadline).await?.raw;
         items.extend(
-            patch::each(page.get(), &[kind.field]).unwrap_or_default().into_iter().map(str::to_owned),
+            patch::find_elements(page.get(), &[kind.field])
+                .unwrap_or_default()
+                .into_iter()
+                .map(str::to_owned),
         );
         match patch::find(page.get(), &["nextCursor"]).filter(|next| *next != "null") {
             Some(next) => cursor = Some(next.to_owned()),

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use bascule_bus::{EmbeddedBus, SubscribeOptions, TopicPattern};
 use bascule_mcp::{ClientMessage, Endpoint, Host, ResponseStream};
-use bascule_mcp::{Message, ProtocolVersion, patch, with_more};
+use bascule_mcp::{Message, ProtocolVersion, patch, with_extras};
 use bascule_model::{BridgeResult, ServerName};
 use serde_json::value::RawValue;
 use tracing::{debug, info};
@@ -348,7 +348,7 @@ impl Host for Gateway {
             Endpoint::Server(name) => self.initialize_passthrough(&session, name).await,
             Endpoint::All => self.initialize_aggregate(&session).await,
         };
-        let asked = patch::text(params, &["protocolVersion"]).unwrap_or_default();
+        let asked = patch::find_string(params, &["protocolVersion"]).unwrap_or_default();
         let version = ProtocolVersion::agree(&asked).unwrap_or(ProtocolVersion::LATEST);
         let quoted = format!("\"{version}\"");
         let begun = begun.map(|result| patch::insert(&result, &["protocolVersion"], &quoted));
@@ -398,7 +398,7 @@ impl Host for Gateway {
             Message::Notification { method, params } => {
                 self.noticed(&session, &method, params, more.as_deref());
             }
-            Message::Answer { id, .. } => session.answered(id.as_json(), frame),
+            Message::Response { id, .. } => session.answered(id.as_json(), frame),
         }
     }
 
@@ -441,7 +441,7 @@ impl Gateway {
                 let asker = token.and_then(|token| session.asker(token));
                 if let (Some(params), Some((upstream, token))) = (params, asker) {
                     let params = patch::insert(params.get(), &["progressToken"], &token);
-                    upstream.say(with_more(bascule_mcp::notification(method, Some(&params)), more));
+                    upstream.say(with_extras(bascule_mcp::notification(method, Some(&params)), more));
                 }
             }
             // A request without an id would be run by some servers, unchecked and unanswered.
@@ -459,7 +459,7 @@ impl Gateway {
             Endpoint::All => session.servers(),
         };
         for upstream in names.iter().filter_map(|name| self.upstream(session, name).ok()) {
-            upstream.say(with_more(bascule_mcp::notification(method, params.map(RawValue::get)), more));
+            upstream.say(with_extras(bascule_mcp::notification(method, params.map(RawValue::get)), more));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bascule_mcp::ResponseStream;
-use bascule_mcp::{notification, patch, with_more};
+use bascule_mcp::{notification, patch, with_extras};
 use bascule_model::{CallRequest, ToolId};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ impl Gateway {
             }
             "logging/setLevel" => self.set_level(session, &[upstream], params.as_deref(), stream).await,
             "resources/subscribe" | "resources/unsubscribe" => {
-                let uri = params.as_deref().and_then(|params| patch::text(params.get(), &["uri"]));
+                let uri = params.as_deref().and_then(|params| patch::find_string(params.get(), &["uri"]));
                 let uri = uri.unwrap_or_default();
                 self.subscribe(session, &upstream, method, (&uri, &uri), params, stream).await
             }
@@ -72,7 +72,7 @@ impl Gateway {
         let params = params
             .ok_or_else(|| ErrorReply::new(ErrorReply::INVALID_PARAMS, "`tools/call` needs parameters"))?;
         let [own, arguments, token] =
-            patch::find_each(params.get(), [&["name"], &["arguments"], &["_meta", "progressToken"]]);
+            patch::find_many(params.get(), [&["name"], &["arguments"], &["_meta", "progressToken"]]);
         let name = name.or_else(|| serde_json::from_str(own?).ok()).filter(|name| !name.is_empty());
         let name = name.ok_or_else(|| ErrorReply::new(ErrorReply::INVALID_PARAMS, "`name` is missing"))?;
         let arguments = RawValue::from_string(arguments.unwrap_or("{}").to_owned())
@@ -145,7 +145,7 @@ impl Gateway {
         params: Option<&RawValue>,
         stream: &ResponseStream,
     ) -> Reply {
-        let level = params.and_then(|params| patch::text(params.get(), &["level"]));
+        let level = params.and_then(|params| patch::find_string(params.get(), &["level"]));
         let level = level.as_deref().and_then(Level::parse);
         let level =
             level.ok_or_else(|| ErrorReply::new(ErrorReply::INVALID_PARAMS, "`level` is not a level"))?;
@@ -215,7 +215,7 @@ fn hear(token: &str, stream: &ResponseStream) -> ProgressSink {
     let (token, stream) = (token.to_owned(), stream.clone());
     Arc::new(move |params: &RawValue, more: Option<&str>| {
         let params = patch::insert(params.get(), &["progressToken"], &token);
-        stream.push(with_more(notification("notifications/progress", Some(&params)), more));
+        stream.push(with_extras(notification("notifications/progress", Some(&params)), more));
     })
 }
 

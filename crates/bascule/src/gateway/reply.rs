@@ -1,7 +1,7 @@
 //! How answers and errors are spelled on the MCP wire.
 
 use bascule_mcp::ResponseStream;
-use bascule_mcp::{Id, error_answer, success_answer_of, with_more};
+use bascule_mcp::{Id, error_response, success_response_from, with_extras};
 use bascule_model::{BridgeError, ErrorCode};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -83,11 +83,11 @@ pub(super) fn text_of(result: Box<RawValue>) -> String {
 /// An answer in full.
 pub(super) fn spell(id: Id<'_>, outcome: Reply) -> Vec<u8> {
     match outcome {
-        Ok(result) => success_answer_of(id, result),
+        Ok(result) => success_response_from(id, result),
         Err(ErrorReply { raw: Some(error), .. }) => {
             format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()
         }
-        Err(ErrorReply { code, message, data: None, .. }) => error_answer(id, code, &message),
+        Err(ErrorReply { code, message, data: None, .. }) => error_response(id, code, &message),
         Err(ErrorReply { code, message, data: Some(data), .. }) => {
             let message = serde_json::Value::from(message);
             let error = format!(r#"{{"code":{code},"message":{message},"data":{data}}}"#);
@@ -99,7 +99,7 @@ pub(super) fn spell(id: Id<'_>, outcome: Reply) -> Vec<u8> {
 /// Gives the answer to the request of this id, with what stood in it besides.
 pub(super) fn finish(stream: &ResponseStream, id: &str, outcome: Reply, more: Option<&str>) {
     match Id::from_json(id) {
-        Some(id) => stream.finish(with_more(spell(id, outcome), more)),
+        Some(id) => stream.finish(with_extras(spell(id, outcome), more)),
         None => stream.close(),
     }
 }

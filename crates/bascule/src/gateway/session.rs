@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use bascule_mcp::{Endpoint, ResponseStream, Uris};
-use bascule_mcp::{patch, request_as};
+use bascule_mcp::{Endpoint, QualifiedUris, ResponseStream};
+use bascule_mcp::{patch, request_with_id};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -61,7 +61,7 @@ struct State {
     subscriptions: HashMap<(String, String), String>,
     /// The servers it has had to do with.
     servers: HashSet<String>,
-    uris: Option<Arc<Uris>>,
+    uris: Option<Arc<QualifiedUris>>,
     begun: bool,
     ended: bool,
     /// Since when it has owed an answer to our ping.
@@ -161,7 +161,7 @@ impl Session {
         match state.pinged {
             Some(pinged) => pinged.elapsed() >= PONG_WITHIN.min(idle),
             None => {
-                stream.push(request_as(PING, "ping", None));
+                stream.push(request_with_id(PING, "ping", None));
                 state.pinged = Some(Instant::now());
                 false
             }
@@ -360,11 +360,11 @@ impl Session {
     }
 
     /// How the resources were shown to it that it has last seen listed.
-    pub(super) fn uris(&self) -> Option<Arc<Uris>> {
+    pub(super) fn uris(&self) -> Option<Arc<QualifiedUris>> {
         self.state().uris.clone()
     }
 
-    pub(super) fn has_seen(&self, uris: Arc<Uris>) {
+    pub(super) fn has_seen(&self, uris: Arc<QualifiedUris>) {
         self.state().uris = Some(uris);
     }
 

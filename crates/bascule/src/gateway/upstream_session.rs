@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bascule_catalog::ServerTools;
 use bascule_mcp::ResponseStream;
-use bascule_mcp::{Id, ServerMessage, error_answer, notification, patch, request_as, with_more};
+use bascule_mcp::{Id, ServerMessage, error_response, notification, patch, request_with_id, with_extras};
 use bascule_model::BridgeError;
 use serde_json::value::RawValue;
 use tokio::time::{Instant, sleep};
@@ -240,7 +240,7 @@ impl UpstreamSession {
     /// Answers a server's question in a client's endpoint.
     pub(super) fn refuse(&self, id: &str, code: i64, why: &str) {
         if let (Ok(backend), Some(id)) = (self.server.backend(), Id::from_json(id)) {
-            backend.answer(error_answer(id, code, why));
+            backend.answer(error_response(id, code, why));
         }
     }
 
@@ -351,8 +351,8 @@ enum Nobody {
 
 impl UpstreamObserver for UpstreamSession {
     fn on_notification(&self, ServerMessage { method, params, more, during }: ServerMessage<'_>) {
-        let frame = || with_more(notification(method, params.map(RawValue::get)), more);
-        let text = |field: &str| params.and_then(|params| patch::text(params.get(), &[field]));
+        let frame = || with_extras(notification(method, params.map(RawValue::get)), more);
+        let text = |field: &str| params.and_then(|params| patch::find_string(params.get(), &[field]));
         match method {
             // Told once they are listed: who commands for them must not get the old ones.
             "notifications/tools/list_changed" => {}
@@ -411,7 +411,7 @@ impl UpstreamObserver for UpstreamSession {
                 let params = params.map(RawValue::get);
                 let own = params.filter(|_| token.is_some());
                 let own = own.map(|params| patch::insert(params, &["_meta", "progressToken"], &ours));
-                let frame = with_more(request_as(&ours, method, own.as_deref().or(params)), more);
+                let frame = with_extras(request_with_id(&ours, method, own.as_deref().or(params)), more);
                 session.tell(stream.as_ref(), frame);
                 true
             }
