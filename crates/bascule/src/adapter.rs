@@ -3,8 +3,8 @@
 //! How a call travels is `call`; how a server is kept up is `fleet`; how the configuration changes is `reload`.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::call::CallContext;
 use crate::config::{ScriptSettings, Settings};
 use crate::fleet::backend::Backend;
 use crate::fleet::client_profile::ClientProfile;
@@ -42,7 +43,7 @@ pub struct BridgeConfig {
     /// Start these alone; all where there is no list.
     pub only: Option<Vec<ServerName>>,
     /// No start may outlast this, whatever the server's own `startTimeoutMs`.
-    pub patience: Option<Duration>,
+    pub start_timeout: Option<Duration>,
     /// The program that understands `__jail`, which is `bascule`. Without it, in another program, children are
     /// not confined.
     pub jailer: Option<PathBuf>,
@@ -63,7 +64,7 @@ impl BridgeConfig {
         Self {
             settings,
             only: None,
-            patience: None,
+            start_timeout: None,
             jailer: None,
             events: Arc::new(DiscardEvents),
             reconnect: true,
@@ -78,8 +79,8 @@ pub struct McpBridgeAdapter {
     pub(crate) fleet: Arc<Fleet>,
     /// Whether children are confined at all.
     confines: bool,
-    /// One change of the configuration at a time.
-    pub(crate) reloading: tokio::sync::Mutex<()>,
+    /// Orders the commits of concurrent reloads.
+    pub(crate) reloading: Mutex<()>,
     pub(crate) scripts: Scripts,
 }
 
@@ -108,7 +109,7 @@ impl ProviderAdapter for McpBridgeAdapter {
         request: CallRequest,
         correlation_id: Option<CorrelationId>,
     ) -> BridgeResult<CallOutcome> {
-        self.call(request, correlation_id).await
+        self.call_with(request, CallContext::default(), correlation_id).await
     }
 
     async fn terminate(&self) {
@@ -125,15 +126,18 @@ impl ProviderAdapter for McpBridgeAdapter {
 impl McpBridgeAdapter {
     /// Starts to start the servers.
     fn open(config: BridgeConfig) -> Self {
-        let BridgeConfig { settings, only, patience, jailer, events, reconnect, keep_workers, .. } = config;
+        let BridgeConfig { settings, only, start_timeout, jailer, events, reconnect, keep_workers, .. } =
+            config;
         let confines = jailer.is_some();
         let scripts = Scripts::new(jailer.clone(), &settings.bridge.scripts, keep_workers);
         let message_limit = settings.bridge.max_message_bytes;
         let fleet = Arc::new(Fleet {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             events,
-            start: starter(message_limit, patience, jailer),
-            random_u64,
+            start: starter(message_limit, start_timeout, jailer),
+            random,
+            in_flight: Arc::default(),
+            observer: OnceLock::new(),
             reconnect,
             starting: Semaphore::new(STARTING_AT_ONCE),
             actors: TaskTracker::new(),
@@ -146,7 +150,7 @@ impl McpBridgeAdapter {
             .map(|server| {
                 (
                     server.name.clone(),
-                    Server::spawn(Arc::new(server.clone()), ClientProfile::new("{}"), &fleet),
+                    Server::spawn(Arc::new(server.clone()), ClientProfile::default(), &fleet),
                 )
             })
             .collect();
@@ -161,7 +165,7 @@ impl McpBridgeAdapter {
     /// A bridge of servers that are being kept already.
     pub(crate) fn of(fleet: Arc<Fleet>, confines: bool) -> Self {
         let scripts = Scripts::new(None, &ScriptSettings::default(), false);
-        Self { fleet, confines, reloading: tokio::sync::Mutex::new(()), scripts }
+        Self { fleet, confines, reloading: Mutex::default(), scripts }
     }
 
     /// Waits until every server has been tried once, or that long. Says whether they all have.
@@ -256,14 +260,15 @@ impl Drop for McpBridgeAdapter {
     }
 }
 
-fn starter(message_limit: usize, patience: Option<Duration>, jailer: Option<PathBuf>) -> Start {
+fn starter(message_limit: usize, start_timeout: Option<Duration>, jailer: Option<PathBuf>) -> Start {
     Box::new(move |settings, profile, stop| {
-        let frame = StartContext { message_limit, patience, jailer: jailer.clone(), stop, profile };
+        let frame =
+            StartContext { message_limit, timeout: start_timeout, jailer: jailer.clone(), stop, profile };
         Box::pin(async move { Backend::start(settings, &frame).await })
     })
 }
 
 /// From 0 up to 1.
-fn random_u64() -> f64 {
+fn random() -> f64 {
     crate::call::random_u64() as f64 / (u64::MAX as f64 + 1.0)
 }

@@ -1,10 +1,11 @@
-//! The one road to a tool. Every face sends its calls along it; there is no other.
+//! The pipeline of a call. Every face sends its calls through it; there is no other way to a tool.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use bascule_catalog::{CatalogTool, Validation};
 use bascule_client::CallToolResult;
+use bascule_mcp::patch;
 use bascule_model::{
     BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, ToolResult,
     Violation,
@@ -14,91 +15,84 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::McpBridgeAdapter;
+use crate::call_record::{CallObserver, CallRecord, CallRecorder, Caller};
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
 use crate::fleet::request::{ExtraMembers, ProgressSink, UpstreamRequest};
-use crate::fleet::server::{CallResponse, Server, was_given_up};
+use crate::fleet::server::Server;
+use crate::in_flight::Origin;
 use crate::normalise::addressed;
-use crate::report::Report;
 
-/// What a face that hands messages on adds to a call.
+/// The additions of a face to a call.
 #[derive(Default)]
-pub(crate) struct CallContext {
-    /// The client's own parameters: they go out as they are, but for the name and the progress token.
-    pub(crate) params: Option<Box<RawValue>>,
-    /// Hears reports of progress.
+pub(crate) struct CallContext<'a> {
+    pub(crate) caller: Caller,
+    /// The client's own parameters. They are sent unchanged but for the name and the progress token.
+    pub(crate) params: Option<&'a RawValue>,
     pub(crate) progress: Option<ProgressSink>,
-    /// The server to call, where that is not the one that everybody shares.
+    /// The server to call, if it is not the bridge's own.
     pub(crate) server: Option<Arc<Server>>,
-    /// Learns the id under which the call was last sent.
-    pub(crate) sent: Arc<AtomicU64>,
-    pub(crate) extra: Arc<ExtraMembers>,
+    pub(crate) origin: Origin,
+    pub(crate) extra: Option<&'a ExtraMembers>,
+    pub(crate) observer: Option<&'a dyn CallObserver>,
 }
 
 impl McpBridgeAdapter {
-    /// Makes one call and tells how it ended.
-    pub(crate) async fn call(
-        &self,
-        request: CallRequest,
-        correlation_id: Option<CorrelationId>,
-    ) -> BridgeResult<CallOutcome> {
-        self.call_with(request, CallContext::default(), correlation_id).await
-    }
-
-    /// The same for a face that hands messages on.
+    /// Makes one call and records it.
     pub(crate) async fn call_with(
         &self,
         request: CallRequest,
-        context: CallContext,
+        context: CallContext<'_>,
         correlation_id: Option<CorrelationId>,
     ) -> BridgeResult<CallOutcome> {
-        let begin = Instant::now();
+        let started = Instant::now();
         let id = correlation_id.unwrap_or_else(next_correlation_id);
-        let report = Report::open(self.fleet.events.clone(), request.tool.clone(), id.clone());
-        let ended = match self.execute(&request, &context, &id, begin).await {
-            Ok(result) => {
-                Ok(CallOutcome { tool: request.tool, result, duration: begin.elapsed(), correlation_id: id })
-            }
+        let (caller, bytes) = (context.caller.clone(), request.arguments.get().len());
+        let record = CallRecord::new(caller, request.tool.clone(), id.clone(), bytes, started.into_std());
+        let recorder = CallRecorder::start(record, &*self.fleet.events, context.observer);
+        let result = match self.execute_call(&request, &context, &id, started).await {
+            Ok(result) => Ok(CallOutcome {
+                tool: request.tool,
+                result,
+                duration: started.elapsed(),
+                correlation_id: id,
+            }),
             Err(mut error) => {
                 error.correlation_id = Some(id);
                 Err(addressed(error, &request.tool))
             }
         };
-        report.close(&ended);
-        ended
+        recorder.finish(&result);
+        result
     }
 
     /// The whole policy of a call.
-    async fn execute(
+    async fn execute_call(
         &self,
         request: &CallRequest,
-        context: &CallContext,
+        context: &CallContext<'_>,
         id: &CorrelationId,
-        begin: Instant,
+        started: Instant,
     ) -> BridgeResult<ToolResult> {
         loop {
-            let (server, tool) = self.resolve(request, context, begin).await?;
+            let (server, tool) = self.resolve(request, context, started).await?;
             check_arguments(&tool, &request.arguments, id)?;
-            let deadline = deadline_of(request, &server.settings, begin);
-            let hints = &tool.definition().hints;
-            let params = |token| Some(spelled(request, context, token));
+            let deadline = deadline_of(request, &server.settings, started);
+            let params = |token| Some(build_params(request, context, token));
             let upstream_request = UpstreamRequest {
                 method: "tools/call",
                 tool: Some(request.tool.tool()),
                 params: &params,
+                origin: &context.origin,
                 progress: context.progress.clone(),
-                extra: Some(&context.extra),
+                extra: context.extra,
             };
-            let abandoned_for = server.settings.limits_for(request.tool.tool()).max_execution;
-            let mut stranger = context.server.is_none().then(|| server.profile.stranger(abandoned_for));
-            let ended =
-                server.run(&upstream_request, hints.read_only_hint || hints.idempotent_hint, &deadline).await;
-            let was_given_up = matches!(&ended, Err(error) if was_given_up(error));
-            stranger.iter_mut().for_each(|stranger| stranger.has_ended = !was_given_up);
-            match ended {
-                Ok(CallResponse { raw, attempts }) => {
-                    return check_result(&tool, raw, id).map_err(|mut error| {
-                        error.attempts = Some(attempts);
+            let hints = &tool.definition().hints;
+            let is_idempotent = hints.read_only_hint || hints.idempotent_hint;
+            match server.run(&upstream_request, is_idempotent, &deadline).await {
+                Ok(response) => {
+                    return check_result(&tool, response.raw, id).map_err(|mut error| {
+                        error.attempts = Some(response.sends);
                         error
                     });
                 }
@@ -108,22 +102,23 @@ impl McpBridgeAdapter {
         }
     }
 
-    /// Who serves the call, and what it calls: as things are now, or as soon as the server has once been started.
+    /// Finds the server and the tool. A server that starts for the first time is waited for.
     async fn resolve(
         &self,
         request: &CallRequest,
-        context: &CallContext,
-        begin: Instant,
+        context: &CallContext<'_>,
+        started: Instant,
     ) -> BridgeResult<(Arc<Server>, Arc<CatalogTool>)> {
         let server = match &context.server {
             Some(server) => server.clone(),
             None => self.fleet.snapshot.load().server(&request.tool)?.clone(),
         };
         if server.is_starting() {
-            let deadline = deadline_of(request, &server.settings, begin);
+            let deadline = deadline_of(request, &server.settings, started);
             if !server.first_start(deadline.next()).await {
-                let said = format!("server `{}` did not start {}", request.tool.server(), deadline.passed());
-                return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, said));
+                let message =
+                    format!("server `{}` did not start {}", request.tool.server(), deadline.passed());
+                return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message));
             }
         }
         if context.server.is_some() {
@@ -134,24 +129,23 @@ impl McpBridgeAdapter {
         snapshot.tool(&request.tool).map(|(server, tool)| (server.clone(), tool.clone()))
     }
 
-    /// Whether a server was ended because another of its name is there now.
+    /// Returns true if a reload has stopped this server and put another one in its place.
     fn was_replaced(&self, server: &Server) -> bool {
         let snapshot = self.fleet.snapshot.load();
-        let present = snapshot.servers.get(&server.settings.name);
-        server.is_stopped() && present.is_some_and(|present| present.serial != server.serial)
+        let current = snapshot.servers.get(&server.settings.name);
+        server.is_stopped() && current.is_some_and(|current| current.serial != server.serial)
     }
 }
 
-/// The parameters as they go out: the client's own where there are some, in which as little as possible is changed.
-fn spelled(request: &CallRequest, context: &CallContext, token: u64) -> String {
-    context.sent.store(token, Ordering::Release);
+/// Builds the parameters of `tools/call`: the client's own where there are some, with as few changes as possible.
+fn build_params(request: &CallRequest, context: &CallContext<'_>, token: u64) -> String {
     let name = serde_json::to_string(request.tool.tool()).expect("text is always JSON");
-    let Some(params) = &context.params else {
+    let Some(params) = context.params else {
         let arguments = &request.arguments;
         return format!(r#"{{"name":{name},"arguments":{arguments},"_meta":{{"progressToken":{token}}}}}"#);
     };
     let edits: [(&[&str], &str); 2] = [(&["name"], &name), (&["_meta", "progressToken"], &token.to_string())];
-    bascule_mcp::patch::insert_many(params.get(), &edits)
+    patch::insert_many(params.get(), &edits)
 }
 
 fn check_arguments(
@@ -166,8 +160,8 @@ fn check_arguments(
             Ok(())
         }
         Validation::Violations(violations) => {
-            let said = format!("the arguments of `{}` are wrong: {}", tool.id(), listed(&violations));
-            let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, said);
+            let message = format!("the arguments of `{}` are wrong: {}", tool.id(), listed(&violations));
+            let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, message);
             error.violations = violations;
             Err(error)
         }
@@ -181,8 +175,8 @@ fn check_result(
     correlation_id: &CorrelationId,
 ) -> BridgeResult<ToolResult> {
     let result = CallToolResult::read(raw).map_err(|(raw, error)| {
-        let said = format!("`{}` answered with something that is no tool result: {error}", tool.id());
-        let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, said);
+        let message = format!("`{}` answered with something that is no tool result: {error}", tool.id());
+        let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, message);
         error.result = Some(raw);
         error
     })?;
@@ -205,9 +199,9 @@ fn check_structure(
             Ok(())
         }
         Validation::Violations(violations) => {
-            let said =
+            let message =
                 format!("the result of `{}` breaks its own schema: {}", tool.id(), listed(&violations));
-            let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, said);
+            let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, message);
             error.violations = violations;
             error.result = Some(result.raw().to_owned());
             Err(error)
@@ -237,29 +231,28 @@ fn deadline_of(request: &CallRequest, settings: &ServerSettings, begin: Instant)
     Deadline::new(begin, request.timeout, settings.call_timeout_for(tool), execution)
 }
 
-/// Any number.
 pub(crate) fn random_u64() -> u64 {
     let mut bits = [0; 8];
-    // Without the system's random_u64 nothing secret is at stake here.
+    // Nothing secret depends on these numbers: without a random source they are zero.
     let _ = getrandom::fill(&mut bits);
     u64::from_ne_bytes(bits)
 }
 
-/// An id for a call whose caller has none: nobody has to be unable to guess it, so random_u64 is asked once.
+/// Returns an id for a call whose caller has given none. It is unique, not secret, so one random number serves all.
 fn next_correlation_id() -> CorrelationId {
     static FIRST: LazyLock<u128> =
         LazyLock::new(|| u128::from(random_u64()) << 64 | u128::from(random_u64()));
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    // Any odd number gives each its own; this one makes neighbours look different.
+    // Any odd step gives each call an id of its own; this one makes neighbours look different.
     const STEP: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
     let count = u128::from(COUNT.fetch_add(1, Ordering::Relaxed));
     CorrelationId::from_random(FIRST.wrapping_add(count.wrapping_mul(STEP)))
 }
 
-/// An id that nobody can guess.
+/// Returns an id that nobody can guess.
 pub(crate) fn random_id() -> CorrelationId {
     let mut bits = [0; 16];
-    // Without the system's random_u64 nothing secret is at stake here: the clock will do.
+    // Without a random source the clock must do.
     if getrandom::fill(&mut bits).is_err() {
         let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
         return CorrelationId::from_random(nanos);

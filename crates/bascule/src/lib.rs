@@ -9,16 +9,19 @@ pub mod config;
 
 mod adapter;
 mod call;
+mod call_record;
+mod client;
 mod control;
 mod deadline;
 mod fleet;
 mod gateway;
+mod in_flight;
 mod launch;
+mod logging_level;
 mod normalise;
 mod post_mortem;
 mod relay;
 mod reload;
-mod report;
 mod script;
 mod status;
 

@@ -1,7 +1,7 @@
-//! Takes over a changed configuration (BR-13): all of it, in one moment, or what cannot be had of it not at all.
+//! Switches to a changed configuration (BR-13) in one step.
 //!
-//! Planned first, without doing anything; then what is new is started, then the snapshot changes at once, then what
-//! is no longer wanted ends, after its calls. Reading the file and noticing changes are others' business.
+//! A reload is planned, starts the added and changed servers, publishes one new snapshot, then retires the replaced and
+//! removed servers after their calls. Reading and watching the file is `config`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,18 +16,15 @@ use crate::config::{ServerSettings, Settings};
 use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::server::Server;
 use crate::fleet::snapshot::Snapshot;
-use crate::fleet::status::State;
+use crate::fleet::status::ServerState;
 
-/// What has to be done to get from one configuration to another.
+/// The differences between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Plan {
-    /// Servers that are new.
     pub added: Vec<ServerName>,
-    /// Servers that are configured differently.
     pub changed: Vec<ServerName>,
-    /// Servers that are gone.
     pub removed: Vec<ServerName>,
-    /// How many stay as they are.
+    /// The number of servers that stay as they are.
     pub unchanged: usize,
 }
 
@@ -47,40 +44,118 @@ impl Plan {
         plan
     }
 
-    /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.added.is_empty() && self.changed.is_empty() && self.removed.is_empty()
     }
 }
 
-/// What came of a change.
+/// The result of a reload.
 #[derive(Debug, Default)]
 pub struct Reloaded {
-    /// What was to be done.
     pub plan: Plan,
-    /// Changed servers that would not start as they are configured now. They go on as they were.
+    /// Changed servers that did not start with their new configuration. They keep the old one.
     pub refused: Vec<(ServerName, String)>,
 }
 
 impl McpBridgeAdapter {
-    /// Takes over other settings. Calls under way finish where they began, within `grace`.
+    /// Switches to other settings. Calls in flight finish on the servers where they began, within `grace`.
     pub async fn reload(&self, next: Settings, grace: Duration) -> Reloaded {
-        let _one_at_a_time = self.reloading.lock().await;
-        let current = self.fleet.snapshot.load_full();
-        let plan = Plan::between(&current.settings, &next);
-        let mut reloaded = Reloaded { plan: plan.clone(), refused: Vec::new() };
-        let mut settings = next;
-        let mut servers = HashMap::clone(&current.servers);
-        let mut retired: Vec<Arc<Server>> =
-            plan.removed.iter().filter_map(|name| servers.remove(name)).collect();
+        loop {
+            let current = self.fleet.snapshot.load_full();
+            let plan = Plan::between(&current.settings, &next);
+            let started = self.start_servers(&next, &plan).await;
+            let staged = Staged::new(&current, next.clone(), plan, started);
+            // Another reload may have been faster: then the plan is out of date.
+            if let Some((reloaded, added, retired)) = self.commit(&current, staged) {
+                let retiring =
+                    futures_util::future::join_all(retired.iter().map(|server| server.retire(grace)));
+                tokio::join!(retiring, self.announce_tools(&added));
+                return reloaded;
+            }
+        }
+    }
 
-        let (mut added, mut replaced) = (Vec::new(), Vec::new());
-        for (name, server) in self.start_all(&settings, &plan).await {
-            let is_change = plan.changed.contains(&name);
-            if let (true, Some(why)) = (is_change, not_ready(&server)) {
-                warn!(server = %name, why, "its new configuration does not work; it goes on with the old one");
+    /// Publishes a staged snapshot, if the settings are still those that it was planned from. Otherwise stops the servers
+    /// that were started for it.
+    fn commit(
+        &self,
+        current: &Snapshot,
+        staged: Staged,
+    ) -> Option<(Reloaded, Vec<Arc<Server>>, Vec<Arc<Server>>)> {
+        let _commit = self.reloading.lock().expect("no thread panics while it commits a reload");
+        if !Arc::ptr_eq(&self.fleet.snapshot.load().settings, &current.settings) {
+            return None;
+        }
+        let Staged { settings, servers, reloaded, added, replaced, mut retired } = staged;
+        self.fleet.snapshot.store(Arc::new(Snapshot::of(Arc::new(settings), servers)));
+        self.fleet.catch_up();
+        replaced.iter().for_each(|(old, new)| self.announce_health(old, new));
+        self.fleet.snapshot.load().in_order().for_each(|server| server.retry_unavailable());
+        let Plan { added: new, changed, removed, .. } = &reloaded.plan;
+        info!(added = new.len(), changed = changed.len(), removed = removed.len(), "configuration reloaded");
+        retired.extend(replaced.into_iter().map(|(old, _)| old));
+        Some((reloaded, added, retired))
+    }
+
+    /// Announces the tools of all servers, once the added ones have started or have taken too long.
+    async fn announce_tools(&self, added: &[Arc<Server>]) {
+        let by = Instant::now() + ADDED_WITHIN;
+        futures_util::future::join_all(added.iter().map(|server| server.first_start(by))).await;
+        self.fleet.notify_reloaded();
+        let tools: Vec<ToolId> = self.list_tools().iter().map(|tool| tool.id().clone()).collect();
+        self.fleet.events.offer(Event::ToolsAvailable { count: tools.len(), tools });
+    }
+
+    /// Announces that a replaced server's health differs from its predecessor's.
+    fn announce_health(&self, old: &Server, new: &Server) {
+        let (from, to) = (old.state().health(), new.state().health());
+        if from != to {
+            let server = new.settings.name.clone();
+            self.fleet.events.offer(Event::HealthChanged { server, from, to, cause: None });
+        }
+    }
+
+    /// Starts the added and the changed servers, and waits for the changed ones: a replacement must be ready.
+    async fn start_servers(&self, settings: &Settings, plan: &Plan) -> Vec<(ServerName, Arc<Server>)> {
+        let is_wanted = |name| plan.added.contains(name) || plan.changed.contains(name);
+        let wanted = settings.servers.iter().filter(|server| is_wanted(&server.name));
+        let start = |settings: &ServerSettings| {
+            Server::spawn(Arc::new(settings.clone()), ClientProfile::default(), &self.fleet)
+        };
+        let started: Vec<_> = wanted.map(|settings| (settings.name.clone(), start(settings))).collect();
+        let changed = started.iter().filter(|(name, _)| plan.changed.contains(name));
+        let ready = changed.map(|(_, server)| server.first_start(Instant::now() + START_LATEST));
+        futures_util::future::join_all(ready).await;
+        started
+    }
+}
+
+/// A snapshot that is ready to be published, and the servers that come and go with it.
+struct Staged {
+    settings: Settings,
+    servers: HashMap<ServerName, Arc<Server>>,
+    reloaded: Reloaded,
+    added: Vec<Arc<Server>>,
+    /// Each old server with its replacement.
+    replaced: Vec<(Arc<Server>, Arc<Server>)>,
+    retired: Vec<Arc<Server>>,
+}
+
+impl Staged {
+    fn new(
+        current: &Snapshot,
+        mut settings: Settings,
+        plan: Plan,
+        started: Vec<(ServerName, Arc<Server>)>,
+    ) -> Self {
+        let mut servers = HashMap::clone(&current.servers);
+        let mut retired: Vec<_> = plan.removed.iter().filter_map(|name| servers.remove(name)).collect();
+        let (mut added, mut replaced, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        for (name, server) in started {
+            if let (true, Some(why)) = (plan.changed.contains(&name), not_ready(&server)) {
+                warn!(server = %name, why, "keeping the old configuration: the server does not start with the new one");
                 keep_old(&mut settings, &current.settings, &name);
-                reloaded.refused.push((name, why));
+                refused.push((name, why));
                 retired.push(server);
                 continue;
             }
@@ -89,69 +164,19 @@ impl McpBridgeAdapter {
                 None => added.push(server),
             }
         }
-        self.fleet.snapshot.store(Arc::new(Snapshot::of(Arc::new(settings), servers)));
-        self.fleet.catch_up();
-        replaced.iter().for_each(|(old, new)| self.tell_change(old, new));
-        self.fleet.snapshot.load().in_order().for_each(|server| server.give_another_chance());
-        info!(
-            added = plan.added.len(),
-            changed = plan.changed.len(),
-            removed = plan.removed.len(),
-            "reloaded"
-        );
-        retired.extend(replaced.into_iter().map(|(old, _)| old));
-        let retiring = futures_util::future::join_all(retired.iter().map(|server| server.retire(grace)));
-        tokio::join!(retiring, self.tell_what_is_available(&added));
-        reloaded
-    }
-
-    /// One word on all tools, those of the newcomers included unless they are slow.
-    async fn tell_what_is_available(&self, added: &[Arc<Server>]) {
-        let by = Instant::now() + NEWCOMERS_WITHIN;
-        futures_util::future::join_all(added.iter().map(|server| server.first_start(by))).await;
-        let tools: Vec<ToolId> = self.list_tools().iter().map(|tool| tool.id().clone()).collect();
-        self.fleet.events.offer(Event::ToolsAvailable { count: tools.len(), tools });
-    }
-
-    /// Another server goes by a name, and may be better or worse than the one before.
-    fn tell_change(&self, old: &Server, new: &Server) {
-        let (from, to) = (old.state().health(), new.state().health());
-        if from != to {
-            let server = new.settings.name.clone();
-            self.fleet.events.offer(Event::HealthChanged { server, from, to, cause: None });
-        }
-    }
-
-    /// Starts what is new or changed, and waits for the changed ones: who replaces somebody must be ready.
-    async fn start_all(&self, settings: &Settings, plan: &Plan) -> Vec<(ServerName, Arc<Server>)> {
-        let wanted = settings
-            .servers
-            .iter()
-            .filter(|server| plan.added.contains(&server.name) || plan.changed.contains(&server.name));
-        let fresh: Vec<_> = wanted
-            .map(|server| {
-                (
-                    server.name.clone(),
-                    Server::spawn(Arc::new(server.clone()), ClientProfile::new("{}"), &self.fleet),
-                )
-            })
-            .collect();
-        let replacing = fresh.iter().filter(|(name, _)| plan.changed.contains(name));
-        let ready = replacing.map(|(_, server)| server.first_start(Instant::now() + START_LATEST));
-        futures_util::future::join_all(ready).await;
-        fresh
+        Self { settings, servers, reloaded: Reloaded { plan, refused }, added, replaced, retired }
     }
 }
 
-/// Each server has its own bound for starting; this one is for what goes wrong with that.
+/// Bounds the wait for a replacement. Each server has a start time-out of its own.
 const START_LATEST: Duration = Duration::from_secs(3600);
 
-/// So long the word on what is available waits for servers that are new.
-const NEWCOMERS_WITHIN: Duration = Duration::from_secs(10);
+/// The announcement of the tools waits this long for added servers.
+const ADDED_WITHIN: Duration = Duration::from_secs(10);
 
 fn not_ready(server: &Server) -> Option<String> {
     match server.state() {
-        State::Healthy(_) => None,
+        ServerState::Healthy(_) => None,
         state => Some(state.why().map_or_else(|| "it did not start".to_owned(), |why| why.message.clone())),
     }
 }
@@ -175,7 +200,7 @@ mod tests {
 
     // req: BR-13
     #[test]
-    fn a_plan_names_what_is_new_other_and_gone() {
+    fn plans_added_changed_and_removed_servers() {
         let current = settings(r#""a": {"command": "x"}, "b": {"command": "x"}, "c": {"command": "x"}"#);
         let next = settings(r#""d": {"command": "x"}, "b": {"command": "y"}, "a": {"command": "x"}"#);
         let name = |name| ServerName::parse(name).unwrap();

@@ -114,7 +114,7 @@ impl CommandContext {
         let activity = describe_start(&self.settings, only.as_deref());
         let config = BridgeConfig {
             only,
-            patience: self.start_timeout,
+            start_timeout: self.start_timeout,
             jailer: Some(jailer()),
             // One attempt only: the user can repeat the command.
             reconnect: false,

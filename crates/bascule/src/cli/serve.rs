@@ -118,7 +118,7 @@ impl Serve {
         };
         let grace = Duration::from_millis(self.grace_ms);
         let running = Running {
-            gateway: Gateway::open(bridge.clone(), &bus, started_with.session_idle, grace, show),
+            gateway: Gateway::open(bridge.clone(), started_with.session_idle, grace, show),
             bridge,
             door,
             faces: TaskTracker::new(),

@@ -1,6 +1,6 @@
 //! Keeps one server up: starts it, notices its loss, brings it back, gives it up (BR-08, BR-09).
 //!
-//! It alone owns the server's connection and writes its status. When to try again is `life`'s to decide.
+//! It alone owns the server's connection and writes its status. When to try again is `restart_policy`'s to decide.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use tracing::{info, warn};
 
 use super::Fleet;
 use super::backend::Backend;
-use super::client_profile::ClientProfile;
+use super::client_profile::{ClientProfile, UpstreamObserver};
 use super::restart_policy::{Loss, RestartPolicy, Turn};
-use super::server::Calls;
-use super::status::{State, Status};
+use super::status::{ServerState, Status};
 use super::tools::{changes, discovered, filtered};
 use super::upstream::ToolListing;
 use crate::config::ServerSettings;
+use crate::in_flight::ServerSignals;
 use crate::normalise;
 
 /// A server that says that its tools have changed often says so several times in a row.
@@ -49,10 +49,10 @@ pub(crate) struct Actor {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) status: watch::Sender<Status>,
     pub(crate) commands: mpsc::Receiver<ActorCommand>,
-    pub(crate) calls: Arc<Calls>,
+    pub(crate) signals: Arc<ServerSignals>,
     pub(crate) profile: ClientProfile,
     pub(crate) stop: CancellationToken,
-    pub(crate) life: RestartPolicy,
+    pub(crate) restart_policy: RestartPolicy,
     /// When its tools were last listed at its own wish, and how long that was put off.
     pub(crate) listed_at: Instant,
     pub(crate) pause: Duration,
@@ -81,7 +81,8 @@ impl Actor {
         while let Some((loss, why, since)) = self.live().await {
             let Some(()) = self.bide(loss, why, since).await else { break };
         }
-        self.enter(State::Stopped);
+        self.fleet.in_flight.remove_server(self.serial);
+        self.enter(ServerState::Stopped);
     }
 
     /// From a start to the loss of what was started. None when it is over for good.
@@ -95,7 +96,8 @@ impl Actor {
             Err(error) => return Some((Loss::Fault, self.still_down(error), Instant::now())),
         };
         let end = self.keep(&backend).await;
-        self.profile.on_lost();
+        self.fleet.in_flight.remove_all_abandoned(self.serial);
+        self.observed(|observer| observer.on_lost());
         let End::Lost(loss, why) = end else {
             backend.stop().await;
             return None;
@@ -103,8 +105,8 @@ impl Actor {
         let since = Instant::now();
         let error = Arc::new(backend.unavailable(&why, &self.settings).as_ref().clone());
         // Nobody may find it healthy while it is being ended.
-        self.enter(State::Degraded {
-            attempt: self.life.attempts(),
+        self.enter(ServerState::Degraded {
+            attempt: self.restart_policy.attempts(),
             next: Instant::now(),
             why: error.clone(),
         });
@@ -116,17 +118,17 @@ impl Actor {
     async fn start(&mut self) -> BridgeResult<Arc<Backend>> {
         let (backend, listed) = self.start_in_turn().await?;
         let backend = Arc::new(backend);
-        self.life.up(Instant::now());
+        self.restart_policy.up(Instant::now());
         // At somebody's wish it comes back without an attempt of our own.
-        let (attempts, was_there) = (self.life.attempts(), self.status.borrow().tools.is_some());
+        let (attempts, was_there) = (self.restart_policy.attempts(), self.status.borrow().tools.is_some());
         let returns = attempts > 0 || was_there;
         self.take(listed);
         self.status.send_modify(|status| status.restarts += u32::from(returns));
-        self.enter(State::Healthy(backend.clone()));
+        self.enter(ServerState::Healthy(backend.clone()));
         if returns {
             let attempts = attempts.max(1);
             self.tell(Event::Reconnected { server: self.settings.name.clone(), attempts });
-            self.profile.on_reconnected();
+            self.observed(|observer| observer.on_reconnected());
         }
         Ok(backend)
     }
@@ -159,13 +161,13 @@ impl Actor {
             let end = tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return End::Stopped,
-                () = backend.over() => return lost(backend),
+                () = backend.closed() => return lost(backend),
                 ask = self.commands.recv() => match ask {
                     Some(ask) => self.answer(ask, backend).await,
                     None => return End::Stopped,
                 },
-                () = backend.changed() => self.list_again(backend).await,
-                () = self.calls.cancelled.notified() => self.doubt(backend, &mut ignored).await,
+                () = backend.tools_changed() => self.list_again(backend).await,
+                () = self.signals.abandoned.notified() => self.doubt(backend, &mut ignored).await,
                 () = until(next_ping) => {
                     next_ping = self.next_ping();
                     self.ping_if_idle(backend).await
@@ -217,7 +219,7 @@ impl Actor {
     /// Its tools, as they are now. Who does not list them in time keeps those it had.
     async fn list(&self, backend: &Arc<Backend>) -> Result<BridgeResult<ToolListing>, End> {
         let ServerSettings { name, start_timeout, .. } = &*self.settings;
-        let listed = self.unless_over(backend, timeout(*start_timeout, backend.list())).await?;
+        let listed = self.unless_over(backend, timeout(*start_timeout, backend.list_tools())).await?;
         Ok(listed.unwrap_or_else(|_| {
             let said =
                 format!("server `{name}` did not list its tools within {} ms", start_timeout.as_millis());
@@ -228,7 +230,7 @@ impl Actor {
     /// A call was cancelled. A server that then does not even answer a ping ignores it.
     async fn doubt(&mut self, backend: &Arc<Backend>, ignored: &mut u32) -> Result<(), End> {
         let grace = self.settings.cancel_grace;
-        match self.unless_over(backend, backend.answers(grace)).await? {
+        match self.unless_over(backend, backend.ping(grace)).await? {
             Ok(()) => *ignored = 0,
             Err(_) => *ignored += 1,
         }
@@ -242,14 +244,14 @@ impl Actor {
 
     /// Who is busy answering need not prove that it is there.
     async fn ping_if_idle(&self, backend: &Arc<Backend>) -> Result<(), End> {
-        match self.calls.flying.is_empty() {
+        match !self.fleet.in_flight.has_requests_to(self.serial) {
             true => self.ping(backend, PONG_WITHIN).await,
             false => Ok(()),
         }
     }
 
     async fn ping(&self, backend: &Arc<Backend>, within: Duration) -> Result<(), End> {
-        let answered = self.unless_over(backend, backend.answers(within)).await?;
+        let answered = self.unless_over(backend, backend.ping(within)).await?;
         answered.map_err(|why| End::Lost(Loss::Fault, why))
     }
 
@@ -258,22 +260,22 @@ impl Actor {
         tokio::select! {
             biased;
             () = self.stop.cancelled() => Err(End::Stopped),
-            () = backend.over() => Err(lost(backend)),
+            () = backend.closed() => Err(lost(backend)),
             done = work => Ok(done),
         }
     }
 
     /// Waits until it is time to start again. None when it is over for good.
     async fn bide(&mut self, loss: Loss, why: Arc<BridgeError>, since: Instant) -> Option<()> {
-        let next = match self.life.down(loss, since, (self.fleet.random_u64)()) {
+        let next = match self.restart_policy.down(loss, since, (self.fleet.random)()) {
             Turn::TryAgain { attempt, at } => {
                 info!(server = %self.settings.name, attempt, wait = ?at.saturating_duration_since(Instant::now()), "will be tried again");
-                self.enter(State::Degraded { attempt, next: at, why });
+                self.enter(ServerState::Degraded { attempt, next: at, why });
                 Some(at)
             }
             Turn::GiveUp { attempts } => {
                 let (server, cause) = (self.settings.name.clone(), why.message.clone());
-                self.enter(State::Unavailable { why });
+                self.enter(ServerState::Unavailable { why });
                 self.tell(Event::ReconnectExhausted { server, attempts, cause });
                 None
             }
@@ -284,7 +286,7 @@ impl Actor {
                 () = self.stop.cancelled() => return None,
                 ask = self.commands.recv() => match ask? {
                     ActorCommand::Refresh(asker) => {
-                        self.life.pardon();
+                        self.restart_policy.pardon();
                         self.waiting.push(asker);
                         return Some(());
                     }
@@ -311,22 +313,28 @@ impl Actor {
         self.status.send_modify(|status| status.tools = Some(tools));
         self.fleet.publish(&self.settings.name, self.serial);
         match &refreshed {
-            None => self.profile.on_tools_listed(true),
+            None => self.observed(|observer| observer.on_tools_listed(true)),
             Some(Event::ToolsRefreshed { added, removed, .. }) if added.is_empty() && removed.is_empty() => {}
-            Some(_) => self.profile.on_tools_listed(false),
+            Some(_) => self.observed(|observer| observer.on_tools_listed(false)),
         }
         self.fleet.events.offer(event);
         refreshed.into_iter().for_each(|event| self.tell(event));
     }
 
     /// The one place where the state changes.
-    fn enter(&self, state: State) {
+    fn enter(&self, state: ServerState) {
         let (from, to) = (self.status.borrow().state.health(), state.health());
         let cause = state.why().map(|why| why.message.clone());
         self.status.send_modify(|status| status.state = state);
         if from != to {
             info!(server = %self.settings.name, ?from, ?to, cause, "health changed");
             self.tell(Event::HealthChanged { server: self.settings.name.clone(), from, to, cause });
+        }
+    }
+
+    fn observed(&self, notify: impl FnOnce(&dyn UpstreamObserver)) {
+        if let Some(observer) = self.profile.observer() {
+            notify(&*observer);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The way to a server that is up: one connection for all calls, or a process for each.
+//! The backend of a server that is up: one connection for all calls, or a process for each call.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,84 +13,86 @@ use super::request::UpstreamRequest;
 use super::upstream::{StartContext, ToolListing, Upstream};
 use crate::config::{Isolation, ServerSettings};
 use crate::deadline::Deadline;
+use crate::in_flight::InFlight;
 
-/// Either.
 pub(crate) enum Backend {
-    /// All calls share it.
+    /// All calls share one connection.
     Shared(Upstream),
-    /// Each call has its own.
+    /// Each call has a process of its own.
     PerCall(Pool),
 }
 
 impl Backend {
-    /// Starts the server and lists its tools. When it fails nothing is left of it.
+    /// Starts the server and lists its tools. A failed start leaves no process behind.
     pub(crate) async fn start(
         settings: Arc<ServerSettings>,
-        frame: &StartContext,
+        context: &StartContext,
     ) -> BridgeResult<(Self, ToolListing)> {
         match settings.isolation {
             Isolation::Shared => {
-                Upstream::start(settings, frame).await.map(|(one, listed)| (Self::Shared(one), listed))
+                let (upstream, listing) = Upstream::start(settings, context).await?;
+                Ok((Self::Shared(upstream), listing))
             }
             Isolation::PerCall => {
-                Pool::start(settings, frame).await.map(|(pool, listed)| (Self::PerCall(pool), listed))
+                let (pool, listing) = Pool::start(settings, context).await?;
+                Ok((Self::PerCall(pool), listing))
             }
         }
     }
 
-    /// Runs one request. Dropped, it is cancelled.
+    /// Sends a request and waits for its response. Dropping the future cancels the request.
     pub(crate) async fn run(
         &self,
         request: &UpstreamRequest<'_>,
+        in_flight: &InFlight,
         deadline: Deadline,
     ) -> BridgeResult<Box<RawValue>> {
         match self {
-            Self::Shared(upstream) => upstream.run(request, deadline).await,
-            Self::PerCall(pool) => pool.run(request, deadline).await,
+            Self::Shared(upstream) => upstream.run(request, in_flight, deadline).await,
+            // Boxed: it may start a process, which takes far more room than a request.
+            Self::PerCall(pool) => Box::pin(pool.run(request, in_flight, deadline)).await,
         }
     }
 
-    /// Answers a request of the server's, or tells it something; where each call has its own process there is nobody
-    /// to tell it to.
-    pub(crate) fn answer(&self, frame: Vec<u8>) {
+    /// Sends a frame that has no response. A backend with a process for each call has no process to send it to.
+    pub(crate) fn send(&self, frame: Vec<u8>) {
         if let Self::Shared(upstream) = self {
-            upstream.answer(frame);
+            upstream.send(frame);
         }
     }
 
-    /// Its tools, as they are now.
-    pub(crate) async fn list(&self) -> BridgeResult<ToolListing> {
+    pub(crate) async fn list_tools(&self) -> BridgeResult<ToolListing> {
         match self {
-            Self::Shared(upstream) => upstream.list().await,
-            Self::PerCall(pool) => pool.list().await,
+            Self::Shared(upstream) => upstream.list_tools().await,
+            Self::PerCall(pool) => pool.list_tools().await,
         }
     }
 
-    /// Whether it answers. A process that only waits for its call is not asked.
-    pub(crate) async fn answers(&self, within: Duration) -> Result<(), String> {
+    /// Pings the server. A process that waits for its one call is not pinged.
+    pub(crate) async fn ping(&self, within: Duration) -> Result<(), String> {
         match self {
-            Self::Shared(upstream) => upstream.answers(within).await,
+            Self::Shared(upstream) => upstream.ping(within).await,
             Self::PerCall(_) => Ok(()),
         }
     }
 
-    /// Returns when the connection is over; never where each call has its own.
-    pub(crate) async fn over(&self) {
+    /// Returns when the connection has ended: never for a process per call.
+    pub(crate) async fn closed(&self) {
         match self {
-            Self::Shared(upstream) => upstream.over().await,
+            Self::Shared(upstream) => upstream.closed().await,
             Self::PerCall(_) => std::future::pending().await,
         }
     }
 
-    /// Returns when the server has said that its tools have changed.
-    pub(crate) async fn changed(&self) {
+    /// Returns when the server has announced that its tools have changed.
+    pub(crate) async fn tools_changed(&self) {
         match self {
-            Self::Shared(upstream) => upstream.changed().await,
+            Self::Shared(upstream) => upstream.tools_changed().await,
             Self::PerCall(_) => std::future::pending().await,
         }
     }
 
-    /// Why it is over, if it is.
+    /// Returns the reason for which the connection has ended.
     pub(crate) fn ended(&self) -> Option<Arc<TransportError>> {
         match self {
             Self::Shared(upstream) => upstream.ended(),
@@ -98,7 +100,7 @@ impl Backend {
         }
     }
 
-    /// What to say to a new call when the server is gone.
+    /// Returns the error of a new call after the connection has ended.
     pub(crate) fn unavailable(
         &self,
         why: &dyn std::fmt::Display,
@@ -124,7 +126,7 @@ impl Backend {
         }
     }
 
-    /// Ends the connection and every process of it.
+    /// Closes the connection and ends every process of it.
     pub(crate) async fn stop(&self) {
         match self {
             Self::Shared(upstream) => upstream.stop().await,

@@ -1,9 +1,9 @@
 //! The servers of a bridge, each kept up by an actor of its own.
 //!
-//! Reading order: [`snapshot`] is what there is at one moment; [`server`] is one of them as calls see it, and
-//! [`gate`] how many of those it takes; [`actor`] keeps it up, as [`life`] decides; [`backend`] is the way to it,
-//! which is one connection ([`upstream`]) or a process for each call ([`pool`]). [`profile`] is whom a server works
-//! for, [`request`] what is asked of it.
+//! Reading order: [`snapshot`] holds settings, servers and catalog at one moment. [`server`] is one server as calls see it,
+//! behind its [`gate`]. [`actor`] keeps it up, as [`restart_policy`] decides. [`backend`] carries requests to it: over one
+//! connection ([`upstream`]), or in a process for each call ([`pool`]). [`client_profile`] describes the clients behind a
+//! connection, [`request`] is one request to a server.
 
 pub(crate) mod actor;
 pub(crate) mod backend;
@@ -18,8 +18,8 @@ pub(crate) mod status;
 pub(crate) mod tools;
 pub(crate) mod upstream;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
 use bascule_model::{BridgeResult, EventSink, ServerName};
@@ -29,12 +29,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::ServerSettings;
+use crate::in_flight::InFlightRegistry;
 use backend::Backend;
 use client_profile::ClientProfile;
 use snapshot::Snapshot;
 use upstream::ToolListing;
 
-/// Starts a server, unless it is told to stop meanwhile.
+/// Starts a server, until the token cancels the start.
 pub(crate) type Start = Box<
     dyn Fn(
             Arc<ServerSettings>,
@@ -45,20 +46,28 @@ pub(crate) type Start = Box<
         + Sync,
 >;
 
-/// What all servers of a bridge share.
+/// Hears of changes to the fleet as a whole.
+pub(crate) trait FleetObserver: Send + Sync {
+    /// A reload has replaced the snapshot: servers may be new, changed or gone.
+    fn on_reloaded(&self);
+}
+
+/// The state that all servers of a bridge share.
 pub(crate) struct Fleet {
     pub(crate) snapshot: ArcSwap<Snapshot>,
+    pub(crate) in_flight: Arc<InFlightRegistry>,
     pub(crate) events: Arc<dyn EventSink>,
     pub(crate) start: Start,
-    /// A number from 0 up to 1.
-    pub(crate) random_u64: fn() -> f64,
-    /// Whether a server that was lost is brought back.
+    /// Returns a random number from 0 up to 1.
+    pub(crate) random: fn() -> f64,
+    /// Servers that were lost are reconnected.
     pub(crate) reconnect: bool,
-    /// So many may be starting at a time.
+    /// Bounds the servers that start at the same time.
     pub(crate) starting: Semaphore,
     pub(crate) actors: TaskTracker,
     pub(crate) stop: CancellationToken,
     pub(crate) serials: AtomicU64,
+    pub(crate) observer: OnceLock<Weak<dyn FleetObserver>>,
 }
 
 impl Fleet {
@@ -66,14 +75,25 @@ impl Fleet {
         self.serials.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// A snapshot was made while its servers were at work: what one of them listed meanwhile is taken over.
+    /// Sets the one observer.
+    pub(crate) fn observe(&self, observer: Weak<dyn FleetObserver>) {
+        let _ = self.observer.set(observer);
+    }
+
+    pub(crate) fn notify_reloaded(&self) {
+        if let Some(observer) = self.observer.get().and_then(Weak::upgrade) {
+            observer.on_reloaded();
+        }
+    }
+
+    /// Adds the tools that servers have listed while the current snapshot was being made.
     pub(crate) fn catch_up(&self) {
         for server in self.snapshot.load_full().in_order() {
             self.publish(&server.settings.name, server.serial);
         }
     }
 
-    /// A server has listed its tools: they are in the catalog from now on, if the server is of this snapshot.
+    /// Puts the tools that a server has listed into the catalog, if the server is part of the snapshot.
     pub(crate) fn publish(&self, name: &ServerName, serial: u64) {
         self.snapshot.rcu(|snapshot| match snapshot.with_tools_of(name, serial) {
             Some(changed) => Arc::new(changed),

@@ -17,6 +17,7 @@ use super::request::UpstreamRequest;
 use super::upstream::{StartContext, ToolListing, Upstream};
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
+use crate::in_flight::InFlight;
 use crate::normalise;
 
 /// How far a call is ahead of the start of the process for the next one.
@@ -54,7 +55,7 @@ impl Pool {
         let (first, listed) = Upstream::start(settings.clone(), frame).await?;
         let stop = frame.stop.child_token();
         // Those to come are nobody's first start, on which a caller may be waiting.
-        let frame = StartContext { patience: None, stop: stop.clone(), ..frame.clone() };
+        let frame = StartContext { timeout: None, stop: stop.clone(), ..frame.clone() };
         let pool = Self(Arc::new(Inner {
             settings,
             frame,
@@ -76,16 +77,17 @@ impl Pool {
     pub(crate) async fn run(
         &self,
         request: &UpstreamRequest<'_>,
+        in_flight: &InFlight,
         deadline: Deadline,
     ) -> BridgeResult<Box<RawValue>> {
         let used = self.take(&deadline).await?;
         self.refill();
         used.upstream.bind(request.tool);
-        used.upstream.run(request, deadline).await
+        used.upstream.run(request, in_flight, deadline).await
     }
 
     /// Lists the tools again, in a process of its own.
-    pub(crate) async fn list(&self) -> BridgeResult<ToolListing> {
+    pub(crate) async fn list_tools(&self) -> BridgeResult<ToolListing> {
         let (upstream, listed) = Upstream::start(self.0.settings.clone(), &self.0.frame).await?;
         self.see_off(upstream);
         Ok(listed)

@@ -1,39 +1,48 @@
-//! A request on its way to a server, which may have to be sent more than once.
+//! A request to a server, which may have to be sent more than once.
 
 use std::sync::{Arc, OnceLock};
 
 use bascule_mcp::OnProgress;
 use serde_json::value::RawValue;
 
-/// Hears reports of progress, as they came.
+use crate::in_flight::{InFlight, Origin};
+
+/// Receives progress notifications as the server sent them, with their unknown members.
 pub(crate) type ProgressSink = Arc<dyn Fn(&RawValue, Option<&str>) + Send + Sync>;
 
-/// What stands in a request and in its answer that JSON-RPC does not know: members, as they are spelled.
+/// Members of a request and of its response that JSON-RPC does not know, as JSON text.
 #[derive(Default)]
 pub(crate) struct ExtraMembers {
     pub(crate) request: Option<String>,
-    pub(crate) answer: OnceLock<String>,
+    pub(crate) response: OnceLock<String>,
 }
 
-/// What is to be asked, and who hears how it goes.
+/// A request to a server.
 pub(crate) struct UpstreamRequest<'a> {
     pub(crate) method: &'a str,
-    /// The tool that is called, if it is a call.
+    /// The name of the called tool, for `tools/call`.
     pub(crate) tool: Option<&'a str>,
-    /// Spells the parameters, given the id of the request, which is its progress token too.
+    /// Builds the parameters from the request's id, which is its progress token too.
     pub(crate) params: &'a (dyn Fn(u64) -> Option<String> + Send + Sync),
+    pub(crate) origin: &'a Origin,
     pub(crate) progress: Option<ProgressSink>,
     pub(crate) extra: Option<&'a ExtraMembers>,
 }
 
 impl UpstreamRequest<'_> {
     pub(crate) fn on_progress(&self) -> Option<OnProgress> {
-        let hear = self.progress.clone()?;
-        Some(Box::new(move |params, more| hear(params, more)))
+        let progress = self.progress.clone()?;
+        Some(Box::new(move |params, extra| progress(params, extra)))
     }
 
-    /// What it is called in errors.
+    /// Returns the name for errors.
     pub(crate) fn name(&self) -> &str {
         self.tool.unwrap_or(self.method)
+    }
+
+    /// Builds the parameters for one attempt and notes its id.
+    pub(crate) fn params_for(&self, id: u64, in_flight: &InFlight) -> Option<String> {
+        in_flight.sent(id);
+        (self.params)(id)
     }
 }

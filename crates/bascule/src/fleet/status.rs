@@ -1,4 +1,4 @@
-//! How a server is at one moment: written by its actor, read by everybody else.
+//! The status of a server: written by its actor, read by everyone else.
 
 use std::sync::Arc;
 
@@ -8,33 +8,31 @@ use tokio::time::Instant;
 
 use super::backend::Backend;
 
-/// One moment.
 #[derive(Clone, Default)]
 pub(crate) struct Status {
-    pub(crate) state: State,
-    /// What it listed last, whether it is up or not.
+    pub(crate) state: ServerState,
+    /// The last listing, kept while the server is down.
     pub(crate) tools: Option<Arc<ServerTools>>,
-    /// How often it was brought back.
     pub(crate) restarts: u32,
 }
 
 /// The states of BR-08.
 #[derive(Clone, Default)]
-pub(crate) enum State {
-    /// Connecting for the first time, or again at somebody's wish.
+pub(crate) enum ServerState {
+    /// Connecting for the first time, or again on request.
     #[default]
     Starting,
-    /// Connected, and its tools are listed.
+    /// Connected, with its tools listed.
     Healthy(Arc<Backend>),
-    /// Lost. The attempt of this number is due at `next`, or under way.
+    /// Lost. The reconnect attempt of this number is due at `next`, or in progress.
     Degraded { attempt: u32, next: Instant, why: Arc<BridgeError> },
     /// Given up.
     Unavailable { why: Arc<BridgeError> },
-    /// Ended on purpose.
+    /// Stopped on purpose.
     Stopped,
 }
 
-impl State {
+impl ServerState {
     pub(crate) fn health(&self) -> Health {
         match self {
             Self::Starting => Health::Starting,
@@ -45,7 +43,7 @@ impl State {
         }
     }
 
-    /// What led here.
+    /// Returns the error that led to this state.
     pub(crate) fn why(&self) -> Option<&Arc<BridgeError>> {
         match self {
             Self::Degraded { why, .. } | Self::Unavailable { why } => Some(why),
@@ -60,7 +58,7 @@ impl State {
         }
     }
 
-    /// Whether it may yet become healthy without anybody's doing.
+    /// Returns true if the server can become healthy without a command.
     pub(crate) fn may_recover(&self) -> bool {
         matches!(self, Self::Starting | Self::Healthy(_) | Self::Degraded { .. })
     }

@@ -24,6 +24,7 @@ use crate::config::{Isolation, ServerSettings, ServerUrl, TransportSettings};
 use crate::deadline::{CALLER, Deadline, TimedOut};
 use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::request::UpstreamRequest;
+use crate::in_flight::InFlight;
 use crate::launch::ServerProgram;
 use crate::post_mortem::explain;
 use crate::relay::RelayTarget;
@@ -45,7 +46,7 @@ pub(crate) struct StartContext {
     /// The longest message that is read.
     pub(crate) message_limit: usize,
     /// No start may outlast it.
-    pub(crate) patience: Option<Duration>,
+    pub(crate) timeout: Option<Duration>,
     /// The program that confines children.
     pub(crate) jailer: Option<PathBuf>,
     /// Calls a start off.
@@ -61,16 +62,16 @@ pub(crate) struct ToolListing {
 }
 
 impl Upstream {
-    /// Connects and lists the tools, within the server's start time and the caller's patience. When it fails
+    /// Connects and lists the tools, within the server's start time and the caller's timeout. When it fails
     /// nothing is left of it.
     pub(crate) async fn start(
         settings: Arc<ServerSettings>,
-        frame: &StartContext,
+        context: &StartContext,
     ) -> BridgeResult<(Self, ToolListing)> {
-        let bound = StartBound::new(settings.start_timeout, frame.patience);
+        let bound = StartBound::new(settings.start_timeout, context.timeout);
         let by = Instant::now() + bound.length;
-        let upstream = Self::connect(settings, frame).await?;
-        let listing = frame.stop.run_until_cancelled(upstream.list());
+        let upstream = Self::connect(settings, context).await?;
+        let listing = context.stop.run_until_cancelled(upstream.list_tools());
         let failed = match timeout_at(by, listing).await {
             Ok(Some(Ok(listed))) => return Ok((upstream, listed)),
             Ok(Some(Err(error))) => error,
@@ -82,14 +83,14 @@ impl Upstream {
     }
 
     /// Connects only.
-    pub(crate) async fn connect(settings: Arc<ServerSettings>, frame: &StartContext) -> BridgeResult<Self> {
-        if frame.stop.is_cancelled() {
+    pub(crate) async fn connect(settings: Arc<ServerSettings>, context: &StartContext) -> BridgeResult<Self> {
+        if context.stop.is_cancelled() {
             return Err(normalise::not_started(&settings.name, "the start was called off"));
         }
-        let (starting, within) = (settings.clone(), frame.clone());
+        let (starting, within) = (settings.clone(), context.clone());
         let reached = aside(move || reach(&starting, &within)).await;
         let (transport, watch) = reached.map_err(|why| normalise::not_started(&settings.name, why))?;
-        Self::greet(settings, transport, watch, frame).await
+        Self::greet(settings, transport, watch, context).await
     }
 
     /// The handshake over a way that is there already.
@@ -97,19 +98,19 @@ impl Upstream {
         settings: Arc<ServerSettings>,
         transport: Transport,
         watch: Option<Arc<TreeWatch>>,
-        frame: &StartContext,
+        context: &StartContext,
     ) -> BridgeResult<Self> {
         let (name, changed) = (&settings.name, Arc::new(Notify::new()));
-        let bound = StartBound::new(settings.start_timeout, frame.patience);
+        let bound = StartBound::new(settings.start_timeout, context.timeout);
         let most = settings.limits.max_output_bytes;
         let options = ClientOptions {
             timeout: bound.length,
-            message_limit: most.map_or(frame.message_limit, |most| most.min(frame.message_limit)),
-            listener: listener(name.clone(), changed.clone(), frame.profile.clone()),
-            stop: frame.stop.clone(),
-            capabilities: frame.profile.capabilities.to_string(),
-            asked: Some(asked(frame.profile.clone())),
-            numbers: frame.profile.numbers.clone(),
+            message_limit: most.map_or(context.message_limit, |most| most.min(context.message_limit)),
+            listener: listener(name.clone(), changed.clone(), context.profile.clone()),
+            stop: context.stop.clone(),
+            capabilities: context.profile.capabilities.to_string(),
+            asked: Some(request_handler(context.profile.clone())),
+            numbers: context.profile.request_ids.clone(),
         };
         match Client::connect(transport, options).await {
             Ok(client) => {
@@ -134,7 +135,7 @@ impl Upstream {
     }
 
     /// Its tools, all pages.
-    pub(crate) async fn list(&self) -> BridgeResult<ToolListing> {
+    pub(crate) async fn list_tools(&self) -> BridgeResult<ToolListing> {
         match self.client.list_tools().await {
             Ok((tools, notes)) => Ok(ToolListing { tools, notes }),
             Err(error) => {
@@ -173,7 +174,7 @@ impl Upstream {
     }
 
     /// Whether it answers at all.
-    pub(crate) async fn answers(&self, within: Duration) -> Result<(), String> {
+    pub(crate) async fn ping(&self, within: Duration) -> Result<(), String> {
         match timeout(within, self.client.ping()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failure)) => Err(failure.to_string()),
@@ -182,12 +183,12 @@ impl Upstream {
     }
 
     /// Returns when the connection is over.
-    pub(crate) async fn over(&self) {
+    pub(crate) async fn closed(&self) {
         self.client.over().await;
     }
 
     /// Returns when the server has said that its tools have changed, since this was last asked.
-    pub(crate) async fn changed(&self) {
+    pub(crate) async fn tools_changed(&self) {
         self.changed.notified().await;
     }
 
@@ -199,17 +200,19 @@ impl Upstream {
     pub(crate) async fn run(
         &self,
         request: &UpstreamRequest<'_>,
+        in_flight: &InFlight,
         mut deadline: Deadline,
     ) -> BridgeResult<Box<RawValue>> {
-        let more = request.extra.and_then(|extra| extra.request.as_deref());
-        let mut pending = self.client.request(request.method, request.params, request.on_progress(), more);
+        let extra = request.extra.and_then(|extra| extra.request.as_deref());
+        let params = |id| request.params_for(id, in_flight);
+        let mut pending = self.client.request(request.method, params, request.on_progress(), extra);
         loop {
             tokio::select! {
                 biased;
                 step = pending.next() => match step {
                     PendingEvent::Finished(answer) => {
                         if let (Some(extra), Some(more)) = (request.extra, pending.more()) {
-                            let _ = extra.answer.set(more.to_owned());
+                            let _ = extra.response.set(more.to_owned());
                         }
                         return answer.map_err(|failure| self.failed(&failure));
                     }
@@ -226,7 +229,7 @@ impl Upstream {
 
     /// Answers a request of the server's, or tells it something. Where it is lost, the connection was, whose end is
     /// noticed elsewhere.
-    pub(crate) fn answer(&self, frame: Vec<u8>) {
+    pub(crate) fn send(&self, frame: Vec<u8>) {
         self.client.answer(frame);
     }
 
@@ -295,11 +298,11 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 /// Makes the way to a server; for a child process this starts it.
 fn reach(
     settings: &ServerSettings,
-    frame: &StartContext,
+    context: &StartContext,
 ) -> Result<(Transport, Option<Arc<TreeWatch>>), String> {
-    let jailer = frame.jailer.as_deref();
+    let jailer = context.jailer.as_deref();
     if let (Isolation::PerCall, Some(jailer)) = (settings.isolation, jailer)
-        && let Some(target) = RelayTarget::from_settings(settings, frame.message_limit)
+        && let Some(target) = RelayTarget::from_settings(settings, context.message_limit)
     {
         return relayed(settings, &target, jailer);
     }
@@ -376,42 +379,42 @@ impl StartBound {
     }
 }
 
-/// How many lines of junk are worth a word each.
-const JUNK_TOLD: usize = 5;
+/// The most junk lines that are logged one by one.
+const MAX_JUNK_LOGGED: usize = 5;
 
-fn asked(profile: ClientProfile) -> bascule_mcp::RequestHandler {
-    Box::new(move |id, remark| profile.on_request(id, remark))
+fn request_handler(profile: ClientProfile) -> bascule_mcp::RequestHandler {
+    Box::new(move |id, message| profile.observer().is_some_and(|observer| observer.on_request(id, message)))
 }
 
-/// Logs what a server says unasked. Sizes, not contents: they may hold secrets.
+/// Logs what a server sends unsolicited, and passes it to the observer. Contents may hold secrets: sizes are logged.
 fn listener(server: ServerName, changed: Arc<Notify>, profile: ClientProfile) -> bascule_mcp::Listener {
     let junk = AtomicUsize::new(0);
-    Box::new(move |heard| match heard {
-        // The one who made the call has heard it already.
+    Box::new(move |received| match received {
+        // The connection has passed it to the caller already.
         Unsolicited::Notification(ServerMessage { method: method @ "notifications/progress", .. }) => {
             debug!(%server, method, "notification");
         }
-        Unsolicited::Notification(remark) => {
-            if remark.method == "notifications/tools/list_changed" {
+        Unsolicited::Notification(message) => {
+            if message.method == "notifications/tools/list_changed" {
                 changed.notify_one();
             }
-            debug!(%server, method = remark.method, "notification");
-            profile.on_notification(remark);
+            debug!(%server, method = message.method, "notification");
+            profile.observer().iter().for_each(|observer| observer.on_notification(message));
         }
-        // A server may print as much of it as it likes; the log, which it would stall, may not.
+        // A server may print any number of such lines; the log must not stall the read loop.
         Unsolicited::Junk { line, why } => match junk.fetch_add(1, Ordering::Relaxed) {
-            ..JUNK_TOLD => {
-                warn!(%server, bytes = line.len(), why, "passed over a line that is no message")
+            ..MAX_JUNK_LOGGED => {
+                warn!(%server, bytes = line.len(), why, "ignored a line on stdout that is no message")
             }
-            JUNK_TOLD => {
-                warn!(%server, "there are more lines that are no messages; they are passed over in silence")
+            MAX_JUNK_LOGGED => {
+                warn!(%server, "ignoring further lines that are no messages without logging them")
             }
             _ => {}
         },
         Unsolicited::Unmatched { id } => {
-            debug!(%server, id, "an answer that nobody waits for");
-            profile.on_late_response(id);
+            debug!(%server, id, "response to no pending request");
+            profile.observer().iter().for_each(|observer| observer.on_late_response(id));
         }
-        Unsolicited::TooLong { limit } => warn!(%server, limit, "a message was too long to be read"),
+        Unsolicited::TooLong { limit } => warn!(%server, limit, "ignored a message longer than the limit"),
     })
 }

@@ -1,11 +1,11 @@
-//! The bridge's own tools (GW-08): `execute_code`, which runs a script, and `describe_tools`, which says what there is to
-//! call. In the view `code` they are all that a client sees; in the view `all`, `execute_code` stands extra the others.
+//! The bridge's own tools (GW-08): `execute_code` runs a script, `describe_tools` describes the tools that scripts can call.
+//!
+//! In the view `code` clients see these two alone; in the view `all`, `execute_code` beside the tools of servers.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bascule_catalog::CatalogTool;
-use bascule_mcp::ResponseStream;
+use bascule_mcp::patch;
 use bascule_model::{BridgeResult, CallOutcome, CallRequest, CorrelationId};
 use bascule_script::names::{self, to_camel_case};
 use serde::Deserialize;
@@ -13,23 +13,23 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Gateway;
-use super::reply::{ErrorReply, Reply, failed_call};
-use super::session::Session;
+use super::client_request::ClientRequest;
+use super::reply::{ErrorReply, Reply, call_failure};
 use crate::call::CallContext;
+use crate::call_record::{Caller, Face};
 use crate::config::ToolView;
-use crate::fleet::server::was_given_up;
 use crate::{ScriptOutcome, ScriptRequest, ToolSelection};
 
 const EXECUTE: &str = "execute_code";
 const DESCRIBE: &str = "describe_tools";
-/// No more is said of the tools there are in the description of one.
+/// The longest list of tools in a description, in bytes.
 const SUMMARY: usize = 4_000;
 
-const HOW: &str = "Runs TypeScript that calls tools as functions, in a sandbox without files, network or `fetch`. \
-A tool `list_commits` of the server `github` is `await mcp.github.listCommits({ … })`. Calls give the tool's structured \
-result, else its text parsed as JSON where it is JSON; `bascule.raw(call)` gives all of it. A failed call throws an \
-MCPToolError with `code`, `message`, `data` and `retryable`. Make calls that do not depend on each other at once, with \
-Promise.all. What the script returns (JSON) and logs (console.log) is the result: return only what you need to see.";
+const HOW: &str = "Runs TypeScript that calls tools as functions, in a sandbox without files, network or `fetch`. The tool \
+`list_commits` of the server `github` is `await mcp.github.listCommits({ … })`. A call returns the tool's structured \
+result; without one, its text, parsed if it is JSON. `bascule.raw(call)` returns the whole result. A failed call throws an \
+MCPToolError with `code`, `message`, `data` and `retryable`. Run independent calls in parallel with Promise.all. Top-level \
+`await` and `return` work. You get the returned value (JSON) and the console output: return only the data you need.";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -47,12 +47,12 @@ struct Describe {
 }
 
 impl Gateway {
-    /// Whether a client sees the bridge's own tools passthrough.
+    /// Returns true if clients see the bridge's own tools alone.
     pub(super) fn shows_code(&self) -> bool {
         self.show == ToolView::Code
     }
 
-    /// The definitions of the bridge's own tools that a client sees.
+    /// Returns the definitions of the bridge's own tools.
     pub(super) fn own_tools(&self) -> Vec<String> {
         match self.shows_code() {
             true => vec![describe_definition().to_string(), execute_definition(&self.summary()).to_string()],
@@ -60,77 +60,72 @@ impl Gateway {
         }
     }
 
-    /// Answers a call of one of the bridge's own tools; none if it is not one of them.
-    pub(super) async fn call_own(
-        &self,
-        session: &Arc<Session>,
-        name: &str,
-        params: &str,
-        stream: &ResponseStream,
-    ) -> Option<Reply> {
-        let arguments = bascule_mcp::patch::find(params, &["arguments"]).unwrap_or("{}");
+    /// Returns true if the bridge itself answers calls of this tool. In the view `code` it answers all of them.
+    pub(super) fn is_own_tool(&self, name: &str) -> bool {
+        name == EXECUTE || self.shows_code()
+    }
+
+    /// Answers a call of one of the bridge's own tools.
+    pub(super) async fn call_own(&self, request: &ClientRequest<'_>, name: &str) -> Reply {
+        let arguments = patch::find(request.params(), &["arguments"]).unwrap_or("{}");
+        let invalid = |error| failure_result(&format!("the arguments of `{name}` are wrong: {error}"));
         match name {
-            EXECUTE => Some(match serde_json::from_str(arguments) {
-                // Boxed: a script needs far more room than a call, and every request has room for what it could be.
-                Ok(execute) => Box::pin(self.execute(session, execute, stream)).await,
-                Err(error) => Ok(complaint(&format!("the arguments of `{EXECUTE}` are wrong: {error}"))),
-            }),
-            DESCRIBE if self.shows_code() => Some(match serde_json::from_str(arguments) {
-                Ok(describe) => Ok(self.describe(&describe)),
-                Err(error) => Ok(complaint(&format!("the arguments of `{DESCRIBE}` are wrong: {error}"))),
-            }),
-            // What a client does not see it cannot call.
-            _ if self.shows_code() => {
-                let said = format!("there is no tool `{name}` here: call it from a script, by `{EXECUTE}`");
-                Some(Err(ErrorReply::new(ErrorReply::INVALID_PARAMS, said)))
+            EXECUTE => match serde_json::from_str(arguments) {
+                Ok(execute) => self.execute(request, execute).await,
+                Err(error) => Ok(invalid(error)),
+            },
+            DESCRIBE => {
+                Ok(serde_json::from_str(arguments).map_or_else(invalid, |tools| self.describe(&tools)))
             }
-            _ => None,
+            // A client can call only the tools that it sees.
+            _ => {
+                let message = format!("there is no tool `{name}`: call it from a script, with `{EXECUTE}`");
+                Err(ErrorReply::invalid_params(message))
+            }
         }
     }
 
-    async fn execute(&self, session: &Arc<Session>, execute: Execute, stream: &ResponseStream) -> Reply {
+    async fn execute(&self, request: &ClientRequest<'_>, execute: Execute) -> Reply {
         let tools = match execute.tools {
             None => ToolSelection::all(),
             Some(names) => match ToolSelection::parse(names.iter().map(String::as_str)) {
                 Ok(tools) => tools,
-                Err(error) => return Ok(complaint(&error.to_string())),
+                Err(error) => return Ok(failure_result(&error.to_string())),
             },
         };
         if execute.context.as_ref().is_some_and(|context| !context.get().starts_with('{')) {
-            return Ok(complaint("the context must be a JSON object"));
+            return Ok(failure_result("the context must be a JSON object"));
         }
-        let request = ScriptRequest {
+        let script = ScriptRequest {
             tools,
             context: execute.context,
-            // A client may be content with less than the configuration gives, but not take more.
+            // A client can shorten the configured time-out, not extend it.
             timeout: execute.timeout_ms.map(|ms| Duration::from_millis(ms.max(1)).min(self.longest())),
             ..ScriptRequest::new(execute.code)
         };
-        match self
-            .bridge
-            .run_script_with(request, &|call, id| Box::pin(self.call_for(session, stream, call, id)))
-            .await
-        {
-            Ok(outcome) => Ok(told(&outcome)),
-            Err(error) => failed_call(error),
+        let caller = |call, id| Box::pin(self.call_for_script(request, call, id)) as _;
+        match self.bridge.run_script_with(script, &caller).await {
+            Ok(outcome) => Ok(outcome_result(&outcome)),
+            Err(error) => call_failure(error),
         }
     }
 
-    /// A script's call is its client's: at that client's upstream, and what the server commands or says meanwhile is for that client.
-    async fn call_for(
+    /// Makes a script's call for its client: the server's messages during the call go to that client.
+    async fn call_for_script(
         &self,
-        session: &Arc<Session>,
-        stream: &ResponseStream,
-        request: CallRequest,
+        request: &ClientRequest<'_>,
+        call: CallRequest,
         id: Option<CorrelationId>,
     ) -> BridgeResult<CallOutcome> {
-        let upstream = self.upstream(session, request.tool.server())?;
-        let mut flight = upstream.fly(session, stream, request.tool.tool());
-        let (server, sent) = (Some(upstream.server.clone()), flight.sent.clone());
-        let ended =
-            self.bridge.call_with(request, CallContext { server, sent, ..CallContext::default() }, id).await;
-        flight.has_landed = !matches!(&ended, Err(error) if was_given_up(error));
-        ended.map_err(|error| upstream.discreet(error))
+        let upstream = self.upstream(request.client, call.tool.server())?;
+        let context = CallContext {
+            caller: Caller::of_client(Face::Mcp, request.client),
+            server: Some(upstream.server.clone()),
+            origin: request.origin(),
+            ..CallContext::default()
+        };
+        let result = self.bridge.call_with(call, context, id).await;
+        result.map_err(|error| upstream.redacted(error))
     }
 
     fn longest(&self) -> Duration {
@@ -147,7 +142,7 @@ impl Gateway {
                         catalog.tools().filter(|tool| selection.includes(tool.id()) && is_callable(tool));
                     wanted.map(|tool| full(tool)).collect()
                 }
-                Err(error) => return complaint(&error.to_string()),
+                Err(error) => return failure_result(&error.to_string()),
             },
         };
         let described = json!({ "tools": described });
@@ -155,30 +150,30 @@ impl Gateway {
         json!({ "content": content, "structuredContent": described }).to_string()
     }
 
-    /// The servers and their tools, as far as there is room.
+    /// Lists the servers and their tools, as far as there is room.
     fn summary(&self) -> String {
         let catalog = self.bridge.fleet.snapshot.load().catalog.clone();
-        let mut said = String::new();
+        let mut summary = String::new();
         for server in catalog.servers() {
             let callable = server.tools().iter().filter(|tool| is_callable(tool));
             let tools: Vec<String> = callable.map(|tool| to_camel_case(tool.id().tool())).collect();
             let line = format!("\nmcp.{}: {}", to_camel_case(server.name().as_str()), tools.join(", "));
-            if said.len() + line.len() > SUMMARY {
-                said.push_str(&format!("\n… and more: `{DESCRIBE}` lists them"));
+            if summary.len() + line.len() > SUMMARY {
+                summary.push_str(&format!("\n… and more: `{DESCRIBE}` lists them"));
                 break;
             }
-            said.push_str(&line);
+            summary.push_str(&line);
         }
-        said
+        summary
     }
 }
 
-/// Whether scripts are given it.
+/// Returns true if scripts can call the tool.
 fn is_callable(tool: &CatalogTool) -> bool {
     names::check(tool.id().server(), tool.id().tool()).is_ok()
 }
 
-/// How a script calls it: in camelCase where that is a name in JavaScript.
+/// Returns the expression with which a script calls the tool: camelCase where that is a JavaScript name.
 fn call_of(tool: &CatalogTool) -> String {
     let part = |name: &str| match to_camel_case(name) {
         camel if camel.starts_with(|first: char| first.is_ascii_alphabetic()) => format!(".{camel}"),
@@ -203,8 +198,8 @@ fn full(tool: &CatalogTool) -> Value {
     })
 }
 
-/// What a model reads first is the value, or the error; the rest is for programs.
-fn told(outcome: &ScriptOutcome) -> String {
+/// Builds the result of `execute_code`. The text, which models read, begins with the value or the error.
+fn outcome_result(outcome: &ScriptOutcome) -> String {
     let mut text = match (&outcome.error, &outcome.result) {
         (Some(error), _) => {
             error.stack.clone().unwrap_or_else(|| format!("{}: {}", error.name, error.message))
@@ -217,33 +212,33 @@ fn told(outcome: &ScriptOutcome) -> String {
         text.push_str(&format!("\n\nconsole:\n{}", lines.collect::<Vec<_>>().join("\n")));
     }
     let content = [json!({ "type": "text", "text": text })];
-    // Spelled by hand: the script's value passes as it was written.
+    // Formatted by hand: the script's value stays byte for byte.
     let structured = serde_json::to_string(outcome).expect("all of it is JSON");
     let (content, failed) = (json!(content), !outcome.success);
     format!(r#"{{"content":{content},"structuredContent":{structured},"isError":{failed}}}"#)
 }
 
-fn complaint(said: &str) -> String {
-    json!({ "content": [{ "type": "text", "text": said }], "isError": true }).to_string()
+fn failure_result(message: &str) -> String {
+    json!({ "content": [{ "type": "text", "text": message }], "isError": true }).to_string()
 }
 
 fn execute_definition(tools: &str) -> Value {
     let description = if tools.is_empty() { HOW.to_owned() } else { format!("{HOW}\n\nTools:{tools}") };
     json!({
         "name": EXECUTE,
-        "title": "Run a script that calls tools",
+        "title": "Run a script",
         "description": description,
         "inputSchema": {
             "type": "object",
             "properties": {
-                "code": { "type": "string", "description": "TypeScript; top-level await and return work" },
+                "code": { "type": "string", "description": "The script, in TypeScript." },
                 "tools": {
                     "type": "array",
                     "items": { "type": "string" },
-                    "description": "The tools it may call, as `server:tool` or `server:*`; all if left away",
+                    "description": "Tools the script may call (`server:tool` or `server:*`). Default: all.",
                 },
-                "context": { "type": "object", "description": "JSON that the script finds as `context`" },
-                "timeoutMs": { "type": "integer", "minimum": 1, "description": "How long it may run, if that is less than the bridge allows" },
+                "context": { "type": "object", "description": "A JSON object that the script sees as `context`." },
+                "timeoutMs": { "type": "integer", "minimum": 1, "description": "Time limit in milliseconds. Default and maximum: the bridge's own limit." },
             },
             "required": ["code"],
             "additionalProperties": false,
@@ -254,16 +249,16 @@ fn execute_definition(tools: &str) -> Value {
 fn describe_definition() -> Value {
     json!({
         "name": DESCRIBE,
-        "title": "Say which tools there are",
-        "description": "Lists the tools that scripts can call. With `tools`, gives their schemas: ask for those that you \
-                        are about to call.",
+        "title": "Describe tools",
+        "description": "Lists the tools that scripts can call. With `tools`, returns the schemas of those tools: ask for \
+                        the tools that you are about to call.",
         "inputSchema": {
             "type": "object",
             "properties": {
                 "tools": {
                     "type": "array",
                     "items": { "type": "string" },
-                    "description": "`server:tool` or `server:*`",
+                    "description": "Tools to describe (`server:tool` or `server:*`). Default: a list of all, without schemas.",
                 },
             },
             "additionalProperties": false,

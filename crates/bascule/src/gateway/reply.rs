@@ -1,12 +1,11 @@
-//! How answers and errors are spelled on the MCP wire.
+//! Builds the responses to clients.
 
-use bascule_mcp::ResponseStream;
-use bascule_mcp::{Id, error_response, success_response_from, with_extras};
+use bascule_mcp::{Id, ResponseStream, error_response, success_response_from, with_extras};
 use bascule_model::{BridgeError, ErrorCode};
 use serde_json::json;
 use serde_json::value::RawValue;
 
-/// The JSON text of a result, or a refusal.
+/// The JSON text of a result, or a JSON-RPC error.
 pub(super) type Reply = Result<String, ErrorReply>;
 
 /// A JSON-RPC error.
@@ -16,21 +15,29 @@ pub(super) struct ErrorReply {
     message: String,
     /// JSON text.
     data: Option<String>,
-    /// A server's own error object, as it was spelled.
+    /// A server's own error object, as the server sent it.
     raw: Option<String>,
 }
 
 impl ErrorReply {
-    pub(super) const METHOD_NOT_FOUND: i64 = -32601;
-    pub(super) const INVALID_PARAMS: i64 = -32602;
+    const METHOD_NOT_FOUND: i64 = -32601;
+    const INVALID_PARAMS: i64 = -32602;
     const INTERNAL: i64 = -32603;
 
     pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None, raw: None }
     }
+
+    pub(super) fn invalid_params(message: impl Into<String>) -> Self {
+        Self::new(Self::INVALID_PARAMS, message)
+    }
+
+    pub(super) fn unknown_method(method: &str) -> Self {
+        Self::new(Self::METHOD_NOT_FOUND, format!("unknown method `{method}`"))
+    }
 }
 
-/// A failure that is no tool's: the server's own error as it was, or ours with all that is known.
+/// Converts the failure of a request that is no tool call: a server's own error stays as it is.
 impl From<Box<BridgeError>> for ErrorReply {
     fn from(error: Box<BridgeError>) -> Self {
         match (error.code, error.provider_error) {
@@ -53,19 +60,19 @@ impl From<Box<BridgeError>> for ErrorReply {
     }
 }
 
-/// How a failed call looks to a client (the one `match` of this face).
-pub(super) fn failed_call(error: Box<BridgeError>) -> Reply {
+/// Converts the failure of a tool call, in the form that MCP clients expect (BR-05).
+pub(super) fn call_failure(error: Box<BridgeError>) -> Reply {
     match error.code {
-        // The tool did answer: the client gets the answer as it came, and the operator the report.
+        // The tool has answered: the client gets the result, and the record tells the operator.
         ErrorCode::InvalidOutput if error.result.is_some() => {
-            Ok(error.result.map(text_of).unwrap_or_default())
+            Ok(error.result.map(into_text).unwrap_or_default())
         }
         ErrorCode::InvalidInput => {
             let content = [json!({ "type": "text", "text": error.message })];
             let structured = json!({ "violations": error.violations });
             Ok(json!({ "content": content, "structuredContent": structured, "isError": true }).to_string())
         }
-        ErrorCode::ToolNotFound => Err(ErrorReply::new(ErrorReply::INVALID_PARAMS, error.message)),
+        ErrorCode::ToolNotFound => Err(ErrorReply::invalid_params(error.message)),
         ErrorCode::ProviderError if error.provider_error.is_some() => Err(error.into()),
         _ => {
             let content = [json!({ "type": "text", "text": error.message })];
@@ -75,14 +82,14 @@ pub(super) fn failed_call(error: Box<BridgeError>) -> Reply {
     }
 }
 
-/// The text of a result, which may be long: itself, not a copy.
-pub(super) fn text_of(result: Box<RawValue>) -> String {
+/// Returns the text of a result without copying it.
+pub(super) fn into_text(result: Box<RawValue>) -> String {
     Box::<str>::from(result).into_string()
 }
 
-/// An answer in full.
-pub(super) fn spell(id: Id<'_>, outcome: Reply) -> Vec<u8> {
-    match outcome {
+/// Builds a whole response.
+pub(super) fn frame(id: Id<'_>, reply: Reply) -> Vec<u8> {
+    match reply {
         Ok(result) => success_response_from(id, result),
         Err(ErrorReply { raw: Some(error), .. }) => {
             format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()
@@ -96,52 +103,10 @@ pub(super) fn spell(id: Id<'_>, outcome: Reply) -> Vec<u8> {
     }
 }
 
-/// Gives the answer to the request of this id, with what stood in it besides.
-pub(super) fn finish(stream: &ResponseStream, id: &str, outcome: Reply, more: Option<&str>) {
+/// Finishes a request's stream with its response and the response's unknown members.
+pub(super) fn finish(stream: &ResponseStream, id: &str, reply: Reply, extra: Option<&str>) {
     match Id::from_json(id) {
-        Some(id) => stream.finish(with_extras(spell(id, outcome), more)),
+        Some(id) => stream.finish(with_extras(frame(id, reply), extra)),
         None => stream.close(),
-    }
-}
-
-/// How grave a backend of a log is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Level {
-    Debug,
-    Info,
-    Notice,
-    Warning,
-    Error,
-    Critical,
-    Alert,
-    Emergency,
-}
-
-impl Level {
-    const NAMES: [(&'static str, Level); 8] = [
-        ("debug", Level::Debug),
-        ("info", Level::Info),
-        ("notice", Level::Notice),
-        ("warning", Level::Warning),
-        ("error", Level::Error),
-        ("critical", Level::Critical),
-        ("alert", Level::Alert),
-        ("emergency", Level::Emergency),
-    ];
-
-    pub(super) fn parse(text: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, level)| *level)
-    }
-
-    /// What a server goes back to when nobody wants anything else.
-    pub(super) const USUAL: Self = Self::Info;
-
-    /// The parameters of `logging/setLevel`.
-    pub(super) fn spelled(self) -> String {
-        format!(r#"{{"level":"{}"}}"#, self.name())
-    }
-
-    fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, level)| *level == self).map_or("debug", |(name, _)| name)
     }
 }

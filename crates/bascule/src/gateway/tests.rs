@@ -1,9 +1,9 @@
 //! Clients for whom there is no room.
 
-use bascule_bus::ReplayLimits;
 use bascule_model::ProviderAdapter;
 use tokio::time::advance;
 
+use super::session::{MAX_SESSIONS, SILENT};
 use super::*;
 use crate::BridgeConfig;
 use crate::config::Settings;
@@ -14,8 +14,7 @@ const MOMENT: Duration = Duration::from_millis(1);
 
 async fn gateway() -> Arc<Gateway> {
     let bridge = McpBridgeAdapter::init(BridgeConfig::new(Settings::default())).await.unwrap();
-    let bus = EmbeddedBus::new(ReplayLimits { messages: 1, bytes: 1 << 10 });
-    Gateway::open(Arc::new(bridge), &bus, Duration::from_secs(24 * 3600), SILENT, ToolView::All)
+    Gateway::open(Arc::new(bridge), Duration::from_secs(24 * 3600), SILENT, ToolView::All)
 }
 
 /// One more client, if there is room.
@@ -28,7 +27,7 @@ async fn begin(gateway: &Arc<Gateway>) -> Option<String> {
 async fn where_there_is_no_room_the_one_that_was_silent_for_longest_makes_some() {
     let gateway = gateway().await;
     let mut clients = Vec::new();
-    for _ in 0..MOST_SESSIONS {
+    for _ in 0..MAX_SESSIONS {
         advance(MOMENT).await;
         clients.push(begin(&gateway).await.expect("there is room"));
     }

@@ -26,7 +26,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tracing::info;
 
 use crate::McpBridgeAdapter;
-use crate::call::random_id;
+use crate::call::{CallContext, random_id};
 use crate::config::ScriptSettings;
 
 pub use outcome::{ScriptOutcome, ScriptTrace};
@@ -146,7 +146,8 @@ impl Drop for QueuedScript<'_> {
 impl McpBridgeAdapter {
     /// Runs a script. A failed script is an outcome; an error means that the script was not started.
     pub async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
-        self.run_script_with(request, &|call, id| Box::pin(self.call(call, id))).await
+        self.run_script_with(request, &|call, id| Box::pin(self.call_with(call, CallContext::default(), id)))
+            .await
     }
 
     /// Runs a script whose tool calls are made by `caller`.

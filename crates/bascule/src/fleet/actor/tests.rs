@@ -114,14 +114,16 @@ impl Play {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             events: stage.clone(),
             start: starter(stage.clone()),
-            random_u64: || 0.0,
+            random: || 0.0,
+            in_flight: Arc::default(),
+            observer: std::sync::OnceLock::new(),
             reconnect: true,
             starting: Semaphore::new(1),
             actors: TaskTracker::new(),
             stop: CancellationToken::new(),
             serials: AtomicU64::new(0),
         });
-        let one = Server::spawn(Arc::new(server.clone()), ClientProfile::new("{}"), &fleet);
+        let one = Server::spawn(Arc::new(server.clone()), ClientProfile::default(), &fleet);
         let settings = Settings { servers: vec![server], ..Settings::default() };
         let servers = HashMap::from([(one.settings.name.clone(), one)]);
         fleet.snapshot.store(Arc::new(Snapshot::of(Arc::new(settings), servers)));
@@ -141,7 +143,10 @@ impl Play {
         let arguments = serde_json::value::RawValue::from_string("{}".into()).unwrap();
         let request = CallRequest { tool: ToolId::parse("s:t").unwrap(), arguments, timeout: None };
         let id = CorrelationId::parse("c").unwrap();
-        self.bridge.call(request, Some(id)).await.map(drop).map_err(|error| (error.code, error.attempts))
+        bascule_model::ProviderAdapter::execute(&self.bridge, request, Some(id))
+            .await
+            .map(drop)
+            .map_err(|error| (error.code, error.attempts))
     }
 
     async fn end(self) {
@@ -162,9 +167,9 @@ fn starter(stage: Arc<Stage>) -> Start {
             }
             // A server in memory learns of its end only when it is its turn; a process has ended before `stop` returns.
             settle().await;
-            let frame = StartContext { message_limit: 1 << 20, patience: None, jailer: None, stop, profile };
+            let frame = StartContext { message_limit: 1 << 20, timeout: None, jailer: None, stop, profile };
             let upstream = Upstream::greet(settings, stage.play(), None, &frame).await?;
-            let listed = upstream.list().await?;
+            let listed = upstream.list_tools().await?;
             Ok((Backend::Shared(upstream), listed))
         })
     })

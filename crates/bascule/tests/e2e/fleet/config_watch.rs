@@ -114,7 +114,7 @@ fn keeps_old_server_if_new_command_does_not_start() {
     bridge.bascule.call("s:x", "{}");
     let events = bridge.events();
     bridge.configure(&json!({ "s": with_fast_reconnect(json!({ "command": "./not-there" })) }));
-    bridge.wait_for_stderr("it removed on with the old one");
+    bridge.wait_for_stderr("keeping the old configuration");
     assert!(bridge.stderr().contains("./not-there"), "{}", bridge.stderr());
     wait_for_tools(&events, &["s:x"]);
     bridge.bascule.call("s:x", "{}");

@@ -126,7 +126,7 @@ fn connect_code(address: SocketAddr) -> String {
     format!(
         "import http.client\n\
          c = http.client.HTTPConnection('127.0.0.1', {}, timeout=20)\n\
-         c.send_request('POST', '/mcp', body=r'''{body}''', headers={{'content-type': 'application/json', \
+         c.request('POST', '/mcp', body=r'''{body}''', headers={{'content-type': 'application/json', \
          'accept': 'application/json, text/event-stream'}})\n\
          print('status', c.getresponse().status)",
         address.port()

@@ -147,7 +147,7 @@ fn refuses_request_of_http_server_after_client_left() {
     let received = |part: &str| server.requests().iter().any(|request| request.body.contains(part));
     eventually("the tool is called", || received("tools/call"));
     client.end_session();
-    eventually("the server receives the refusal", || received("the client has left"));
+    eventually("the server receives the refusal", || received("the client has disconnected"));
 }
 
 // req: GW-04
@@ -193,7 +193,7 @@ fn routes_request_during_script_to_client_of_script() {
     let bridge = ScriptedBridge::start(script);
     let [one, two] =
         [(); 2].map(|()| Client::with_capabilities(bridge.address, AGGREGATE_PATH, &full_capabilities()));
-    let code = call("execute_code", &json!({ "code": "return (await s.request({})).answers" })).to_string();
+    let code = call("execute_code", &json!({ "code": "return (await s.ask({})).answers" })).to_string();
     let mut response = one.send_request("1", "tools/call", &code);
     for method in ["sampling/createMessage", "elicitation/create", "roots/list"] {
         let request = response.wait_for_method(method);

@@ -1,0 +1,254 @@
+//! Routes the messages of a server to the one client they concern (GW-04).
+//!
+//! MCP does not say for whose call a server asks something of a client, or logs something. Over Streamable HTTP the stream
+//! tells. Elsewhere the message belongs to the only client with requests in flight; with several such clients it belongs
+//! to none of them, and is never guessed. Abandoned requests count, and so do calls of other faces.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bascule_mcp::{Id, ResponseStream, ServerMessage, notification, patch, request_with_id, with_extras};
+use serde_json::value::RawValue;
+use tokio::time::sleep;
+use tracing::debug;
+
+use super::upstream_session::UpstreamSession;
+use crate::client::ClientContext;
+use crate::config::Isolation;
+use crate::fleet::client_profile::UpstreamObserver;
+use crate::in_flight::Origin;
+use crate::logging_level::LoggingLevel;
+
+/// Changes of listings within this time are announced together.
+const SETTLING: Duration = Duration::from_millis(50);
+
+/// The client that a message concerns, and the response stream of the request that it belongs to.
+type Recipient = (Arc<ClientContext>, Option<ResponseStream>);
+
+/// The reason for which a message has no recipient.
+#[derive(Debug)]
+enum NoRecipient {
+    NoClient,
+    SeveralClients,
+}
+
+impl UpstreamSession {
+    /// Finds the recipient of a message. `during` is the request whose response stream carried the message, where the
+    /// transport keeps them apart.
+    fn recipient(&self, during: Option<u64>) -> Result<Recipient, NoRecipient> {
+        if let Some(id) = during {
+            return match self.in_flight.origin_of(self.server.serial, id) {
+                Some(Origin::Client { client, stream }) => {
+                    Ok((client, Some(stream).filter(|stream| !stream.is_closed())))
+                }
+                _ => Err(NoRecipient::NoClient),
+            };
+        }
+        let origins = self.in_flight.origins(self.server.serial);
+        if origins.iter().any(|origin| matches!(origin, Origin::Detached)) {
+            return Err(NoRecipient::SeveralClients);
+        }
+        let requests: Vec<_> = origins
+            .iter()
+            .filter_map(|origin| match origin {
+                Origin::Client { client, stream } => Some((client, stream)),
+                _ => None,
+            })
+            .collect();
+        match requests.first() {
+            Some((client, _)) if requests.iter().any(|(other, _)| !Arc::ptr_eq(other, client)) => {
+                Err(NoRecipient::SeveralClients)
+            }
+            Some((client, _)) => Ok(((*client).clone(), open_stream(client, &requests))),
+            None => self.only_client().map(|client| (client, None)),
+        }
+    }
+
+    fn only_client(&self) -> Result<Arc<ClientContext>, NoRecipient> {
+        match &self.clients()[..] {
+            [only] => Ok(only.clone()),
+            [] => Err(NoRecipient::NoClient),
+            _ => Err(NoRecipient::SeveralClients),
+        }
+    }
+
+    /// Forwards a log message to the client whose request it belongs to, if the client wants its level.
+    fn forward_log(&self, level: Option<LoggingLevel>, frame: Vec<u8>, during: Option<u64>) {
+        let Ok((client, stream)) = self.recipient(during) else { return };
+        let default = self.logging_level().map(|_| LoggingLevel::DEFAULT);
+        let least = client.logging_level().or(default);
+        if level.is_none() || level >= least {
+            client.send(stream.as_ref(), frame);
+        }
+    }
+
+    fn forward_resource_update(&self, message: &ServerMessage<'_>) {
+        let Some(params) = message.params else { return };
+        let uri = patch::find_string(params.get(), &["uri"]).unwrap_or_default();
+        for client in self.clients() {
+            let Some(shown) = client.subscribed_uri(self.server.settings.name.as_str(), &uri) else {
+                continue;
+            };
+            client.notify(match shown == uri {
+                true => forwarded(message),
+                false => {
+                    let shown = serde_json::Value::from(shown).to_string();
+                    notification(message.method, Some(&patch::insert(params.get(), &["uri"], &shown)))
+                }
+            });
+        }
+    }
+
+    /// Sends a request of the server to a client, under an id of the bridge's.
+    fn forward_request(
+        &self,
+        id: Id<'_>,
+        message: &ServerMessage<'_>,
+        (client, stream): Recipient,
+    ) -> Result<(), &'static str> {
+        let params = message.params.map(RawValue::get);
+        let token = params.and_then(|params| patch::find(params, &["_meta", "progressToken"]));
+        let own_id = client.begin_server_request(&self.server, id.as_json(), token, stream.as_ref())?;
+        let with_token = params.filter(|_| token.is_some());
+        let with_token = with_token.map(|params| patch::insert(params, &["_meta", "progressToken"], &own_id));
+        let params = with_token.as_deref().or(params);
+        client.send(
+            stream.as_ref(),
+            with_extras(request_with_id(&own_id, message.method, params), message.more),
+        );
+        Ok(())
+    }
+
+    /// Tells clients that the server has withdrawn one request, or all of them.
+    fn withdraw(&self, id: Option<&str>, params: &str) {
+        for client in self.clients() {
+            for (own_id, stream) in client.withdraw_server_requests(&self.server, id) {
+                let params = patch::insert(params, &["requestId"], &own_id);
+                client.send(stream.as_ref(), notification("notifications/cancelled", Some(&params)));
+            }
+        }
+    }
+
+    /// Announces changed listings to clients: with the server's own notification, or one of the bridge's for each listing
+    /// that the server offers. Changes in quick succession are announced once.
+    fn announce<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<Vec<u8>>)>) {
+        let Some(upstream) = self.this.upgrade() else { return };
+        // Clients that are still initializing have seen no listing.
+        if self.clients().iter().all(|client| !client.is_initialized()) || self.add_announcements(changes) {
+            return;
+        }
+        self.tasks.spawn(async move {
+            sleep(SETTLING).await;
+            let changes = upstream.take_announcements().into_iter();
+            let frames: Vec<Vec<u8>> = changes
+                .filter_map(|(listing, frame)| frame.or_else(|| upstream.list_changed(&listing)))
+                .collect();
+            for client in upstream.clients().iter().filter(|client| client.is_initialized()) {
+                frames.iter().for_each(|frame| client.notify(frame.clone()));
+            }
+        });
+    }
+
+    /// Builds the notification that a listing has changed, if the server offers that listing.
+    fn list_changed(&self, listing: &str) -> Option<Vec<u8>> {
+        let backend = self.server.backend().ok()?;
+        patch::find(backend.info().raw.get(), &["capabilities", listing])?;
+        Some(notification(&format!("notifications/{listing}/list_changed"), None))
+    }
+}
+
+/// Chooses the stream for a message to a client with requests in flight. With several requests nobody knows which one
+/// the message belongs to: the client's own stream is better, and any response stream will do without one.
+fn open_stream(
+    client: &ClientContext,
+    requests: &[(&Arc<ClientContext>, &ResponseStream)],
+) -> Option<ResponseStream> {
+    let last_open = requests.iter().rev().map(|(_, stream)| *stream).find(|stream| !stream.is_closed());
+    last_open.filter(|_| requests.len() == 1 || client.stream().is_none()).cloned()
+}
+
+/// Rebuilds a notification as the server sent it.
+fn forwarded(message: &ServerMessage<'_>) -> Vec<u8> {
+    with_extras(notification(message.method, message.params.map(RawValue::get)), message.more)
+}
+
+impl UpstreamObserver for UpstreamSession {
+    fn on_notification(&self, message: ServerMessage<'_>) {
+        let field = |name: &str| message.params.and_then(|params| patch::find_string(params.get(), &[name]));
+        match message.method {
+            // Announced after the new listing: a client that asks at once must not get the old tools.
+            "notifications/tools/list_changed" => {}
+            "notifications/message" => {
+                let level = field("level").as_deref().and_then(LoggingLevel::parse);
+                self.forward_log(level, forwarded(&message), message.during);
+            }
+            "notifications/resources/updated" => self.forward_resource_update(&message),
+            "notifications/cancelled" => {
+                let params = message.params.map_or("{}", RawValue::get);
+                if let Some(id) = patch::find(params, &["requestId"]) {
+                    self.withdraw(Some(id), params);
+                }
+            }
+            method if method.ends_with("/list_changed") => {
+                self.announce([(method, Some(forwarded(&message)))])
+            }
+            method => match self.recipient(message.during) {
+                Ok((client, stream)) => client.send(stream.as_ref(), forwarded(&message)),
+                Err(why) => {
+                    debug!(server = %self.server.settings.name, method, ?why, "notification without a recipient")
+                }
+            },
+        }
+    }
+
+    fn on_request(&self, id: Id<'_>, message: ServerMessage<'_>) -> bool {
+        // A process for one call would never receive the response.
+        if self.server.settings.isolation == Isolation::PerCall {
+            return false;
+        }
+        match self.recipient(message.during) {
+            Err(NoRecipient::NoClient) => false,
+            Ok((client, _)) if !client.accepts(message.method) => false,
+            Ok(recipient) => {
+                if let Err(why) = self.forward_request(id, &message, recipient) {
+                    self.server.refuse(id.as_json(), -32000, why);
+                }
+                true
+            }
+            Err(NoRecipient::SeveralClients) => {
+                let why = format!(
+                    "`{}` may concern any of several clients: configure `session: \"per-client\"` for this server",
+                    message.method
+                );
+                self.server.refuse(id.as_json(), -32600, &why);
+                true
+            }
+        }
+    }
+
+    fn on_late_response(&self, id: &str) {
+        if let Ok(id) = id.parse() {
+            self.in_flight.remove_abandoned(self.server.serial, id);
+        }
+    }
+
+    fn on_tools_listed(&self, is_first: bool) {
+        self.tasks.tool_changes.fetch_add(1, Ordering::AcqRel);
+        let clients_saw_other_tools = self.take_showed_other_tools();
+        match is_first && !clients_saw_other_tools {
+            false => self.announce([("tools", None)]),
+            // Clients that started before this server did hear that it is there.
+            true => self.announce(["tools", "prompts", "resources"].map(|listing| (listing, None))),
+        }
+    }
+
+    fn on_lost(&self) {
+        self.withdraw(None, r#"{"requestId":0,"reason":"the server that asked is gone"}"#);
+    }
+
+    fn on_reconnected(&self) {
+        let Some(upstream) = self.this.upgrade() else { return };
+        self.tasks.spawn(async move { upstream.restore_subscriptions().await });
+    }
+}

@@ -1,0 +1,318 @@
+//! The registry of requests in flight: the requests of clients, and the requests sent to servers for anyone.
+//!
+//! The registry answers every question about a request under way: whom a server's message can concern (GW-04), which
+//! request a client cancels, whether a server or a client is idle. Matching a response to its request by id stays with
+//! the connection that sent it.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bascule_mcp::ResponseStream;
+use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::ClientContext;
+
+/// The sender of a request to a server.
+#[derive(Clone, Default)]
+pub(crate) enum Origin {
+    /// A client of the gateway. Messages of the server that belong to the request go to its response stream.
+    Client { client: Arc<ClientContext>, stream: ResponseStream },
+    /// A caller that cannot receive messages of servers: the command line, or a program that embeds the bridge.
+    #[default]
+    Detached,
+    /// The bridge itself. No message of a server belongs to its requests.
+    Bridge,
+}
+
+/// All requests in flight of one bridge.
+#[derive(Default)]
+pub(crate) struct InFlightRegistry(Mutex<Tables>);
+
+#[derive(Default)]
+struct Tables {
+    /// Requests to servers, by the server's serial number.
+    servers: HashMap<u64, ServerTable, BuildHasherDefault<NumberHasher>>,
+    /// Requests of clients, by the client's serial number and the request's JSON-RPC id as the client spelled it.
+    clients: HashMap<u64, HashMap<Box<str>, CancellationToken>, BuildHasherDefault<NumberHasher>>,
+    last_number: u64,
+}
+
+#[derive(Default)]
+struct ServerTable {
+    entries: Vec<Entry>,
+    signals: Arc<ServerSignals>,
+}
+
+/// Wakes the tasks that follow the requests of one server.
+#[derive(Default)]
+pub(crate) struct ServerSignals {
+    /// A request that had been sent was abandoned.
+    pub(crate) abandoned: Notify,
+    /// The last request ended.
+    idle: Notify,
+}
+
+struct Entry {
+    number: u64,
+    origin: Origin,
+    state: RequestState,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum RequestState {
+    Waiting,
+    /// Sent, under this id.
+    Sent(u64),
+    /// The caller no longer waits. The server may still work on the request until then, whatever it was told.
+    Abandoned(u64, Instant),
+}
+
+impl RequestState {
+    fn id(self) -> Option<u64> {
+        match self {
+            Self::Waiting => None,
+            Self::Sent(id) | Self::Abandoned(id, _) => Some(id),
+        }
+    }
+}
+
+/// One request in flight. Dropped before [`complete`](InFlight::complete), it counts as abandoned if it was sent.
+pub(crate) struct InFlight {
+    registry: Arc<InFlightRegistry>,
+    key: Key,
+    /// How long the server may still work on the request once it is abandoned.
+    abandoned_for: Duration,
+    is_completed: bool,
+}
+
+enum Key {
+    Server { serial: u64, number: u64 },
+    Client { serial: u64, id: Box<str> },
+}
+
+impl InFlightRegistry {
+    fn tables(&self) -> MutexGuard<'_, Tables> {
+        self.0.lock().expect("no thread panics while it holds the registry")
+    }
+
+    /// Registers a request to a server.
+    pub(crate) fn begin(self: &Arc<Self>, serial: u64, origin: Origin, abandoned_for: Duration) -> InFlight {
+        let mut tables = self.tables();
+        tables.last_number += 1;
+        let number = tables.last_number;
+        let entry = Entry { number, origin, state: RequestState::Waiting };
+        // A server that has stopped has no table: its requests fail at once.
+        if let Some(table) = tables.servers.get_mut(&serial) {
+            table.remove_expired();
+            table.entries.push(entry);
+        }
+        InFlight {
+            registry: self.clone(),
+            key: Key::Server { serial, number },
+            abandoned_for,
+            is_completed: false,
+        }
+    }
+
+    /// Registers a request of a client. Returns `None` if the client has a request with the same id in flight: nobody
+    /// could tell their responses apart.
+    pub(crate) fn begin_client(
+        self: &Arc<Self>,
+        serial: u64,
+        id: &str,
+    ) -> Option<(InFlight, CancellationToken)> {
+        let mut tables = self.tables();
+        let requests = tables.clients.entry(serial).or_default();
+        if requests.contains_key(id) {
+            return None;
+        }
+        let token = CancellationToken::new();
+        requests.insert(id.into(), token.clone());
+        let key = Key::Client { serial, id: id.into() };
+        Some((
+            InFlight { registry: self.clone(), key, abandoned_for: Duration::ZERO, is_completed: true },
+            token,
+        ))
+    }
+
+    /// Cancels one request of a client.
+    pub(crate) fn cancel(&self, client: u64, id: &str) {
+        if let Some(token) = self.tables().clients.get(&client).and_then(|requests| requests.get(id)) {
+            token.cancel();
+        }
+    }
+
+    /// Cancels every request of a client.
+    pub(crate) fn cancel_all(&self, client: u64) {
+        let requests = self.tables().clients.remove(&client);
+        requests.iter().flat_map(HashMap::values).for_each(CancellationToken::cancel);
+    }
+
+    pub(crate) fn has_requests_of(&self, client: u64) -> bool {
+        self.tables().clients.contains_key(&client)
+    }
+
+    /// Adds a server. [`remove_server`](Self::remove_server) takes it out again.
+    pub(crate) fn add_server(&self, server: u64) -> Arc<ServerSignals> {
+        self.tables().servers.entry(server).or_default().signals.clone()
+    }
+
+    /// Returns true if a caller waits for a response of the server.
+    pub(crate) fn has_requests_to(&self, server: u64) -> bool {
+        self.tables().servers.get(&server).is_some_and(ServerTable::is_busy)
+    }
+
+    /// Returns when no caller waits for a response of the server.
+    pub(crate) async fn idle(&self, server: u64, signals: &ServerSignals) {
+        loop {
+            let idle = signals.idle.notified();
+            if !self.has_requests_to(server) {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Returns the origins of the requests that the server may be working on, the abandoned ones included.
+    pub(crate) fn origins(&self, server: u64) -> Vec<Origin> {
+        let mut tables = self.tables();
+        let Some(table) = tables.servers.get_mut(&server) else { return Vec::new() };
+        table.remove_expired();
+        table.entries.iter().map(|entry| entry.origin.clone()).collect()
+    }
+
+    /// Returns the origin of the request that was sent to the server under this id.
+    pub(crate) fn origin_of(&self, server: u64, id: u64) -> Option<Origin> {
+        let tables = self.tables();
+        let mut entries = tables.servers.get(&server)?.entries.iter();
+        entries.find(|entry| entry.state.id() == Some(id)).map(|entry| entry.origin.clone())
+    }
+
+    /// Removes an abandoned request: the server has answered it.
+    pub(crate) fn remove_abandoned(&self, server: u64, id: u64) {
+        let is_answered = |state: RequestState| matches!(state, RequestState::Abandoned(own, _) if own == id);
+        if let Some(table) = self.tables().servers.get_mut(&server) {
+            table.entries.retain(|entry| !is_answered(entry.state));
+        }
+    }
+
+    /// Removes all abandoned requests: the connection that carried them is gone.
+    pub(crate) fn remove_all_abandoned(&self, server: u64) {
+        if let Some(table) = self.tables().servers.get_mut(&server) {
+            table.entries.retain(|entry| !matches!(entry.state, RequestState::Abandoned(..)));
+        }
+    }
+
+    /// Removes the abandoned requests of clients: nobody is left whom a message of the server could concern.
+    pub(crate) fn remove_abandoned_of_clients(&self, server: u64) {
+        let is_clients = |entry: &Entry| matches!(entry.origin, Origin::Client { .. });
+        if let Some(table) = self.tables().servers.get_mut(&server) {
+            table
+                .entries
+                .retain(|entry| !(matches!(entry.state, RequestState::Abandoned(..)) && is_clients(entry)));
+        }
+    }
+
+    /// Removes a server that has stopped.
+    pub(crate) fn remove_server(&self, server: u64) {
+        self.tables().servers.remove(&server);
+    }
+}
+
+impl ServerTable {
+    fn remove_expired(&mut self) {
+        self.entries.retain(|entry| match entry.state {
+            RequestState::Abandoned(_, until) => Instant::now() < until,
+            _ => true,
+        });
+    }
+
+    fn is_busy(&self) -> bool {
+        self.entries.iter().any(|entry| !matches!(entry.state, RequestState::Abandoned(..)))
+    }
+}
+
+impl InFlight {
+    /// Notes the id under which the request is sent. A retry has another id.
+    pub(crate) fn sent(&self, id: u64) {
+        let Key::Server { serial, number } = self.key else { return };
+        if let Some(entry) = self.registry.tables().entry(serial, number) {
+            entry.state = RequestState::Sent(id);
+        }
+    }
+
+    /// Ends the request with its result. A time-out after sending abandons it.
+    pub(crate) fn complete<T>(mut self, result: &BridgeResult<T>) {
+        self.is_completed = !matches!(result, Err(error) if is_abandoned(error));
+    }
+}
+
+impl Tables {
+    fn entry(&mut self, serial: u64, number: u64) -> Option<&mut Entry> {
+        self.servers.get_mut(&serial)?.entries.iter_mut().rev().find(|entry| entry.number == number)
+    }
+
+    /// Returns true if the request counts as abandoned from now on.
+    fn abandon(&mut self, serial: u64, number: u64, abandoned_for: Duration) -> bool {
+        let Some(entry) = self.entry(serial, number) else { return false };
+        let RequestState::Sent(id) = entry.state else { return false };
+        entry.state = RequestState::Abandoned(id, Instant::now() + abandoned_for);
+        true
+    }
+
+    fn remove_client_request(&mut self, serial: u64, id: &str) {
+        let Some(requests) = self.clients.get_mut(&serial) else { return };
+        requests.remove(id);
+        if requests.is_empty() {
+            self.clients.remove(&serial);
+        }
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut tables = self.registry.tables();
+        let (serial, number) = match &self.key {
+            Key::Client { serial, id } => return tables.remove_client_request(*serial, id),
+            Key::Server { serial, number } => (*serial, *number),
+        };
+        let is_abandoned = !self.is_completed && tables.abandon(serial, number, self.abandoned_for);
+        let Some(table) = tables.servers.get_mut(&serial) else { return };
+        if is_abandoned {
+            table.signals.abandoned.notify_one();
+        } else {
+            table.entries.retain(|entry| entry.number != number);
+        }
+        if !table.is_busy() {
+            table.signals.idle.notify_waiters();
+        }
+    }
+}
+
+/// Returns true if the server may still work on a request that nobody waits for.
+fn is_abandoned(error: &BridgeError) -> bool {
+    error.code == ErrorCode::ProviderTimeout && error.delivery == Delivery::Unknown
+}
+
+/// Hashes the serial numbers that the bridge counts itself: no attacker chooses them.
+#[derive(Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+}
