@@ -1,15 +1,15 @@
-//! What a confined server tries, and how it fails: real processes against the real kernel, as root and as nobody.
+//! Attacks by confined servers: real processes against the real kernel, as root and as `nobody`.
 
-#![allow(clippy::print_stdout, reason = "figures that are seen are worth a look: `--nocapture`")]
+#![allow(clippy::print_stdout, reason = "measurements, shown with `--nocapture`")]
 
-pub mod hostile;
+pub mod hostile_server;
 
-mod cycles;
+mod cgroups;
+mod cleanup;
+mod crashes;
 mod escapes;
 mod files;
 mod floods;
-mod groups;
 mod limits;
 mod memory;
 mod network;
-mod survivors;

@@ -1,4 +1,4 @@
-// An MCP server whose one tool runs whatever JavaScript it is given: the same as hostile.py, in Node.
+// An MCP server whose tool runs any JavaScript code, like hostile.py in Node.
 import { createInterface } from "node:readline";
 
 function run(code) {

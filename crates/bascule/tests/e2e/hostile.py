@@ -1,4 +1,4 @@
-"""An MCP server whose tools, both the same, run whatever Python they are given: what a hostile server could do, it can be told to."""
+"""An MCP server whose two tools run any Python code, as a hostile server could."""
 import contextlib, io, json, os, sys, traceback
 
 

@@ -1,134 +1,135 @@
-//! Which files a confined server reaches.
+//! File access of confined servers.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 
-use super::hostile::{Hostile, quoted, users};
+use super::hostile_server::{HostileServer, quoted, users};
 
-fn read(hostile: &Hostile, name: &str) -> String {
+fn read(hostile: &HostileServer, name: &str) -> String {
     format!("print(open({}).read())", quoted(&hostile.path(name)))
 }
 
-fn write(hostile: &Hostile, name: &str) -> String {
+fn write(hostile: &HostileServer, name: &str) -> String {
     format!("open({}, 'w').write('x')", quoted(&hostile.path(name)))
 }
 
 // req: SB-04
 #[test]
-fn secrets_cannot_be_read_by_any_way() {
+fn server_cannot_read_secrets() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({}));
-        hostile.must_not(&read(&hostile, ".ssh/id_test"));
-        hostile.must_not(&format!("os.listdir({})", quoted(&hostile.path(".ssh"))));
+        let hostile = HostileServer::new(user, json!({}));
+        hostile.expect_denied(&read(&hostile, ".ssh/id_test"));
+        hostile.expect_denied(&format!("os.listdir({})", quoted(&hostile.path(".ssh"))));
         let (secret, link) = (hostile.path(".ssh/id_test"), hostile.path("work/link"));
         let by_link = format!("os.symlink({}, {1}); open({1}).read()", quoted(&secret), quoted(&link));
-        hostile.must_not(&by_link);
-        for (way, name) in [("link", ".ssh/id_test"), ("rename", ".ssh")] {
-            let there = quoted(&hostile.path("work/moved"));
-            let failed =
-                hostile.attempt(&format!("os.{way}({}, {there})", quoted(&hostile.path(name)))).unwrap_err();
-            // Landlock answers as if it were another disk, so that programs copy instead, which fails too.
+        hostile.expect_denied(&by_link);
+        for (function, name) in [("link", ".ssh/id_test"), ("rename", ".ssh")] {
+            let target = quoted(&hostile.path("work/moved"));
+            let failed = hostile
+                .attempt(&format!("os.{function}({}, {target})", quoted(&hostile.path(name))))
+                .unwrap_err();
+            // Landlock reports another file system, so that programs copy the file, which fails as well.
             assert!(failed.contains("cross-device") || failed.starts_with("PermissionError"), "{failed}");
         }
-        assert_eq!(hostile.may(&read(&hostile, "other/plain")), "no secret");
+        assert_eq!(hostile.expect_ok(&read(&hostile, "other/plain")), "no secret");
     }
 }
 
 // req: SB-04
 #[test]
-fn writes_stay_below_its_folder_and_the_temporary_one() {
+fn server_writes_only_in_its_folder_and_temporary_folder() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({}));
-        hostile.may(&write(&hostile, "work/mine"));
-        hostile.may("import tempfile; tempfile.TemporaryFile().write(b'x')");
-        hostile.must_not(&write(&hostile, "other/plain"));
-        hostile.must_not(&write(&hostile, "new"));
-        hostile.must_not(&format!("os.truncate({}, 0)", quoted(&hostile.path("other/plain"))));
-        hostile.must_not(&format!("os.unlink({})", quoted(&hostile.path("other/plain"))));
-        hostile.must_not(&write(&hostile, "mcp.json"));
+        let hostile = HostileServer::new(user, json!({}));
+        hostile.expect_ok(&write(&hostile, "work/mine"));
+        hostile.expect_ok("import tempfile; tempfile.TemporaryFile().write(b'x')");
+        hostile.expect_denied(&write(&hostile, "other/plain"));
+        hostile.expect_denied(&write(&hostile, "new"));
+        hostile.expect_denied(&format!("os.truncate({}, 0)", quoted(&hostile.path("other/plain"))));
+        hostile.expect_denied(&format!("os.unlink({})", quoted(&hostile.path("other/plain"))));
+        hostile.expect_denied(&write(&hostile, "mcp.json"));
     }
 }
 
 // req: SB-04
 #[test]
-fn folders_named_in_its_arguments_may_be_written() {
+fn server_may_write_folders_in_its_arguments() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({ "args": ["server.py", "--data=../other"] }));
-        hostile.may(&write(&hostile, "other/plain"));
-        hostile.must_not(&write(&hostile, "new"));
+        let hostile = HostileServer::new(user, json!({ "args": ["server.py", "--data=../other"] }));
+        hostile.expect_ok(&write(&hostile, "other/plain"));
+        hostile.expect_denied(&write(&hostile, "new"));
     }
 }
 
 // req: SB-04
 #[test]
-fn a_home_named_in_its_arguments_does_not_open_the_secrets() {
+fn home_in_arguments_does_not_open_secrets() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({ "args": ["server.py", ".."] }));
-        hostile.may(&write(&hostile, "other/plain"));
-        hostile.must_not(&read(&hostile, ".ssh/id_test"));
+        let hostile = HostileServer::new(user, json!({ "args": ["server.py", ".."] }));
+        hostile.expect_ok(&write(&hostile, "other/plain"));
+        hostile.expect_denied(&read(&hostile, ".ssh/id_test"));
     }
 }
 
 // req: SB-04
 #[test]
-fn under_strict_only_what_is_listed_is_there() {
+fn strict_policy_opens_only_listed_paths() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({ "sandbox": "strict" }));
-        assert_eq!(hostile.may("print(1 + 1)"), "2");
-        hostile.must_not(&read(&hostile, "other/plain"));
-        hostile.must_not(&write(&hostile, "work/mine"));
-        hostile.must_not("open('/etc/passwd').read()");
+        let hostile = HostileServer::new(user, json!({ "sandbox": "strict" }));
+        assert_eq!(hostile.expect_ok("print(1 + 1)"), "2");
+        hostile.expect_denied(&read(&hostile, "other/plain"));
+        hostile.expect_denied(&write(&hostile, "work/mine"));
+        hostile.expect_denied("open('/etc/passwd').read()");
     }
 }
 
 // req: SB-04
 #[test]
-fn a_program_in_the_home_does_not_open_the_home_under_strict() {
+fn program_in_home_does_not_open_home_under_strict_policy() {
     for user in users() {
         let hostile =
-            Hostile::new(user, json!({ "command": "../bin/server", "args": [], "sandbox": "strict" }));
+            HostileServer::new(user, json!({ "command": "../bin/server", "args": [], "sandbox": "strict" }));
         let server = hostile.path("bin/server");
         fs::create_dir(hostile.path("bin")).unwrap();
         fs::write(&server, format!("#!/usr/bin/env python3\n{}", include_str!("../hostile.py"))).unwrap();
         fs::set_permissions(&server, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(hostile.may("print(1 + 1)"), "2");
-        hostile.must_not(&read(&hostile, ".ssh/id_test"));
-        hostile.must_not(&read(&hostile, "other/plain"));
+        assert_eq!(hostile.expect_ok("print(1 + 1)"), "2");
+        hostile.expect_denied(&read(&hostile, ".ssh/id_test"));
+        hostile.expect_denied(&read(&hostile, "other/plain"));
     }
 }
 
 // req: SB-04
 #[test]
-fn a_policy_of_ones_own_lists_what_may_be_read_and_written() {
+fn custom_policy_lists_readable_and_writable_paths() {
     for user in users() {
         let sandbox = json!({ "read": ["work", "other"], "write": ["work"] });
-        let hostile = Hostile::new(user, json!({ "sandbox": sandbox }));
-        assert_eq!(hostile.may(&read(&hostile, "other/plain")), "no secret");
-        hostile.may(&write(&hostile, "work/mine"));
-        hostile.must_not(&write(&hostile, "other/plain"));
-        hostile.must_not(&read(&hostile, ".ssh/id_test"));
+        let hostile = HostileServer::new(user, json!({ "sandbox": sandbox }));
+        assert_eq!(hostile.expect_ok(&read(&hostile, "other/plain")), "no secret");
+        hostile.expect_ok(&write(&hostile, "work/mine"));
+        hostile.expect_denied(&write(&hostile, "other/plain"));
+        hostile.expect_denied(&read(&hostile, ".ssh/id_test"));
     }
 }
 
 // req: SB-04
 #[test]
-fn sandbox_off_is_off() {
+fn sandbox_off_allows_secrets() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({ "sandbox": "off" }));
-        assert_eq!(hostile.may(&read(&hostile, ".ssh/id_test")), "the secret");
+        let hostile = HostileServer::new(user, json!({ "sandbox": "off" }));
+        assert_eq!(hostile.expect_ok(&read(&hostile, ".ssh/id_test")), "the secret");
     }
 }
 
 // req: SB-02
 #[test]
-fn open_files_are_counted() {
+fn open_files_are_limited() {
     let hoard = "held = [open('/dev/null') for _ in range(500)]";
     for user in users() {
-        let hostile = Hostile::new(user, json!({ "limits": { "maxOpenFiles": 64 } }));
+        let hostile = HostileServer::new(user, json!({ "limits": { "maxOpenFiles": 64 } }));
         let failed = hostile.attempt(hoard).unwrap_err();
         assert!(failed.contains("Too many open files"), "{failed}");
-        Hostile::new(user, json!({})).may(hoard);
+        HostileServer::new(user, json!({})).expect_ok(hoard);
     }
 }

@@ -1,4 +1,4 @@
-//! Servers that go for memory, in Node and in Python, and how much of it they were seen to get.
+//! Memory limits of Node and Python servers, measured from outside.
 
 use std::fs;
 use std::process::Stdio;
@@ -6,53 +6,53 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use super::hostile::{Hostile, User, users};
+use super::hostile_server::{HostileServer, User, users};
 use super::limits::check_limit;
 use crate::support::{CommandOutput, TIMEOUT, children, text};
 
-/// In MB: what the hogs may have.
+/// In MB.
 const LIMIT: u64 = 200;
-/// How far above its limit a tree may be seen where only the watchdog keeps it, in hundredths.
-const SLACK: u64 = 125;
+/// Highest accepted peak where only the watchdog enforces the limit, in percent of the limit.
+const MAX_PEAK_PERCENT: u64 = 125;
 
-/// What a call came to, and the most that the server's tree was seen to hold at once, in MB.
-struct Eaten {
-    ran: CommandOutput,
+struct HogRun {
+    output: CommandOutput,
+    /// Highest memory of the server's tree that was measured, in MB.
     peak: u64,
 }
 
-impl Eaten {
-    fn said(&self) -> String {
-        text(&self.ran.document()["result"])
+impl HogRun {
+    fn result(&self) -> String {
+        text(&self.output.document()["result"])
     }
 }
 
-/// Has a hog run this, and looks at all its processes until the command ends.
-fn feed(hostile: &Hostile, code: &str) -> Eaten {
+/// Runs code that allocates too much, and measures all processes until the command ends.
+fn run_hog(hostile: &HostileServer, code: &str) -> HogRun {
     let mut command = hostile.command(&["call", "h:try", &json!({ "code": code }).to_string(), "--json"]);
     let mut bridge = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut peak, begin) = (0, Instant::now());
     while bridge.try_wait().unwrap().is_none() {
         assert!(begin.elapsed() < TIMEOUT, "the command does not end");
-        peak = peak.max(held_below(bridge.id()));
+        peak = peak.max(servers_kb(bridge.id()));
         std::thread::sleep(Duration::from_millis(2));
     }
-    Eaten { ran: CommandOutput::from(bridge.wait_with_output().unwrap()), peak: peak >> 10 }
+    HogRun { output: CommandOutput::from(bridge.wait_with_output().unwrap()), peak: peak >> 10 }
 }
 
-/// What the servers of a bridge hold together, in kB. What several processes share counts once.
-fn held_below(bridge: u32) -> u64 {
+/// Memory of all servers of a bridge, in kB. Shared memory counts once.
+fn servers_kb(bridge: u32) -> u64 {
     let mut tree: Vec<u32> = children(bridge);
     let mut next = 0;
     while let Some(pid) = tree.get(next) {
         tree.extend(children(*pid));
         next += 1;
     }
-    tree.into_iter().map(held_by).sum()
+    tree.into_iter().map(proportional_kb).sum()
 }
 
-/// A process's share of memory that is no file's, in kB.
-fn held_by(pid: u32) -> u64 {
+/// A process's proportional share of memory that no file backs, in kB.
+fn proportional_kb(pid: u32) -> u64 {
     let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
     let of =
         |name: &str| rollup.lines().filter(|line| line.starts_with(name)).find_map(kilobytes).unwrap_or(0);
@@ -63,49 +63,49 @@ fn kilobytes(line: &str) -> Option<u64> {
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
-fn check_peak(eaten: &Eaten, who: &str) {
-    println!("{who}: {} MB at the most, {LIMIT} allowed", eaten.peak);
-    assert!(eaten.peak <= LIMIT * SLACK / 100, "{who}: {} MB of {LIMIT}", eaten.peak);
+fn check_peak(run: &HogRun, label: &str) {
+    println!("{label}: peak {} MB, limit {LIMIT} MB", run.peak);
+    assert!(run.peak <= LIMIT * MAX_PEAK_PERCENT / 100, "{label}: {} MB of {LIMIT}", run.peak);
     assert!(
-        eaten.peak > LIMIT / 20,
-        "{who}: only {} MB were seen: it did not eat, or we did not look",
-        eaten.peak
+        run.peak > LIMIT / 20,
+        "{label}: only {} MB were measured: the code did not run, or was not observed",
+        run.peak
     );
 }
 
-fn node(user: User) -> Hostile {
+fn node(user: User) -> HostileServer {
     let limits = json!({ "maxMemoryMb": LIMIT });
-    Hostile::new(user, json!({ "command": "node", "args": ["server.mjs"], "limits": limits }))
+    HostileServer::new(user, json!({ "command": "node", "args": ["server.mjs"], "limits": limits }))
 }
 
-fn python(user: User) -> Hostile {
-    Hostile::new(user, json!({ "limits": { "maxMemoryMb": LIMIT } }))
+fn python(user: User) -> HostileServer {
+    HostileServer::new(user, json!({ "limits": { "maxMemoryMb": LIMIT } }))
 }
 
-/// The hog dies of it, the call tells which limit it met, and the limit was kept.
-fn check_hog(hostile: &Hostile, code: &str, who: &str) {
-    let eaten = feed(hostile, code);
-    check_died(&eaten, who);
-    check_peak(&eaten, who);
+/// The server dies, the error names the limit, and the tree stayed within it.
+fn check_hog(hostile: &HostileServer, code: &str, label: &str) {
+    let run = run_hog(hostile, code);
+    check_died(&run, label);
+    check_peak(&run, label);
 }
 
-/// A hog that is refused memory may live on; where memory is not refused but counted, it is ended at its limit.
-fn check_refused_or_ended(eaten: &Eaten, said: &str, who: &str) {
-    match eaten.ran.code {
-        Some(0) => assert_eq!(eaten.said(), said, "{who}"),
-        _ => check_died(eaten, who),
+/// A server whose allocations fail may survive. A control group does not refuse memory, but kills it at the limit.
+fn check_refused_or_killed(run: &HogRun, result: &str, label: &str) {
+    match run.output.code {
+        Some(0) => assert_eq!(run.result(), result, "{label}"),
+        _ => check_died(run, label),
     }
-    check_peak(eaten, who);
+    check_peak(run, label);
 }
 
-fn check_died(eaten: &Eaten, who: &str) {
-    assert_eq!(eaten.ran.code, Some(3), "{who}: {:?}", eaten.ran);
-    check_limit(&eaten.ran.document()["error"], "`maxMemoryMb`", "");
+fn check_died(run: &HogRun, label: &str) {
+    assert_eq!(run.output.code, Some(3), "{label}: {:?}", run.output);
+    check_limit(&run.output.document()["error"], "`maxMemoryMb`", "");
 }
 
 // req: SB-02, SB-03
 #[test]
-fn a_node_server_that_hoards_objects_dies_within_its_limit() {
+fn node_server_that_hoards_objects_dies_within_limit() {
     let code = "const held = []; for (;;) held.push(new Array(1e5).fill({}));";
     for user in users() {
         check_hog(&node(user), code, "node, objects");
@@ -114,7 +114,7 @@ fn a_node_server_that_hoards_objects_dies_within_its_limit() {
 
 // req: SB-02, SB-03
 #[test]
-fn a_node_server_that_hoards_buffers_dies_within_its_limit() {
+fn node_server_that_hoards_buffers_dies_within_limit() {
     let code = "const held = []; for (;;) held.push(Buffer.alloc(1 << 20, 1));";
     for user in users() {
         check_hog(&node(user), code, "node, buffers");
@@ -123,8 +123,8 @@ fn a_node_server_that_hoards_buffers_dies_within_its_limit() {
 
 // req: SB-02, SB-03
 #[test]
-fn a_node_server_that_goes_on_when_refused_dies_within_its_limit() {
-    // Pieces so small that in the end there is no room left for Node's own.
+fn node_server_that_retries_small_allocations_dies_within_limit() {
+    // Small pieces leave no memory for Node itself in the end.
     let code = "const held = []; for (;;) try { held.push(Buffer.alloc(1 << 16, 1)); } catch (refused) {}";
     for user in users() {
         check_hog(&node(user), code, "node, buffers again and again");
@@ -133,23 +133,23 @@ fn a_node_server_that_goes_on_when_refused_dies_within_its_limit() {
 
 // req: SB-02
 #[test]
-fn a_node_server_that_catches_every_refusal_stays_within_its_limit() {
+fn node_server_that_catches_failed_allocations_stays_within_limit() {
     let code = "const held = []; let refused = 0;
         while (refused < 20) try { held.push(Buffer.alloc(16 << 20, 1)); } catch (e) { refused++; }
         return `${held.length > 0} ${refused}`;";
     for user in users() {
-        let eaten = feed(&node(user), code);
-        check_refused_or_ended(&eaten, "true 20", "node, large buffers again and again");
+        let run = run_hog(&node(user), code);
+        check_refused_or_killed(&run, "true 20", "node, large buffers again and again");
     }
 }
 
-/// Takes all it can get.
+/// Python that allocates until it fails.
 const HOARD: &str = "held = []\nwhile True: held.append(b'x' * (1 << 20))";
 
 // req: SB-02, SB-03
 #[test]
-fn a_python_server_that_hoards_dies_within_its_limit() {
-    // A tool's exception is its result; most servers end as this one does when there is no memory for more.
+fn python_server_that_hoards_dies_within_limit() {
+    // `hostile.py` returns an exception as a result. Most servers would exit without memory, so this code does.
     let code = format!(
         "try:\n    exec({HOARD:?})\nexcept MemoryError as e: print(repr(e), file=sys.stderr, flush=True); os._exit(1)"
     );
@@ -160,21 +160,21 @@ fn a_python_server_that_hoards_dies_within_its_limit() {
 
 // req: SB-02
 #[test]
-fn a_python_server_that_catches_every_refusal_stays_within_its_limit() {
+fn python_server_that_catches_failed_allocations_stays_within_limit() {
     let code = format!(
         "for _ in range(20):\n    try: exec({HOARD:?})\n    except MemoryError: pass\nprint('alive')"
     );
     for user in users() {
-        let eaten = feed(&python(user), &code);
-        check_refused_or_ended(&eaten, "alive", "python, again and again");
+        let run = run_hog(&python(user), &code);
+        check_refused_or_killed(&run, "alive", "python, again and again");
     }
 }
 
 // req: SB-02, SB-03
 #[test]
-fn a_tree_of_hogs_dies_of_its_limit() {
-    // Each has half of what is allowed; all begin when all are there. No single process is over its limit, and what
-    // they get together between two looks of the watchdog depends on the machine: the peak is told, not checked.
+fn process_tree_over_limit_dies() {
+    // Each process allocates half of the limit. All begin at the same time. No single process is over the limit, and the
+    // growth between two checks of the watchdog depends on the machine: the peak is printed, not checked.
     let code = "import time
 r, w = os.pipe()
 for _ in range(6):
@@ -184,15 +184,15 @@ for _ in range(6):
         time.sleep(600)
 os.close(r); os.close(w); time.sleep(600)";
     for user in users() {
-        let eaten = feed(&python(user), code);
-        check_died(&eaten, "python, six processes");
-        println!("python, six processes: {} MB at the most, {LIMIT} allowed", eaten.peak);
+        let run = run_hog(&python(user), code);
+        check_died(&run, "python, six processes");
+        println!("python, six processes: peak {} MB, limit {LIMIT} MB", run.peak);
     }
 }
 
 // req: SB-02, SB-03
 #[test]
-fn memory_that_could_be_shared_counts_too() {
+fn shared_memory_counts() {
     let code = "import mmap\nheld = []\nfor _ in range(1000): held.append(mmap.mmap(-1, 1 << 20)); held[-1].write(b'x' * (1 << 20))";
     for user in users() {
         check_hog(&python(user), code, "python, shared memory");

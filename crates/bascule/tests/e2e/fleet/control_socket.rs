@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::serve_process::ServeProcess;
-use crate::confinement::hostile::{Hostile, quoted, users};
+use crate::confinement::hostile_server::{HostileServer, quoted, users};
 use crate::support::demo_server;
 use crate::support::{CommandOutput, eventually, text};
 
@@ -84,7 +84,7 @@ impl Drop for KillOnDrop {
 #[test]
 fn refuses_sandboxed_server_at_the_socket() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({}));
+        let hostile = HostileServer::new(user, json!({}));
         let command = |arguments: &[&str]| {
             let mut command = hostile.command(arguments);
             // Without `XDG_RUNTIME_DIR` the socket is in the home folder.

@@ -1,4 +1,4 @@
-//! A server that does what it is told, in a home of its own, under a policy.
+//! A server that executes any code, confined by a policy, in a home folder of its own.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -13,21 +13,21 @@ use tempfile::TempDir;
 use crate::embedded::within_timeout;
 use crate::support::{CommandOutput, is_running, program, text};
 
-/// Set in a process that was started to run one test and nothing else.
-const ALONE: &str = "BASCULE_TEST_ALONE";
+/// Set in a process that runs a single test.
+const SINGLE_TEST: &str = "BASCULE_TEST_ALONE";
 
-/// Who runs the bridge. Root may do more and must be kept from more.
+/// The user that runs the bridge. Root has more permissions, so more must be denied to its servers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum User {
-    Ourselves,
+    Current,
     Nobody,
 }
 
-/// Whoever runs the tests; if that is root, who can be anybody, also somebody without any rights.
+/// The current user, and `nobody` if the current user is root.
 pub fn users() -> Vec<User> {
     match is_root() {
-        true => vec![User::Ourselves, User::Nobody],
-        false => vec![User::Ourselves],
+        true => vec![User::Current, User::Nobody],
+        false => vec![User::Current],
     }
 }
 
@@ -35,18 +35,18 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }
 
-/// A home with a secret in it, and a configuration with one hostile server.
-pub struct Hostile {
+/// A home with a secret, and a configuration with a hostile server `h`.
+pub struct HostileServer {
     home: TempDir,
     user: User,
 }
 
-impl Hostile {
-    /// Confined by these settings: `{ "sandbox": … }` and whatever else.
+impl HostileServer {
+    /// `settings` extend the entry of the server.
     pub fn new(user: User, settings: Value) -> Self {
-        // Not below the temporary folder, which may be written, nor where nobody else may go.
-        let place = if is_root() { "/run" } else { env!("CARGO_TARGET_TMPDIR") };
-        let home = tempfile::tempdir_in(place).unwrap();
+        // Not in the temporary folder, which servers may write, and accessible to `nobody`.
+        let parent = if is_root() { "/run" } else { env!("CARGO_TARGET_TMPDIR") };
+        let home = tempfile::tempdir_in(parent).unwrap();
         let hostile = Self { home, user };
         for folder in [".ssh", "work", "other"] {
             fs::create_dir(hostile.path(folder)).unwrap();
@@ -59,7 +59,7 @@ impl Hostile {
         hostile
     }
 
-    /// With these servers instead of the one. All are the same program, with settings of their own.
+    /// Replaces the configuration. All servers run the same program, each with its own settings.
     pub fn configure(&self, servers: &Value) {
         let entry = |settings: &Value| {
             let mut entry = json!({
@@ -71,25 +71,25 @@ impl Hostile {
         let servers = servers.as_object().unwrap().iter();
         let servers: Value = servers.map(|(name, settings)| (name.clone(), entry(settings))).collect();
         fs::write(self.path("mcp.json"), json!({ "mcpServers": servers }).to_string()).unwrap();
-        self.give_away();
+        self.set_owner();
     }
 
-    /// A place in the home.
+    /// A path in the home.
     pub fn path(&self, name: &str) -> PathBuf {
         self.home.path().canonicalize().unwrap().join(name)
     }
 
-    /// `bascule`, as the user who is meant, with the secret in its environment.
+    /// `bascule` as the test's user, with a secret in its environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        self.command_of(Path::new(program()), arguments)
+        self.command_as_user(Path::new(program()), arguments)
     }
 
-    fn command_of(&self, program: &Path, arguments: &[&str]) -> Command {
-        // Nobody may not be allowed to where the program was built, but to a file that is open.
+    fn command_as_user(&self, program: &Path, arguments: &[&str]) -> Command {
+        // `nobody` may have no access to the build folder, but can execute an open file.
         const AS_NOBODY: &str =
             "exec 9<\"$0\"; exec setpriv --reuid=65534 --regid=65534 --clear-groups /proc/self/fd/9 \"$@\"";
         let mut command = match self.user {
-            User::Ourselves => Command::new(program),
+            User::Current => Command::new(program),
             User::Nobody => {
                 let mut command = Command::new("sh");
                 command.args(["-c", AS_NOBODY]).arg(program);
@@ -98,12 +98,12 @@ impl Hostile {
         };
         command.args(arguments).current_dir(self.home.path()).stdin(Stdio::null());
         command.env("HOME", self.path("")).env("BRIDGE_SECRET", "the secret");
-        // What was installed for one user need not be readable by another.
+        // Other folders of PATH may be readable by one user only.
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command
     }
 
-    /// Has the server run this Python. Gives what it printed, or how it failed.
+    /// Has the server run Python code. Returns its output or its exception.
     pub fn attempt(&self, code: &str) -> Result<String, String> {
         let arguments = json!({ "code": code }).to_string();
         let ran =
@@ -116,21 +116,21 @@ impl Hostile {
         }
     }
 
-    /// Runs a test of ours again, in the home, as the user who is meant, and in a process in which nothing else
-    /// happens: what it counts there (open_descriptors, children, memory) is its own.
-    pub fn run_alone(&self, test: &str) {
-        // The jailer is started by its path, which as nobody we could not reach where it was built.
+    /// Runs a test of this program again as the test's user, in the home and in a process of its own, so that it can
+    /// count its own descriptors, children and memory.
+    pub fn run_as_user(&self, test: &str) {
+        // The jailer is started by its path, and `nobody` may have no access to the build folder.
         fs::copy(program(), self.path("bascule")).unwrap();
-        let ourselves = std::env::current_exe().unwrap();
-        let mut command = self.command_of(&ourselves, &["--exact", test, "--nocapture"]);
-        let ran = CommandOutput::from(command.env(ALONE, test).output().unwrap());
+        let tests = std::env::current_exe().unwrap();
+        let mut command = self.command_as_user(&tests, &["--exact", test, "--nocapture"]);
+        let ran = CommandOutput::from(command.env(SINGLE_TEST, test).output().unwrap());
         print!("{}", ran.stdout);
         let passed = ran.code == Some(0) && ran.stdout.contains("1 passed");
         assert!(passed, "as {:?}: {}{}", self.user, ran.stdout, ran.stderr);
     }
 
-    /// Everything that runs because of a command of ours, the command itself included: whatever its parent is by
-    /// now, whatever its session, it has our home in its environment.
+    /// All processes that a command of this home started, and the command itself. They have the home in their
+    /// environment, whatever their parent and session.
     pub fn processes(&self) -> Vec<u32> {
         let mark = format!("HOME={}", self.path("").display());
         let marked = |pid: &u32| {
@@ -142,18 +142,17 @@ impl Hostile {
         pids.filter(marked).filter(|pid| is_running(*pid)).collect()
     }
 
-    /// It must fail, for want of permission.
-    pub fn must_not(&self, code: &str) {
-        let failed = self.attempt(code).expect_err(&format!("as {:?} this worked: {code}", self.user));
+    /// The code must fail with `PermissionError`.
+    pub fn expect_denied(&self, code: &str) {
+        let failed = self.attempt(code).expect_err(&format!("as {:?} this succeeded: {code}", self.user));
         assert!(failed.starts_with("PermissionError"), "as {:?}: {code}: {failed}", self.user);
     }
 
-    /// It must work.
-    pub fn may(&self, code: &str) -> String {
+    pub fn expect_ok(&self, code: &str) -> String {
         self.attempt(code).unwrap_or_else(|failed| panic!("as {:?}: {code}: {failed}", self.user))
     }
 
-    fn give_away(&self) {
+    fn set_owner(&self) {
         fs::set_permissions(self.home.path(), fs::Permissions::from_mode(0o755)).unwrap();
         if self.user == User::Nobody {
             let done = Command::new("chown").arg("-R").arg("65534:65534").arg(self.home.path()).status();
@@ -162,20 +161,20 @@ impl Hostile {
     }
 }
 
-/// Whether this process runs one test and nothing else: see [`Hostile::run_alone`].
-pub fn alone() -> bool {
-    std::env::var_os(ALONE).is_some()
+/// Returns true in a process that [`HostileServer::run_as_user`] started.
+pub fn is_single_test() -> bool {
+    std::env::var_os(SINGLE_TEST).is_some()
 }
 
-/// The servers of the home that this process was started in, confined, in this process.
-pub async fn bridge_alone() -> McpBridgeAdapter {
+/// A bridge in this process, with the confined servers of the home that it was started in.
+pub async fn bridge_in_home() -> McpBridgeAdapter {
     let home = std::env::current_dir().unwrap();
     let settings = config::load(&home.join("mcp.json"), &|_| None).unwrap().settings;
     let config = BridgeConfig { jailer: Some(home.join("bascule")), ..BridgeConfig::new(settings) };
     within_timeout(McpBridgeAdapter::init(config)).await.unwrap()
 }
 
-/// A Python literal.
+/// The path as a Python literal.
 pub fn quoted(path: &Path) -> String {
     format!("{:?}", path.to_str().unwrap())
 }

@@ -1,4 +1,4 @@
-//! Very many calls, each in a process of its own, in one bridge: nothing of them may pile up.
+//! Many calls, each in its own process, must leave no processes, descriptors, control groups or memory behind.
 
 use std::time::{Duration, Instant};
 
@@ -11,35 +11,33 @@ use crate::support::{
     resident_kb,
 };
 
-/// How many calls there are.
 const CALLS: usize = 1_000;
-/// How many at a time.
-const AT_ONCE: usize = 4;
+const CONCURRENT: usize = 4;
 
 // req: SB-01, SB-05
 #[test]
-fn a_thousand_calls_leave_nothing_behind() {
-    if is_alone("isolation::many::a_thousand_calls_leave_nothing_behind") {
+fn many_calls_leave_nothing_behind() {
+    if is_alone("isolation::many_calls::many_calls_leave_nothing_behind") {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        runtime.unwrap().block_on(call_again_and_again());
+        runtime.unwrap().block_on(compare_before_and_after());
     }
 }
 
-async fn call_again_and_again() {
-    // What is made once and kept (the runtime's own, the watchdog) is there after the first.
-    call_so_often(AT_ONCE).await;
-    forget().await;
-    // The watchdog may be looking at the last of them.
+async fn compare_before_and_after() {
+    // The first calls create everything that is kept, such as the watchdog and the runtime's threads.
+    make_calls(CONCURRENT).await;
+    drop_bridge().await;
+    // The watchdog may still be checking the last of them.
     let own = std::process::id();
     eventually("no control group is left", || cgroups_of(own).is_empty());
     let (before, memory) = (open_descriptors(), resident_kb());
     let begin = Instant::now();
-    call_so_often(CALLS).await;
+    make_calls(CALLS).await;
     let took = begin.elapsed();
-    forget().await;
-    assert_eq!(children(own), [] as [u32; 0], "not even as a zombie");
+    drop_bridge().await;
+    assert_eq!(children(own), [] as [u32; 0], "no child, and no zombie");
     eventually("no control group is left", || cgroups_of(own).is_empty());
-    // What the system has still to close, it closes.
+    // The system may still be closing some.
     eventually("no descriptor is left", || has_no_new_descriptors(&before));
     let (after, more) = (open_descriptors(), resident_kb().saturating_sub(memory));
     println!(
@@ -50,10 +48,10 @@ async fn call_again_and_again() {
     assert!(more < 8 << 10, "{more} kB");
 }
 
-async fn call_so_often(calls: usize) {
-    let (bridge, mark) = isolated("counter", json!({ "poolSize": AT_ONCE })).await;
-    let (bridge, each) = (&bridge, calls / AT_ONCE);
-    let callers = (0..AT_ONCE).map(|_| async move {
+async fn make_calls(calls: usize) {
+    let (bridge, mark) = isolated("counter", json!({ "poolSize": CONCURRENT })).await;
+    let (bridge, each) = (&bridge, calls / CONCURRENT);
+    let callers = (0..CONCURRENT).map(|_| async move {
         for _ in 0..each {
             let answer = call(bridge, "s:increment", "{}").await.unwrap();
             assert_eq!(answer["structuredContent"]["value"], 1);
@@ -64,14 +62,14 @@ async fn call_so_often(calls: usize) {
     assert_eq!(super::marked(&mark), [] as [u32; 0]);
 }
 
-/// A bridge that is dropped and not ended: it ends by itself.
-async fn forget() {
-    let (bridge, mark) = isolated("counter", json!({ "poolSize": AT_ONCE })).await;
+/// A bridge that is dropped without `terminate` ends its processes too.
+async fn drop_bridge() {
+    let (bridge, mark) = isolated("counter", json!({ "poolSize": CONCURRENT })).await;
     call(&bridge, "s:increment", "{}").await.unwrap();
     drop(bridge);
     let begin = Instant::now();
     while !children(std::process::id()).is_empty() || !super::marked(&mark).is_empty() {
-        assert!(begin.elapsed() < TIMEOUT, "something of it is left");
+        assert!(begin.elapsed() < TIMEOUT, "a process is left");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }

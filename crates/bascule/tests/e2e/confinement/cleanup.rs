@@ -1,4 +1,4 @@
-//! Nothing survives: not the end of a command, not a crash, not the bridge's own violent death.
+//! No process survives the end of a command, a crash of the server or the death of the bridge.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -6,11 +6,11 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use super::hostile::{Hostile, quoted, users};
+use super::hostile_server::{HostileServer, quoted, users};
 use crate::support::{CommandOutput, eventually, is_running};
 
-/// Starts a grandchild that leaves its session, a daemon by a double fork, and a child that ignores SIGTERM.
-const LITTER: &str = "
+/// Python that starts a grandchild in its own session, a daemon by a double fork, and a child that ignores SIGTERM.
+const SPAWN: &str = "
 import subprocess, signal
 pids = [subprocess.Popen(['setsid', 'sleep', '600']).pid]
 r, w = os.pipe()
@@ -29,84 +29,85 @@ pids.append(int(os.read(r, 20)))
 pids.append(subprocess.Popen(['sh', '-c', 'trap : TERM; while :; do sleep 1; done']).pid)
 ";
 
-fn litter_then(hostile: &Hostile, what: &str) -> String {
+/// Python that starts these processes, writes their pids to a file, and then runs `code`.
+fn spawn_then(hostile: &HostileServer, code: &str) -> String {
     let pids = quoted(&hostile.path("work/pids"));
     format!(
-        "{LITTER}\nopen({pids} + '.new', 'w').write(' '.join(map(str, pids + [os.getpid()])))\nos.rename({pids} + '.new', {pids})\n{what}"
+        "{SPAWN}\nopen({pids} + '.new', 'w').write(' '.join(map(str, pids + [os.getpid()])))\nos.rename({pids} + '.new', {pids})\n{code}"
     )
 }
 
-/// The processes that were started, once they all are.
-fn litter(hostile: &Hostile) -> Vec<u32> {
+/// Waits for the pids of all started processes and the server.
+fn spawned_pids(hostile: &HostileServer) -> Vec<u32> {
     let file = hostile.path("work/pids");
-    eventually("the litter is there", || file.exists());
+    eventually("the processes are started", || file.exists());
     let pids: Vec<u32> =
         fs::read_to_string(file).unwrap().split(' ').map(|pid| pid.parse().unwrap()).collect();
     assert_eq!(pids.len(), 4);
     pids
 }
 
-fn call(hostile: &Hostile, code: &str) -> Command {
+fn call(hostile: &HostileServer, code: &str) -> Command {
     let mut command = hostile.command(&["call", "h:try", &json!({ "code": code }).to_string()]);
     command.stdout(Stdio::null()).stderr(Stdio::null());
     command
 }
 
-fn all_are_gone(pids: &[u32]) {
+fn wait_until_gone(pids: &[u32]) {
     eventually(&format!("all of {pids:?} are gone"), || !pids.iter().any(|pid| is_running(*pid)));
 }
 
 // req: SB-05
 #[test]
-fn nothing_survives_the_end_of_a_command() {
+fn no_process_survives_command() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({}));
-        assert!(call(&hostile, &litter_then(&hostile, "")).status().unwrap().success());
-        // At once: the command must not end before they do.
-        let left: Vec<u32> = litter(&hostile).into_iter().filter(|pid| is_running(*pid)).collect();
+        let hostile = HostileServer::new(user, json!({}));
+        assert!(call(&hostile, &spawn_then(&hostile, "")).status().unwrap().success());
+        // Checked immediately: the command must not end before they do.
+        let left: Vec<u32> = spawned_pids(&hostile).into_iter().filter(|pid| is_running(*pid)).collect();
         assert_eq!(left, [] as [u32; 0], "as {user:?}");
     }
 }
 
 // req: SB-05
 #[test]
-fn nothing_survives_a_crash_of_the_server() {
+fn no_process_survives_server_crash() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({}));
-        let crash = litter_then(&hostile, "os.abort()");
+        let hostile = HostileServer::new(user, json!({}));
+        let crash = spawn_then(&hostile, "os.abort()");
         assert_eq!(call(&hostile, &crash).status().unwrap().code(), Some(3));
-        all_are_gone(&litter(&hostile));
+        wait_until_gone(&spawned_pids(&hostile));
     }
 }
 
-/// Kills the bridge as violently as can be, and waits until nothing is left that it or its servers started.
-fn kill_and_wait(hostile: &Hostile, mut bridge: Child) {
+/// Kills the bridge with SIGKILL, and waits until no process of it or its servers is left.
+fn kill_and_wait(hostile: &HostileServer, mut bridge: Child) {
     let before = hostile.processes();
     bridge.kill().unwrap();
     let begin = Instant::now();
     bridge.wait().unwrap();
-    eventually("nothing is left", || hostile.processes().is_empty());
+    eventually("no process is left", || hostile.processes().is_empty());
     println!("{} processes were gone {:?} after the bridge", before.len(), begin.elapsed());
 }
 
 // req: BR-11, SB-05
 #[test]
-fn nothing_survives_when_the_bridge_is_killed() {
+fn no_process_survives_killed_bridge() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({}));
-        let bridge = call(&hostile, &litter_then(&hostile, "import time; time.sleep(600)")).spawn().unwrap();
-        let pids = litter(&hostile);
+        let hostile = HostileServer::new(user, json!({}));
+        let bridge = call(&hostile, &spawn_then(&hostile, "import time; time.sleep(600)")).spawn().unwrap();
+        let pids = spawned_pids(&hostile);
         assert!(pids.iter().all(|pid| is_running(*pid)));
         kill_and_wait(&hostile, bridge);
-        all_are_gone(&pids);
+        wait_until_gone(&pids);
     }
 }
 
 // req: BR-11, SB-05
 #[test]
-fn no_brood_survives_when_the_bridge_is_killed() {
-    // Daemons, each in a session of its own, each with children and theirs.
-    let brood = "
+fn no_nested_daemon_survives_killed_bridge() {
+    // Daemons, each in its own session, with children and grandchildren.
+    let daemons = "
 def daemon(depth):
     if os.fork() == 0:
         os.setsid()
@@ -118,19 +119,19 @@ def daemon(depth):
 for _ in range(5): daemon(2)
 ";
     for user in users() {
-        let hostile = Hostile::new(user, json!({}));
-        let bridge = call(&hostile, &format!("{brood}\nimport time; time.sleep(600)")).spawn().unwrap();
+        let hostile = HostileServer::new(user, json!({}));
+        let bridge = call(&hostile, &format!("{daemons}\nimport time; time.sleep(600)")).spawn().unwrap();
         // The bridge, the jail, the server, and five times seven daemons.
-        eventually("the brood is there", || hostile.processes().len() >= 3 + 35);
+        eventually("the daemons are started", || hostile.processes().len() >= 3 + 35);
         kill_and_wait(&hostile, bridge);
     }
 }
 
 // req: BR-11, SB-05
 #[test]
-fn what_forks_without_end_does_not_survive_when_the_bridge_is_killed() {
-    // Every process has a child and then ends, so that whoever looks sees others, or none. All hold one lock.
-    let runner = "
+fn no_endless_forker_survives_killed_bridge() {
+    // Every process forks and then exits, so that a scan may miss all of them. All hold one lock.
+    let forker = "
 import fcntl, time
 held = open('held', 'w')
 fcntl.flock(held, fcntl.LOCK_EX)
@@ -143,36 +144,36 @@ open('running', 'w').close()
 time.sleep(600)
 ";
     for user in users() {
-        let hostile = Hostile::new(user, json!({}));
-        let bridge = call(&hostile, runner).spawn().unwrap();
+        let hostile = HostileServer::new(user, json!({}));
+        let bridge = call(&hostile, forker).spawn().unwrap();
         eventually("they run", || hostile.path("work/running").exists());
         let held = fs::File::open(hostile.path("work/held")).unwrap();
         assert!(held.try_lock().is_err());
         kill_and_wait(&hostile, bridge);
-        eventually("nobody holds the lock", || held.try_lock().is_ok());
+        eventually("no process holds the lock", || held.try_lock().is_ok());
     }
 }
 
 // req: BR-11, SB-05
 #[test]
-fn a_server_that_was_still_starting_does_not_survive_when_the_bridge_is_killed() {
+fn no_starting_server_survives_killed_bridge() {
     for user in users() {
         let script = "setsid sleep 600 & touch started; exec sleep 600";
-        let hostile = Hostile::new(user, json!({ "command": "sh", "args": ["-c", script] }));
+        let hostile = HostileServer::new(user, json!({ "command": "sh", "args": ["-c", script] }));
         let bridge = call(&hostile, "").spawn().unwrap();
         eventually("it starts", || hostile.path("work/started").exists());
         kill_and_wait(&hostile, bridge);
     }
 }
 
-/// Does not end when its stdin does, nor when it is asked to.
+/// The code ignores SIGTERM and the end of stdin.
 fn check_stubborn(settings: Value, code: &str) {
     for user in users() {
-        let hostile = Hostile::new(user, settings.clone());
+        let hostile = HostileServer::new(user, settings.clone());
         let ran = hostile.command(&["call", "h:try", &json!({ "code": code }).to_string()]).output().unwrap();
         let ran = CommandOutput::from(ran);
         assert_eq!(ran.code, Some(0), "{ran:?}");
-        // At once: the command must not end before the server does.
+        // Checked immediately: the command must not end before the server does.
         assert_eq!(hostile.processes(), [] as [u32; 0], "as {user:?}");
         let pid = ran.stdout.trim().parse().unwrap();
         assert!(!is_running(pid), "as {user:?}");
@@ -181,7 +182,7 @@ fn check_stubborn(settings: Value, code: &str) {
 
 // req: BR-11, SB-05
 #[test]
-fn a_server_that_ignores_sigterm_and_the_end_of_its_input_is_gone_with_the_command() {
+fn server_that_ignores_sigterm_ends_with_command() {
     let python = "
 import signal, threading, time
 for name in ('SIGTERM', 'SIGINT', 'SIGHUP'): signal.signal(getattr(signal, name), signal.SIG_IGN)
@@ -197,9 +198,9 @@ return process.pid;";
 
 // req: SB-03
 #[test]
-fn the_end_of_a_confined_server_is_told_as_it_was() {
+fn reports_exit_of_confined_server() {
     for user in users() {
-        let hostile = Hostile::new(user, json!({}));
+        let hostile = HostileServer::new(user, json!({}));
         for (code, exit) in [("os._exit(7)", "exit code 7"), ("os.abort()", "signal 6, SIGABRT")] {
             let arguments =
                 json!({ "code": format!("print('last words', file=sys.stderr, flush=True); {code}") });

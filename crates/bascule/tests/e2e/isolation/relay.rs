@@ -1,4 +1,4 @@
-//! A remote server whose calls are each made from a confined process of ours.
+//! Remote servers in per-call isolation: a confined relay process makes each call.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,29 +12,29 @@ use serde_json::{Value, json};
 use crate::embedded::{call, call_with_timeout, confined, settings, terminate, within_timeout};
 use crate::support::{is_running, program, text};
 
-/// A server with a tool `x` that does this, and a bridge whose one server `s` it is.
-async fn relayed(script: Script, also: Value) -> (McpBridgeAdapter, ScriptedHttp) {
+/// A scripted server with a tool `x`, and a bridge to it as server `s`. `settings` extend its entry.
+async fn relayed(script: Script, settings: Value) -> (McpBridgeAdapter, ScriptedHttp) {
     let server = ScriptedHttp::start(script.tools(["x"]));
     let mut entry = server.entry();
     entry["isolation"] = "per-call".into();
-    entry.as_object_mut().unwrap().extend(also.as_object().unwrap().clone());
+    entry.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
     (confined(json!({ "s": entry })).await, server)
 }
 
-fn doing<const N: usize>(behaviours: [Behaviour; N]) -> Script {
+fn tool_with<const N: usize>(behaviours: [Behaviour; N]) -> Script {
     Script::new().calls("x", behaviours)
 }
 
 // req: SB-01
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_is_made_from_a_process_that_is_not_ours() {
+async fn call_is_made_from_relay_process() {
     let (bridge, server) = relayed(Script::new(), json!({})).await;
     let pid = bridge.health()[0].pid.expect("a relay waits");
     assert!(is_running(pid) && pid != std::process::id());
     let confinement = bridge.confinement("s").expect("it is confined");
     assert!(!serde_json::to_value(&confinement).unwrap().is_null());
     for n in 0..3 {
-        // As it is spelled, there and back.
+        // Numbers keep their spelling in both directions.
         let answer = call(&bridge, "s:x", &format!(r#"{{"n":{n}.0}}"#)).await.unwrap();
         assert_eq!(text(&answer), format!(r#"{{"n":{n}.0}}"#));
     }
@@ -45,9 +45,9 @@ async fn a_call_is_made_from_a_process_that_is_not_ours() {
 
 // req: SB-01
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn headers_reach_the_server_and_every_session_is_ended() {
-    let also = json!({ "headers": { "Authorization": "Bearer of-the-relay" } });
-    let (bridge, server) = relayed(Script::new().session("the-session"), also).await;
+async fn relay_sends_headers_and_ends_every_session() {
+    let settings = json!({ "headers": { "Authorization": "Bearer of-the-relay" } });
+    let (bridge, server) = relayed(Script::new().session("the-session"), settings).await;
     call(&bridge, "s:x", "{}").await.unwrap();
     call(&bridge, "s:x", "{}").await.unwrap();
     terminate(&bridge).await;
@@ -56,27 +56,27 @@ async fn headers_reach_the_server_and_every_session_is_ended() {
     let sessions = server.methods().iter().filter(|method| *method == "initialize").count();
     let ended = requests.iter().filter(|request| request.method == "DELETE");
     let ended: Vec<_> = ended.map(|request| request.header("mcp-session-id").unwrap_or_default()).collect();
-    // One session to list the tools, which made the first call; one for the second; those that were ready for more.
+    // The session that listed the tools made the first call. There is one for the second, and one for each waiting relay.
     assert_eq!(ended, vec!["the-session"; sessions]);
     assert!(sessions >= 2);
 }
 
 // req: SB-01
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn progress_comes_through_and_keeps_a_call_alive() {
-    // Together longer than it may be silent, and each far from it.
-    let slowly = (0..6).fold(Behaviour::echo().as_sse(), |behaviour, _| {
+async fn progress_extends_deadline_of_relayed_call() {
+    // All steps together take longer than the timeout, each one much less.
+    let slow = (0..6).fold(Behaviour::echo().as_sse(), |behaviour, _| {
         behaviour.after_delay(Duration::from_secs(1)).after_progress(1)
     });
-    let (bridge, _server) = relayed(doing([slowly]), json!({ "timeoutMs": 5_000 })).await;
+    let (bridge, _server) = relayed(tool_with([slow]), json!({ "timeoutMs": 5_000 })).await;
     assert_eq!(text(&call(&bridge, "s:x", r#"{"a":1}"#).await.unwrap()), r#"{"a":1}"#);
     terminate(&bridge).await;
 }
 
 // req: SB-01
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_that_is_given_up_is_cancelled_at_the_remote_server() {
-    let (bridge, server) = relayed(doing([Behaviour::silence().as_sse()]), json!({})).await;
+async fn timed_out_call_is_cancelled_at_remote_server() {
+    let (bridge, server) = relayed(tool_with([Behaviour::silence().as_sse()]), json!({})).await;
     let error = call_with_timeout(&bridge, "s:x", "{}", Some(Duration::from_secs(3))).await.unwrap_err();
     assert_eq!((&error["code"], &error["delivery"]), (&json!("PROVIDER_TIMEOUT"), &json!("unknown")));
     let server = tokio::task::spawn_blocking(move || {
@@ -94,10 +94,10 @@ async fn a_call_that_is_given_up_is_cancelled_at_the_remote_server() {
 
 // req: SB-01
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_servers_own_error_keeps_its_code_and_data() {
+async fn error_of_remote_server_keeps_code_and_data() {
     let fault =
         json!({ "code": -32042, "message": "not \"today\"", "data": { "why": [1.5, null], "ü": "\n" } });
-    let (bridge, _server) = relayed(doing([Behaviour::error(fault.clone())]), json!({})).await;
+    let (bridge, _server) = relayed(tool_with([Behaviour::error(fault.clone())]), json!({})).await;
     let error = call(&bridge, "s:x", "{}").await.unwrap_err();
     assert_eq!(
         (&error["code"], &error["delivery"]),
@@ -110,7 +110,7 @@ async fn the_servers_own_error_keeps_its_code_and_data() {
 
 // req: SB-01, SB-03
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_remote_server_that_fails_costs_the_one_call() {
+async fn failure_of_remote_server_fails_one_call_only() {
     let (bridge, server) = relayed(Script::new(), json!({ "headers": { "X-Key": "very-secret-key" } })).await;
     server.fail_next("tools/call", HttpFault::status(503, "very-secret-key is busy"));
     let error = call(&bridge, "s:x", "{}").await.unwrap_err();
@@ -121,7 +121,7 @@ async fn a_remote_server_that_fails_costs_the_one_call() {
 
 // req: SB-01, SB-04
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_is_confined() {
+async fn relay_is_confined() {
     let (bridge, _server) = relayed(Script::new(), json!({})).await;
     let relay = bridge.health()[0].pid.unwrap();
     let status = fs::read_to_string(format!("/proc/{relay}/status")).unwrap();
@@ -131,8 +131,8 @@ async fn a_relay_is_confined() {
     terminate(&bridge).await;
 }
 
-/// Stands in for the program where that would relay, and tries what a relay that was taken over could try.
-const TAKEN_OVER: &str = r#"#!/bin/sh
+/// Replaces the relay program, and tries what a compromised relay could try.
+const COMPROMISED: &str = r#"#!/bin/sh
 [ "$1" = __jail ] && exec BASCULE "$@"
 exec >&2
 echo "begin"
@@ -143,11 +143,11 @@ exit 3
 
 // req: SB-01, SB-04
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_relay_can_read_no_secrets_and_write_nothing() {
+async fn relay_cannot_read_secrets_or_write() {
     let [home, folder] = [(); 2].map(|()| tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap());
     fs::write(home.path().join("secret"), "the-secret-itself").unwrap();
     let jailer = folder.path().join("relay");
-    let script = TAKEN_OVER.replace("BASCULE", program()).replace("FOLDER", home.path().to_str().unwrap());
+    let script = COMPROMISED.replace("BASCULE", program()).replace("FOLDER", home.path().to_str().unwrap());
     fs::write(&jailer, script).unwrap();
     fs::set_permissions(&jailer, fs::Permissions::from_mode(0o755)).unwrap();
     let servers = json!({ "s": { "url": "http://127.0.0.1:9/mcp", "isolation": "per-call" } });
@@ -155,10 +155,10 @@ async fn a_relay_can_read_no_secrets_and_write_nothing() {
     let config = BridgeConfig { jailer: Some(jailer), ..BridgeConfig::new(settings) };
     let bridge = within_timeout(McpBridgeAdapter::init(config)).await.unwrap();
     let failure = bridge.start_failure("s").unwrap();
-    let said = failure.stderr.as_deref().unwrap();
-    assert!(said.contains("begin") && failure.exit.as_deref() == Some("exit code 3"), "{failure:?}");
-    assert!(!said.contains("the-secret-itself") && !said.contains("the home is open"), "{said}");
-    assert!(said.matches("ermission denied").count() >= 4, "{said}");
+    let stderr = failure.stderr.as_deref().unwrap();
+    assert!(stderr.contains("begin") && failure.exit.as_deref() == Some("exit code 3"), "{failure:?}");
+    assert!(!stderr.contains("the-secret-itself") && !stderr.contains("the home is open"), "{stderr}");
+    assert!(stderr.matches("ermission denied").count() >= 4, "{stderr}");
     assert!(!home.path().join("written").exists());
     terminate(&bridge).await;
 }

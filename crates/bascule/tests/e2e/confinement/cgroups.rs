@@ -1,5 +1,5 @@
-//! Servers that go for memory where the kernel holds them in a control group: by its own count, none has more than
-//! it may. Where there are no groups the watchdog is all there is, and `memory` tests that.
+//! Memory limits that control groups enforce, measured by the kernel's own counters. `memory` tests the watchdog, which
+//! enforces them where no control group can be created.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,19 +8,19 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::hostile::{Hostile, User};
+use super::hostile_server::{HostileServer, User};
 use super::limits::check_limit;
 use crate::support::{CommandOutput, TIMEOUT, cgroups_of};
 
-/// In MB: what the hogs may have.
+/// In MB.
 const LIMIT: u64 = 200;
-/// How far above that the kernel may have counted, in hundredths.
-const SLACK: u64 = 110;
-/// On a busy machine the count is not always looked at near the end: one good look of so many is enough.
+/// Highest accepted peak, in percent of the limit.
+const MAX_PEAK_PERCENT: u64 = 110;
+/// On a busy machine the counter may not be read near the peak. One round that sees it is enough.
 const ROUNDS: usize = 5;
 
-/// Whether servers get a control group here, as `bascule check` says; if not, says why nothing is tested.
-fn has_groups(hostile: &Hostile) -> bool {
+/// Returns true if `bascule check` reports a control group for the server.
+fn has_cgroups(hostile: &HostileServer) -> bool {
     let ran = CommandOutput::from(hostile.command(&["check", "--json"]).output().unwrap());
     let report = ran.document();
     let confinement = &report["servers"][0]["confinement"];
@@ -28,19 +28,19 @@ fn has_groups(hostile: &Hostile) -> bool {
     let has = confinement["inForce"].to_string().contains("memory of the whole tree (cgroup")
         || confinement["inForce"].to_string().contains("memory and tasks of the whole tree (cgroup");
     if !has {
-        println!("skipped: no control group can be made here: {}", confinement["missing"]);
+        println!("skipped: no control group can be created here: {}", confinement["missing"]);
     }
     has
 }
 
-/// Has a hog run this. Gives the call's error and the most that the kernel counted for its group, in MB.
-fn feed(hostile: &Hostile, code: &str) -> (Value, u64) {
+/// Runs code that allocates too much. Returns the call's error and the peak memory of its group, in MB.
+fn run_hog(hostile: &HostileServer, code: &str) -> (Value, u64) {
     let mut command = hostile.command(&["call", "h:try", &json!({ "code": code }).to_string(), "--json"]);
     let mut bridge = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let (mut peak, mut file, begin) = (0, None, Instant::now());
     while bridge.try_wait().unwrap().is_none() {
         assert!(begin.elapsed() < TIMEOUT, "the command does not end");
-        // The first is a trial, and soon gone.
+        // The first group is a trial, which is removed soon.
         file = file.filter(|file: &PathBuf| file.exists()).or_else(|| peak_file(bridge.id()));
         let read = file.as_ref().and_then(|file| fs::read_to_string(file).ok());
         peak = peak.max(read.map_or(0, |text| text.trim().parse::<u64>().unwrap() >> 20));
@@ -51,7 +51,7 @@ fn feed(hostile: &Hostile, code: &str) -> (Value, u64) {
     (ran.document()["error"].clone(), peak)
 }
 
-/// Where the kernel writes the most that a group ever had, in either version.
+/// The file with the peak memory of a group, in either version.
 fn peak_file(bridge: u32) -> Option<PathBuf> {
     let files = cgroups_of(bridge)
         .into_iter()
@@ -59,22 +59,22 @@ fn peak_file(bridge: u32) -> Option<PathBuf> {
     files.into_iter().find(|file| file.exists())
 }
 
-/// The hog dies of it, the call tells which limit it met and how that is known, and the limit was kept.
-fn check_hog(settings: Value, code: &str, how: &str, who: &str) {
-    let hostile = Hostile::new(User::Ourselves, settings);
-    if !has_groups(&hostile) {
+/// The server dies, the error contains `detail`, and the group stayed within the limit.
+fn check_hog(settings: Value, code: &str, detail: &str, label: &str) {
+    let hostile = HostileServer::new(User::Current, settings);
+    if !has_cgroups(&hostile) {
         return;
     }
     for _ in 0..ROUNDS {
-        let (error, peak) = feed(&hostile, code);
-        println!("{who}: {peak} MB at the most, {LIMIT} allowed: {}", error["limit"]);
-        check_limit(&error, "`maxMemoryMb`", how);
-        assert!(peak <= LIMIT * SLACK / 100, "{who}: {peak} MB of {LIMIT}");
+        let (error, peak) = run_hog(&hostile, code);
+        println!("{label}: peak {peak} MB, limit {LIMIT} MB: {}", error["limit"]);
+        check_limit(&error, "`maxMemoryMb`", detail);
+        assert!(peak <= LIMIT * MAX_PEAK_PERCENT / 100, "{label}: {peak} MB of {LIMIT}");
         if peak >= LIMIT / 4 {
             return;
         }
     }
-    panic!("{who}: it was never seen to have much");
+    panic!("{label}: no round saw the peak");
 }
 
 fn python() -> Value {
@@ -87,14 +87,14 @@ fn node() -> Value {
 
 // req: SB-02, SB-03
 #[test]
-fn a_node_hog_in_a_group_has_what_it_may_and_no_more() {
+fn node_server_in_cgroup_stays_within_limit() {
     check_hog(node(), "const held = []; for (;;) held.push(new Array(1e5).fill({}));", "", "node, objects");
     check_hog(node(), "const held = []; for (;;) held.push(Buffer.alloc(1 << 20, 1));", "", "node, buffers");
 }
 
 // req: SB-02, SB-03
 #[test]
-fn a_python_hog_in_a_group_has_what_it_may_and_no_more() {
+fn python_server_in_cgroup_stays_within_limit() {
     let code = "held = []
 try:
     while True: held.append(b'x' * (1 << 20))
@@ -104,15 +104,15 @@ except MemoryError as e: print(repr(e), file=sys.stderr, flush=True); os._exit(1
 
 // req: SB-02, SB-03
 #[test]
-fn in_a_group_memory_that_could_be_shared_counts_too() {
+fn shared_memory_counts_in_cgroup() {
     let code = "import mmap\nheld = []\nfor _ in range(1000): held.append(mmap.mmap(-1, 1 << 20)); held[-1].write(b'x' * (1 << 20))";
     check_hog(python(), code, "cgroup", "python, shared memory");
 }
 
 // req: SB-02, SB-03
 #[test]
-fn in_a_group_all_processes_count_together() {
-    // Each has half of what is allowed; all begin when all are there.
+fn processes_in_cgroup_count_together() {
+    // Each process allocates half of the limit. All begin at the same time.
     let code = "import time
 r, w = os.pipe()
 for _ in range(6):
