@@ -63,17 +63,17 @@ fn single_fields() {
         let is_json = serde_json::from_str::<&RawValue>(text).is_ok();
         for path in PATHS {
             let (found, inserted) = (patch::find(text, path), patch::insert(text, path, "\"new\""));
-            let (replaced, removed) = (patch::replace(text, path, "\"new\""), patch::remove(text, path));
+            let removed = patch::remove(text, path);
             patch::find_string(text, path);
             patch::find_elements(text, path);
             if !is_json {
                 continue;
             }
-            for changed in [&inserted, &removed].into_iter().chain(&replaced) {
+            for changed in [&inserted, &removed] {
                 assert!(serde_json::from_str::<&RawValue>(changed).is_ok(), "{path:?}: {changed}");
             }
             if found.is_some() {
-                assert_eq!(replaced.as_ref().and_then(|text| patch::find(text, path)), Some("\"new\""));
+                assert_eq!(patch::find(&inserted, path), Some("\"new\""), "{path:?}: {inserted}");
             }
             if !path.is_empty() && text.trim_ascii_start().starts_with('{') {
                 assert_eq!(patch::find(&inserted, path), Some("\"new\""), "{path:?}: {inserted}");

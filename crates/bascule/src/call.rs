@@ -145,7 +145,7 @@ fn build_params(request: &CallRequest, context: &CallContext<'_>, token: u64) ->
         return format!(r#"{{"name":{name},"arguments":{arguments},"_meta":{{"progressToken":{token}}}}}"#);
     };
     let edits: [(&[&str], &str); 2] = [(&["name"], &name), (&["_meta", "progressToken"], &token.to_string())];
-    patch::insert_many(params.get(), &edits)
+    patch::insert_many(params.get(), edits)
 }
 
 fn check_arguments(

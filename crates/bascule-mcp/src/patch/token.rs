@@ -1,0 +1,78 @@
+//! Finds where the tokens and values of JSON text end. Positions are byte offsets.
+
+use memchr::memchr2;
+
+/// Strings of up to this many bytes are searched by a loop, which costs less than a call of `memchr2`.
+const SHORT: usize = 12;
+
+pub(super) fn skip_space(bytes: &[u8], mut at: usize) -> usize {
+    while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(at) {
+        at += 1;
+    }
+    at
+}
+
+/// Returns where the member after this one begins, or where this one ends if it is the last.
+pub(super) fn next_member(bytes: &[u8], end: usize) -> usize {
+    let comma = skip_space(bytes, end);
+    if bytes.get(comma) == Some(&b',') { skip_space(bytes, comma + 1) } else { end }
+}
+
+pub(super) fn value_end(bytes: &[u8], at: usize) -> usize {
+    match bytes.get(at) {
+        Some(b'"') => string_end(bytes, at).0,
+        Some(b'{' | b'[') => container_end(bytes, at),
+        Some(_) => at + bytes[at..].iter().take_while(|b| !b",]} \t\n\r".contains(b)).count(),
+        None => bytes.len(),
+    }
+}
+
+fn container_end(bytes: &[u8], mut at: usize) -> usize {
+    let mut depth = 0usize;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'"' => {
+                (at, _) = string_end(bytes, at);
+                continue;
+            }
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            _ => {}
+        }
+        at += 1;
+        if depth == 0 {
+            break;
+        }
+    }
+    at
+}
+
+/// Returns the position behind the closing quote, and whether the string holds an escape.
+pub(super) fn string_end(bytes: &[u8], start: usize) -> (usize, bool) {
+    let (mut at, mut is_escaped) = (start + 1, false);
+    while let Some(rest) = bytes.get(at..) {
+        let near = rest.iter().take(SHORT).position(|byte| matches!(byte, b'"' | b'\\'));
+        let Some(next) = near.or_else(|| memchr2(b'"', b'\\', rest)) else { break };
+        if rest[next] == b'"' {
+            return (at + next + 1, is_escaped);
+        }
+        is_escaped = true;
+        at += next + 2;
+    }
+    (bytes.len(), is_escaped)
+}
+
+/// Returns true if the quoted key between `start` and `end` spells `key`.
+pub(super) fn is_key(json: &str, start: usize, end: usize, is_escaped: bool, key: &str) -> bool {
+    if !is_escaped {
+        return json.as_bytes().get(start + 1..end - 1) == Some(key.as_bytes());
+    }
+    // No escape is longer than six times the text it stands for, so no long key is unescaped in vain.
+    let lengths = key.len() + 2..=key.len().saturating_mul(6) + 2;
+    lengths.contains(&(end - start))
+        && json.get(start..end).and_then(unescape).is_some_and(|name| name == key)
+}
+
+pub(super) fn unescape(raw: &str) -> Option<String> {
+    serde_json::from_str(raw).ok()
+}
