@@ -144,7 +144,7 @@ fn describe_shows_a_tool_its_schemas_and_its_limits() {
     let limits = json!({ "timeoutMs": 1234, "tools": { "now": { "limits": { "maxExecutionMs": 567 } } } });
     let bascule = Bascule::with_server("clock", demo_with("clock", limits));
     let ran = bascule.run(&["describe", "clock:now"]);
-    check_ran(&ran, 0, "clock:now\nThe time now, in UTC or another time zone\n", "");
+    check_ran(&ran, 0, "clock:now\nReturns the current time in UTC or another time zone\n", "");
     check_ran(&ran, 0, "a call may take 567 ms, and go 1234 ms without a sign of life", "");
     let (code, tool) = bascule.run_json(&["describe", "clock:now"]);
     assert_eq!((code, &tool["limits"]), (0, &json!({ "timeoutMs": 1234, "maxExecutionMs": 567 })));
