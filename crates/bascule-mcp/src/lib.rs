@@ -9,7 +9,7 @@
 //! message on changes single fields of it with [`patch`]: with what [`QualifiedNames`] and [`QualifiedUris`] return.
 //!
 //! The feature `client` is the side that speaks to servers. `server` is the side that is spoken to: a `Host`
-//! answers what comes in over `HttpFace` or `StdioFace`.
+//! answers what comes in over `HttpServer` or `StdioServer`.
 //!
 //! Not here yet, and where it will go: the era of 2026-07-28 beside `version`.
 
@@ -72,7 +72,10 @@ pub use http::{HttpEndpoint, InvalidEndpoint, redact_url};
 #[cfg(feature = "client")]
 pub use router::{Listener, OnProgress, RequestHandler, RequestResult, ServerMessage, Unsolicited};
 #[cfg(feature = "server")]
-pub use serve::{Admitted, ClientMessage, Endpoint, Frame, Host, HttpFace, Peers, ResponseStream, StdioFace};
+pub use serve::{
+    AccessPolicy, ClientMessage, Endpoint, Host, HttpError, HttpServer, PeerPredicate, ResponseContent,
+    ResponseStream, RouteAccess, RouteFuture, RouteRequest, Router, StdioServer,
+};
 #[cfg(feature = "client")]
 pub use stdio::{Grace, Lifeline, StdioChild};
 #[cfg(feature = "client")]

@@ -1,30 +1,36 @@
-//! The side that is spoken to: Streamable HTTP and stdio, for clients of the revisions that have sessions.
+//! The serving side of MCP over Streamable HTTP and stdio, for clients of the revisions that have sessions.
 //!
-//! Knows the wire and its rules, not what the messages mean: a message's envelope is read here, once, and goes to a
-//! [`Host`] with the line it stands in ([`ClientMessage`]); what the host has to say comes back on a [`ResponseStream`].
+//! This module applies the rules of the transport. It parses the envelope of each message once and passes the message to a
+//! [`Host`] with the client that sent it. The host answers on a [`ResponseStream`].
 //!
-//! Reading order: `host` is who answers, `lane` what answers travel on; `http` takes connections, `wire` is the
-//! socket with its deadlines, `exchange` turns one request into one response with the help of `admission` (who
-//! may, by what it says), `caller` (who may, by who it is), `inbound` (the request's body) and `body` (the response's);
-//! `stdio` is the other way in.
+//! Reading order: `host` is the interface, `response_stream` carries answers. `http_server` accepts connections
+//! (`timed_socket` has their deadlines), `service` handles one request: it finds the route (`router`), checks access
+//! (`access`, `peer_check`) and runs the handler. `streamable_http` has the handlers of MCP, with `body_reader` for requests,
+//! `response_body` and `event_streams` for responses, `http_error` for refusals. `stdio` serves one client on a pair of pipes.
 
-mod admission;
-mod body;
-mod caller;
-mod exchange;
+mod access;
+mod body_reader;
+mod event_streams;
 mod host;
-mod http;
-mod inbound;
-mod refusal;
+mod http_error;
+mod http_server;
+mod peer_check;
+mod response_body;
 mod response_stream;
+mod router;
+mod service;
 mod stdio;
-mod wire;
+mod streamable_http;
+mod timed_socket;
 
 #[cfg(test)]
 mod tests;
 
-pub use admission::{Admitted, Peers};
+pub use access::{AccessPolicy, PeerPredicate};
 pub use host::{ClientMessage, Endpoint, Host};
-pub use http::HttpFace;
-pub use response_stream::{Frame, ResponseStream};
-pub use stdio::StdioFace;
+pub use http_error::HttpError;
+pub use http_server::HttpServer;
+pub use response_body::ResponseContent;
+pub use response_stream::ResponseStream;
+pub use router::{RouteAccess, RouteFuture, RouteRequest, Router};
+pub use stdio::StdioServer;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use subtle::ConstantTimeEq;
+
 /// A secret value. `Debug` and `Display` print `***`.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Secret<T>(T);
@@ -14,6 +16,14 @@ impl<T> Secret<T> {
     /// Returns the secret. Review every use.
     pub fn reveal(&self) -> &T {
         &self.0
+    }
+}
+
+impl Secret<String> {
+    /// Returns true if `presented` is the secret. Takes as long for a nearly right value as for a wrong one. An empty secret
+    /// matches nothing.
+    pub fn matches(&self, presented: &[u8]) -> bool {
+        !self.0.is_empty() && bool::from(self.0.as_bytes().ct_eq(presented))
     }
 }
 
@@ -38,5 +48,16 @@ mod tests {
         let token = Secret::new("hunter2");
         assert_eq!(format!("{token} {token:?}"), "*** ***");
         assert_eq!(*token.reveal(), "hunter2");
+    }
+
+    // req: GW-07
+    #[test]
+    fn matches_only_the_whole_secret() {
+        let token = Secret::new("abc".to_owned());
+        assert!(token.matches(b"abc"));
+        for wrong in ["", "ab", "abcd", "abd", "xbc", "ABC"] {
+            assert!(!token.matches(wrong.as_bytes()), "{wrong}");
+        }
+        assert!(!Secret::new(String::new()).matches(b""));
     }
 }

@@ -1,9 +1,8 @@
-//! Decides who may speak to us at all: by `Host`, `Origin` and token.
+//! Checks the `Host`, `Origin` and token of a request.
 //!
-//! A page in the user's browser can reach loopback addresses, under a name of its choosing that its own name
-//! server makes resolve to them. It cannot choose what the browser writes into these two headers.
+//! A page in the user's browser can reach loopback addresses under a name that its own name server resolves to them (DNS
+//! rebinding). It cannot choose the values that the browser writes into `Host` and `Origin`.
 
-use std::hint::black_box;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Instant;
 
@@ -11,61 +10,69 @@ use bascule_model::Secret;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 
-use super::refusal::Refusal;
+use super::http_error::HttpError;
+use super::router::RouteAccess;
 
-/// Who may speak to us. The default is for a loopback address; on any other there should be a token.
+/// The requests that are accepted. The default is for a loopback address; any other address needs a token.
 #[derive(Debug, Clone, Default)]
-pub struct Admitted {
-    /// Names that clients may call us by besides loopback names: `name` (any port) or `name:port`.
+pub struct AccessPolicy {
+    /// Accepted values of `Host` besides loopback names: `name` (any port) or `name:port`.
     pub hosts: Vec<String>,
-    /// Where pages may come from besides loopback: `scheme://name:port`, or names as above.
+    /// Accepted values of `Origin` besides loopback: `scheme://name:port`, or names as above.
     pub origins: Vec<String>,
-    /// Any one of these must be shown; nobody needs one if there are none.
+    /// Accepted bearer tokens. If there are none, no token is needed.
     pub tokens: Vec<Secret<String>>,
-    /// Who may come at all; everybody where nobody is asked.
-    pub peers: Option<Peers>,
+    /// Decides about the peer of each connection. `None` accepts every peer.
+    pub peers: Option<PeerPredicate>,
 }
 
-/// Whether who has connected from a peer's address to our own may come, as it is since the moment of asking. It may take a
-/// while: it is asked once of each connection, when a request has come, and of one at a time.
-pub type Peers = fn(SocketAddr, SocketAddr, Instant) -> bool;
+/// Returns true if the peer may connect. Receives the peer's address, our own, and the time of the request. It may block: it
+/// runs once for each connection, when a request has arrived, and for one connection at a time.
+pub type PeerPredicate = fn(SocketAddr, SocketAddr, Instant) -> bool;
 
-/// Whether the request may be looked at any further.
-pub(super) fn admit(admitted: &Admitted, request: &Parts) -> Result<(), Refusal> {
-    let refused = |what: &str| Err(Refusal::forbidden(format!("this `{what}` is not allowed")));
-    let named =
-        only(&request.headers, header::HOST)?.ok_or_else(|| Refusal::forbidden("`Host` is missing"))?;
-    // A request may name its host in its first line too, and then that one counts.
-    let in_target = request.uri.authority().map(|authority| authority.as_str());
-    if !is_allowed_host(named, &admitted.hosts)
-        || !in_target.is_none_or(|name| is_allowed_host(name, &admitted.hosts))
+/// Checks `Host`, `Origin` and, unless the route is public, the token.
+pub(super) fn check_headers(
+    policy: &AccessPolicy,
+    request: &Parts,
+    access: RouteAccess,
+) -> Result<(), HttpError> {
+    let host = single(&request.headers, header::HOST)?
+        .ok_or_else(|| HttpError::forbidden("the header `Host` is missing"))?;
+    // The request target may name a host too, and then that one counts.
+    let target = request.uri.authority().map(|authority| authority.as_str());
+    if !is_allowed_host(host, &policy.hosts)
+        || !target.is_none_or(|host| is_allowed_host(host, &policy.hosts))
     {
-        return refused("Host");
+        return Err(HttpError::forbidden("the value of `Host` is not allowed (see `allowedHosts`)"));
     }
-    match only(&request.headers, header::ORIGIN)? {
-        Some(origin) if !is_allowed_origin(origin, &admitted.origins) => refused("Origin"),
-        _ => has_token(&admitted.tokens, &request.headers),
+    match single(&request.headers, header::ORIGIN)? {
+        Some(origin) if !is_allowed_origin(origin, &policy.origins) => {
+            Err(HttpError::forbidden("the value of `Origin` is not allowed (see `allowedOrigins`)"))
+        }
+        _ if access == RouteAccess::Public => Ok(()),
+        _ => check_token(&policy.tokens, &request.headers),
     }
 }
 
-fn only(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, Refusal> {
+fn single(headers: &HeaderMap, name: HeaderName) -> Result<Option<&str>, HttpError> {
     let mut values = headers.get_all(&name).iter();
     match (values.next().map(|value| value.to_str()), values.next()) {
         (None, _) => Ok(None),
         (Some(Ok(value)), None) => Ok(Some(value)),
-        _ => Err(Refusal::forbidden(format!("`{name}` is given twice, or in strange letters"))),
+        _ => Err(HttpError::forbidden(format!("the header `{name}` is repeated, or is not visible ASCII"))),
     }
 }
 
-fn is_allowed_host(named: &str, allowed: &[String]) -> bool {
-    let Some((name, port)) = split_port(named) else { return false };
+fn is_allowed_host(host: &str, allowed: &[String]) -> bool {
+    let Some((name, port)) = split_port(host) else { return false };
     is_loopback(name) || allowed.iter().any(|allowed| is_same_host(name, port, allowed))
 }
 
-/// An entry without a port allows all of them.
+/// An entry without a port allows all ports.
 fn is_same_host(name: &str, port: Option<&str>, allowed: &str) -> bool {
-    split_port(allowed)
-        .is_some_and(|(allowed, on)| allowed.eq_ignore_ascii_case(name) && (on.is_none() || on == port))
+    split_port(allowed).is_some_and(|(allowed_name, allowed_port)| {
+        allowed_name.eq_ignore_ascii_case(name) && (allowed_port.is_none() || allowed_port == port)
+    })
 }
 
 fn is_allowed_origin(origin: &str, allowed: &[String]) -> bool {
@@ -78,13 +85,13 @@ fn is_allowed_origin(origin: &str, allowed: &[String]) -> bool {
     is_web && (is_loopback(name) || allowed.iter().any(|allowed| is_same_host(name, port, allowed)))
 }
 
-/// Takes `name`, `name:port`, `[v6]` and `[v6]:port` apart; anything else is no host.
-fn split_port(named: &str) -> Option<(&str, Option<&str>)> {
-    let after_name = match named.strip_prefix('[') {
+/// Splits `name`, `name:port`, `[v6]` and `[v6]:port`. Returns `None` for anything else.
+fn split_port(host: &str) -> Option<(&str, Option<&str>)> {
+    let after_name = match host.strip_prefix('[') {
         Some(rest) => rest.find(']')? + 2,
-        None => named.find(':').unwrap_or(named.len()),
+        None => host.find(':').unwrap_or(host.len()),
     };
-    let (name, rest) = named.split_at_checked(after_name)?;
+    let (name, rest) = host.split_at_checked(after_name)?;
     let is_name =
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b));
     match rest.strip_prefix(':') {
@@ -102,18 +109,17 @@ fn is_loopback(name: &str) -> bool {
         || name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn has_token(tokens: &[Secret<String>], headers: &HeaderMap) -> Result<(), Refusal> {
+fn check_token(tokens: &[Secret<String>], headers: &HeaderMap) -> Result<(), HttpError> {
     if tokens.is_empty() {
         return Ok(());
     }
-    let shown =
+    let presented =
         headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes())).unwrap_or_default();
-    // All of them are compared, so that time does not tell which one was near.
-    let known = tokens.iter().fold(false, |known, token| known | is_same(shown, token.reveal().as_bytes()));
-    match known {
+    // Compares with all of them, so that the time does not reveal which one was close.
+    match tokens.iter().fold(false, |known, token| known | token.matches(presented)) {
         true => Ok(()),
-        false => Err(Refusal::new(StatusCode::UNAUTHORIZED, "a bearer token is needed")
-            .with(header::WWW_AUTHENTICATE, "Bearer")),
+        false => Err(HttpError::new(StatusCode::UNAUTHORIZED, "a valid bearer token is required")
+            .with_header(header::WWW_AUTHENTICATE, "Bearer")),
     }
 }
 
@@ -122,21 +128,13 @@ fn bearer(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// Takes as long for a token that is nearly right as for one that is all wrong. An empty token is nobody's.
-fn is_same(shown: &[u8], token: &[u8]) -> bool {
-    let differing = token.iter().enumerate().fold(0, |differing, (at, &byte)| {
-        black_box(differing | (byte ^ shown.get(at).copied().unwrap_or(!byte)))
-    });
-    differing == 0 && shown.len() == token.len() && !token.is_empty()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     // req: GW-07
     #[test]
-    fn hosts_are_loopback_names_or_configured_ones() {
+    fn accepts_loopback_and_configured_hosts() {
         let allowed = ["bridge.example".to_owned(), "other.example:8080".to_owned()];
         for good in [
             "localhost",
@@ -182,7 +180,7 @@ mod tests {
 
     // req: GW-07
     #[test]
-    fn origins_are_loopback_pages_or_configured_ones() {
+    fn accepts_loopback_and_configured_origins() {
         let allowed =
             ["https://app.example".to_owned(), "any.example".to_owned(), "vscode-webview://x".to_owned()];
         for good in [
@@ -213,12 +211,7 @@ mod tests {
 
     // req: GW-07
     #[test]
-    fn only_the_whole_token_is_the_token() {
-        assert!(is_same(b"abc", b"abc"));
-        for wrong in ["", "ab", "abcd", "abd", "xbc", "ABC"] {
-            assert!(!is_same(wrong.as_bytes(), b"abc"), "{wrong}");
-        }
-        assert!(!is_same(b"", b""));
+    fn reads_bearer_tokens() {
         assert_eq!(bearer(b"bEaReR  abc "), Some(&b"abc"[..]));
         assert_eq!(bearer(b"Basic abcdef"), None);
         assert_eq!(bearer(b"Bear"), None);

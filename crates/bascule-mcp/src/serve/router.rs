@@ -1,0 +1,145 @@
+//! The table of HTTP routes: a method and a path pattern lead to a handler.
+
+use std::pin::Pin;
+
+use http::request::Parts;
+use http::{Method, Response};
+use hyper::body::Incoming;
+use percent_encoding::percent_decode_str;
+
+use super::http_error::HttpError;
+use super::response_body::ResponseContent;
+use super::service::{HttpService, response_of_type};
+
+/// The future of a handler. It is boxed because each connection would otherwise have room for the largest one.
+pub type RouteFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Response<ResponseContent>, HttpError>> + Send + 'a>>;
+
+type RouteHandler = Box<dyn for<'a> Fn(RouteRequest<'a>) -> RouteFuture<'a> + Send + Sync>;
+
+/// A request whose access has been checked.
+pub struct RouteRequest<'a> {
+    /// The request line and the headers.
+    pub head: &'a Parts,
+    /// The values of the pattern's parameters.
+    pub params: Vec<String>,
+    pub(super) service: &'a HttpService,
+    /// `None` after an attempt to read it whose rest must not be read.
+    pub(super) body: &'a mut Option<Incoming>,
+}
+
+/// The checks in front of a route.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouteAccess {
+    /// `Host`, `Origin`, token and peer.
+    Clients,
+    /// `Host` and `Origin` only. The response must not depend on the state of the program.
+    Public,
+}
+
+pub(super) struct Route {
+    method: Method,
+    pattern: &'static str,
+    pub(super) access: RouteAccess,
+    pub(super) handler: RouteHandler,
+}
+
+/// The routes of an HTTP server.
+#[derive(Default)]
+pub struct Router(Vec<Route>);
+
+/// The result of a lookup.
+pub(super) enum RouteMatch<'a> {
+    Found(&'a Route, Vec<String>),
+    /// The path exists for these methods only.
+    OtherMethods(String),
+    NotFound,
+}
+
+impl Router {
+    /// Adds a route. A segment of the pattern in braces (`/servers/{name}`) matches any one segment, and the handler
+    /// receives it percent-decoded.
+    pub fn route(
+        mut self,
+        method: Method,
+        pattern: &'static str,
+        access: RouteAccess,
+        handler: impl for<'a> Fn(RouteRequest<'a>) -> RouteFuture<'a> + Send + Sync + 'static,
+    ) -> Self {
+        self.0.push(Route { method, pattern, access, handler: Box::new(handler) });
+        self
+    }
+
+    /// Adds `GET /healthz`, which answers `ok` while the program accepts requests.
+    pub fn health_check(self) -> Self {
+        self.route(Method::GET, "/healthz", RouteAccess::Public, |_| {
+            Box::pin(async { Ok(response_of_type("text/plain", ResponseContent::Buffer("ok".into()))) })
+        })
+    }
+
+    pub(super) fn find(&self, method: &Method, path: &str) -> RouteMatch<'_> {
+        let mut allowed = Vec::new();
+        for route in &self.0 {
+            match match_path(route.pattern, path) {
+                Some(params) if route.method == *method => return RouteMatch::Found(route, params),
+                Some(_) => allowed.push(route.method.as_str()),
+                None => {}
+            }
+        }
+        match allowed.is_empty() {
+            true => RouteMatch::NotFound,
+            false => RouteMatch::OtherMethods(allowed.join(", ")),
+        }
+    }
+}
+
+/// Returns the values of the parameters if the path matches.
+fn match_path(pattern: &str, path: &str) -> Option<Vec<String>> {
+    if !pattern.contains('{') {
+        return (pattern == path).then(Vec::new);
+    }
+    let (mut pattern, mut path, mut params) = (pattern.split('/'), path.split('/'), Vec::new());
+    loop {
+        match (pattern.next(), path.next()) {
+            (None, None) => return Some(params),
+            (Some(expected), Some(segment)) if expected.starts_with('{') => params.push(decode(segment)?),
+            (Some(expected), Some(segment)) if expected == segment => {}
+            _ => return None,
+        }
+    }
+}
+
+fn decode(segment: &str) -> Option<String> {
+    let text = percent_decode_str(segment).decode_utf8().ok()?;
+    // A remaining percent sign is an invalid escape.
+    (!text.is_empty() && !text.contains('%')).then(|| text.into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(pattern: &str, path: &str, expected: Option<&[&str]>) {
+        let params = match_path(pattern, path);
+        let params = params.as_ref().map(|params| params.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(params.as_deref(), expected, "{pattern} {path}");
+    }
+
+    #[test]
+    fn matches_literal_pattern_with_whole_path() {
+        check("/mcp", "/mcp", Some(&[]));
+        for path in ["/", "", "/mcp/", "/mcpx", "/MCP", "//mcp", "/%6dcp"] {
+            check("/mcp", path, None);
+        }
+    }
+
+    #[test]
+    fn decodes_parameters() {
+        check("/servers/{name}/mcp", "/servers/a%20b/mcp", Some(&["a b"]));
+        check("/{a}/{b}", "/x/%C3%A9", Some(&["x", "é"]));
+        for name in ["", "a/b", "%zz", "%f", "%ff"] {
+            check("/servers/{name}/mcp", &format!("/servers/{name}/mcp"), None);
+        }
+        check("/servers/{name}/mcp", "/servers/mcp", None);
+    }
+}

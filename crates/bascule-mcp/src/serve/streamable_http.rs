@@ -1,0 +1,254 @@
+//! The routes of MCP over Streamable HTTP: POST takes a message, GET opens an event stream, DELETE ends a session.
+
+use std::sync::Arc;
+
+use http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use http::{Method, Response, StatusCode};
+use memchr::memchr2;
+use tokio::time::timeout;
+
+use super::http_error::HttpError;
+use super::response_body::{EventStream, ResponseContent, unanswered};
+use super::response_stream::{FrameReceiver, ResponseFrame};
+use super::router::{RouteAccess, RouteRequest, Router};
+use super::service::response_of_type;
+use super::{ClientMessage, Endpoint, Host, HttpServer, ResponseStream};
+use crate::envelope::one_line;
+use crate::{Message, MessageError, ProtocolVersion, RpcError};
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+const JSON: &str = "application/json";
+const EVENT_STREAM: &str = "text/event-stream";
+
+type HttpResult = Result<Response<ResponseContent>, HttpError>;
+
+impl Router {
+    /// Adds `/mcp` for all servers and `/servers/{name}/mcp` for each one.
+    pub fn mcp<H: Host>(self, host: &Arc<H>) -> Self {
+        ["/mcp", "/servers/{name}/mcp"].into_iter().fold(self, |router, path| {
+            let [post_host, get_host, delete_host] = [(); 3].map(|()| host.clone());
+            router
+                .route(Method::POST, path, RouteAccess::Clients, move |request| {
+                    Box::pin(post(post_host.clone(), request))
+                })
+                .route(Method::GET, path, RouteAccess::Clients, move |request| {
+                    let response = get(&get_host, request);
+                    Box::pin(async { response })
+                })
+                .route(Method::DELETE, path, RouteAccess::Clients, move |request| {
+                    let response = delete(&delete_host, request);
+                    Box::pin(async { response })
+                })
+        })
+    }
+}
+
+async fn post<H: Host>(host: Arc<H>, mut request: RouteRequest<'_>) -> HttpResult {
+    let (headers, config) = (&request.head.headers, &request.service.config);
+    if !is_json(headers) {
+        let reason = "`Content-Type` must be application/json";
+        return Err(HttpError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
+    }
+    if !accepts(headers, JSON) || !accepts(headers, EVENT_STREAM) {
+        let reason = "`Accept` must include application/json and text/event-stream";
+        return Err(HttpError::new(StatusCode::NOT_ACCEPTABLE, reason));
+    }
+    let mut frame = request.read_body().await?;
+    join_lines(&mut frame).map_err(invalid_message)?;
+    let endpoint = endpoint(request.params);
+    match deliver(&host, &endpoint, headers, &frame, config)? {
+        Delivered::Initialize(id) => initialize(&host, endpoint, id, frame, config).await,
+        Delivered::Request(id, receiver) => Ok(respond(id, receiver, config).await),
+        Delivered::Other => Ok(empty_response(StatusCode::ACCEPTED)),
+    }
+}
+
+/// The result of delivering a message.
+enum Delivered {
+    /// Nothing was delivered: the message starts a session.
+    Initialize(Box<str>),
+    /// The response to this request arrives on a stream.
+    Request(Box<str>, FrameReceiver),
+    /// A notification or a response.
+    Other,
+}
+
+fn deliver<H: Host>(
+    host: &Arc<H>,
+    endpoint: &Endpoint,
+    headers: &HeaderMap,
+    frame: &[u8],
+    config: &HttpServer,
+) -> Result<Delivered, HttpError> {
+    let message = ClientMessage::parse(frame).map_err(invalid_message)?;
+    let id: Option<Box<str>> = match &message.message {
+        Message::Request { id, method, .. }
+            if method == "initialize" && !headers.contains_key(SESSION_ID) =>
+        {
+            return Ok(Delivered::Initialize(id.as_json().into()));
+        }
+        Message::Request { id, .. } => Some(id.as_json().into()),
+        _ => None,
+    };
+    let client = match find_client(host, endpoint, headers) {
+        Ok(client) => client,
+        Err(error) => return Err(error.with_request_id(id)),
+    };
+    let stream = ResponseStream::new(config.stream_limit);
+    let receiver = stream.receiver();
+    host.deliver(client, message, stream);
+    Ok(id.map_or(Delivered::Other, |id| Delivered::Request(id, receiver)))
+}
+
+async fn initialize<H: Host>(
+    host: &Arc<H>,
+    endpoint: Endpoint,
+    id: Box<str>,
+    frame: Vec<u8>,
+    config: &HttpServer,
+) -> HttpResult {
+    let stream = ResponseStream::new(config.stream_limit);
+    let receiver = stream.receiver();
+    let session = host.initialize(endpoint.clone(), frame, stream).await;
+    let session = session.map(|session| session_header(host, &endpoint, &session)).transpose()?;
+    let mut response = respond(id, receiver, config).await;
+    if let Some(session) = session {
+        response.headers_mut().insert(SESSION_ID, session);
+    }
+    Ok(response)
+}
+
+fn session_header<H: Host>(
+    host: &Arc<H>,
+    endpoint: &Endpoint,
+    session: &str,
+) -> Result<HeaderValue, HttpError> {
+    HeaderValue::from_str(session).map_err(|_| {
+        host.end_session(endpoint, session);
+        HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, "the id of the session is not visible ASCII")
+            .with_code(RpcError::INTERNAL_ERROR)
+    })
+}
+
+/// A single response is sent as JSON. If other messages come first, or nothing for a while, the response is an event stream:
+/// clients and proxies give up connections on which nothing moves.
+async fn respond(id: Box<str>, receiver: FrameReceiver, config: &HttpServer) -> Response<ResponseContent> {
+    let first = match timeout(config.keep_alive, receiver.next()).await {
+        Ok(Some(ResponseFrame { bytes, is_last: true })) => return json_response(bytes),
+        Ok(None) => return json_response(unanswered(&id)),
+        Ok(first) => first,
+        Err(_) => None,
+    };
+    event_stream_response(EventStream::for_request(id, first, receiver, config.keep_alive))
+}
+
+fn get<H: Host>(host: &Arc<H>, request: RouteRequest<'_>) -> HttpResult {
+    let (headers, service) = (&request.head.headers, request.service);
+    if !accepts(headers, EVENT_STREAM) {
+        let reason = "`Accept` must include text/event-stream";
+        return Err(HttpError::new(StatusCode::NOT_ACCEPTABLE, reason));
+    }
+    let (endpoint, session) = (endpoint(request.params), session_id(headers)?);
+    let client = host.find_session(&endpoint, session).ok_or_else(unknown_session)?;
+    let stream = host.open_stream(&client);
+    let receiver = stream.receiver();
+    let guard = service.event_streams.insert((endpoint, session.to_owned()), stream.closer());
+    Ok(event_stream_response(EventStream::for_session(receiver, service.config.keep_alive, guard)))
+}
+
+fn delete<H: Host>(host: &Arc<H>, request: RouteRequest<'_>) -> HttpResult {
+    match host.end_session(&endpoint(request.params), session_id(&request.head.headers)?) {
+        true => Ok(empty_response(StatusCode::NO_CONTENT)),
+        false => Err(unknown_session()),
+    }
+}
+
+fn endpoint(mut params: Vec<String>) -> Endpoint {
+    params.pop().map_or(Endpoint::All, Endpoint::Server)
+}
+
+/// Finds the client that sent a request.
+fn find_client<H: Host>(
+    host: &Arc<H>,
+    endpoint: &Endpoint,
+    headers: &HeaderMap,
+) -> Result<Arc<H::Client>, HttpError> {
+    host.find_session(endpoint, session_id(headers)?).ok_or_else(unknown_session)
+}
+
+/// Returns the session id of a request. Also checks the protocol version, which was agreed with the session.
+fn session_id(headers: &HeaderMap) -> Result<&str, HttpError> {
+    if let Some(version) = headers.get(PROTOCOL_VERSION) {
+        let is_known = version.to_str().is_ok_and(|version| ProtocolVersion::agree(version).is_ok());
+        if !is_known {
+            return Err(HttpError::bad_request("this `MCP-Protocol-Version` is not supported"));
+        }
+    }
+    let id = headers
+        .get(SESSION_ID)
+        .ok_or_else(|| HttpError::bad_request("the header `Mcp-Session-Id` is missing"))?;
+    id.to_str().map_err(|_| unknown_session())
+}
+
+fn unknown_session() -> HttpError {
+    HttpError::not_found("no such session; start a new one with `initialize`")
+}
+
+/// Turns a message of several lines into one. Only JSON is changed: a line break inside a string makes the message
+/// invalid and must not be repaired.
+fn join_lines(frame: &mut [u8]) -> Result<(), MessageError> {
+    if memchr2(b'\n', b'\r', frame).is_some() {
+        Message::parse(frame)?;
+        one_line(frame);
+    }
+    Ok(())
+}
+
+fn invalid_message(error: MessageError) -> HttpError {
+    let response = HttpError::bad_request(error.to_string());
+    match error {
+        MessageError::NotJson(_) => response.with_code(RpcError::PARSE_ERROR),
+        MessageError::Batch | MessageError::Invalid(_) => response,
+    }
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    headers
+        .get(header::CONTENT_TYPE)
+        .is_some_and(|value| media_type(value.as_bytes()).eq_ignore_ascii_case(JSON.as_bytes()))
+}
+
+fn media_type(value: &[u8]) -> &[u8] {
+    value.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii()
+}
+
+fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
+    let values = headers.get_all(header::ACCEPT).iter();
+    values.flat_map(|value| value.as_bytes().split(|&byte| byte == b',')).any(|range| {
+        let range = media_type(range);
+        let is_of_kind = |kind: &[u8]| wanted.as_bytes().starts_with(&kind.to_ascii_lowercase());
+        range == b"*/*"
+            || range.eq_ignore_ascii_case(wanted.as_bytes())
+            || range.strip_suffix(b"*").is_some_and(|kind| kind.ends_with(b"/") && is_of_kind(kind))
+    })
+}
+
+fn empty_response(status: StatusCode) -> Response<ResponseContent> {
+    let mut response = Response::new(ResponseContent::Buffer(Default::default()));
+    *response.status_mut() = status;
+    response
+}
+
+fn json_response(bytes: Vec<u8>) -> Response<ResponseContent> {
+    response_of_type(JSON, ResponseContent::Buffer(bytes.into()))
+}
+
+fn event_stream_response(events: EventStream) -> Response<ResponseContent> {
+    let mut response = response_of_type(EVENT_STREAM, ResponseContent::Events(Box::new(events)));
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, no-transform"));
+    headers.insert(X_ACCEL_BUFFERING, HeaderValue::from_static("no"));
+    response
+}

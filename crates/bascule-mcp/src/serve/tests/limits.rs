@@ -1,0 +1,182 @@
+//! Limits of time, size and number.
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use super::client::*;
+use crate::serve::HttpServer;
+
+#[test]
+fn closes_connection_only_after_idle_timeout() {
+    let (head_timeout, idle_timeout) = (Duration::from_secs(2), Duration::from_secs(2));
+    let server = start_server(HttpServer { head_timeout, idle_timeout, ..long_timeouts() }).with_session();
+    let mut client = server.connect();
+    // Longer altogether than a head may take, and than a connection may be idle.
+    for _ in 0..30 {
+        client.send(&post("/mcp", SESSION, &rpc("echo")));
+        assert_eq!(client.read_response().status, 200);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    client.wait_for_close();
+}
+
+// req: GW-07
+#[test]
+fn idle_time_starts_when_the_stream_ends() {
+    let server = start_server(HttpServer { idle_timeout: SHORT_TIMEOUT, ..long_timeouts() }).with_session();
+    let mut answered = server.connect();
+    answered.send(&post("/mcp", SESSION, &rpc("slow")));
+    assert_eq!(answered.read_head().status, 200);
+    server.host.release_slow_requests();
+    assert!(std::iter::from_fn(|| answered.read_chunk()).any(|chunk| chunk.contains("result")));
+    answered.wait_for_close();
+    let mut listening = server.connect();
+    listening.send(&http_request("GET", "/mcp", &format!("Accept: text/event-stream\r\n{SESSION}")));
+    assert_eq!(listening.read_head().status, 200);
+    server.host.session_stream().close();
+    listening.wait_for_close();
+}
+
+// req: GW-07
+// req: GW-03
+#[test]
+fn refuses_too_large_body_before_reading_it() {
+    let server = start_server(HttpServer { body_limit: 1000, ..long_timeouts() }).with_session();
+    let long = post("/mcp", SESSION, &"x".repeat(1001));
+    let (head, body) = long.split_once("\r\n\r\n").unwrap();
+    let mut client = server.connect();
+    client.send(&format!("{head}\r\n\r\n"));
+    assert_eq!(client.read_head().status, 413);
+    // Who writes everything first sees the reason too.
+    let response = server.request(&format!("{head}\r\n\r\n{body}"));
+    assert_eq!(response.status, 413);
+    assert!(response.body.contains("1000 bytes"), "{response:?}");
+    // Without a length it is found out on the way, and a gigabyte is not waited for.
+    let chunked = long.replace("Content-Length: 1001", "Transfer-Encoding: chunked");
+    let (head, _) = chunked.split_once("\r\n\r\n").unwrap();
+    client = server.connect();
+    client.send(&format!("{head}\r\n\r\n40000000\r\n{}", "x".repeat(1001)));
+    assert_eq!(client.read_head().status, 413);
+    let _ = client.stream.write_all(&vec![b'x'; 3000]);
+    client.wait_for_close();
+    // Who asks first is not report_sender to release on.
+    let asking = long.replace(ACCEPT, &format!("{ACCEPT}Expect: 100-continue\r\n"));
+    client = server.connect();
+    client.send(asking.split_once("\r\n\r\n").map(|(head, _)| format!("{head}\r\n\r\n")).unwrap().as_str());
+    assert_eq!(client.read_response().status, 413);
+}
+
+// req: GW-07
+#[test]
+fn large_bodies_share_a_budget_and_small_ones_do_not() {
+    let server = start_server(HttpServer { body_budget: 300_000, body_timeout: DEADLINE, ..long_timeouts() })
+        .with_session();
+    let long = post("/mcp", SESSION, &format!("{NOTIFICATION}{}", " ".repeat(250_000)));
+    let attempt = |_| {
+        let mut first = server.connect();
+        first.send(&long[..200_000]);
+        let response = server.request(&long);
+        if response.status == 503 {
+            return Some((first, response));
+        }
+        // Not enough of the first had been read by then.
+        let _ = first.stream.write_all(&long.as_bytes()[200_000..]);
+        first.read_response();
+        None
+    };
+    let (mut first, response) = (0..1000).find_map(attempt).expect("there is room without end");
+    assert_eq!(response.header("retry-after"), Some("1"));
+    assert_eq!(server.request(&post("/mcp", SESSION, NOTIFICATION)).status, 202);
+    first.send(&long[200_000..]);
+    assert_eq!(first.read_response().status, 202);
+    assert_eq!(server.request(&long).status, 202);
+}
+
+// req: GW-07
+#[test]
+fn a_head_that_trickles_is_disconnected_while_sending() {
+    let server = start_server(HttpServer { head_timeout: SHORT_TIMEOUT, ..long_timeouts() });
+    let mut silent = server.connect();
+    let mut client = server.connect();
+    let head = post("/mcp", SESSION, NOTIFICATION);
+    assert!(client.is_disconnected_while_sending(head.as_bytes()), "it was let release on");
+    client.wait_for_close();
+    silent.wait_for_close();
+}
+
+// req: GW-07
+#[test]
+fn a_second_head_that_trickles_is_disconnected_while_sending_too() {
+    let server =
+        start_server(HttpServer { head_timeout: Duration::from_secs(2), ..long_timeouts() }).with_session();
+    let mut client = server.connect();
+    client.send(&post("/mcp", SESSION, NOTIFICATION));
+    assert_eq!(client.read_response().status, 202);
+    assert!(client.is_disconnected_while_sending(&[b'P'; 1000]), "it was let release on");
+}
+
+// req: GW-07
+#[test]
+fn a_body_that_trickles_is_disconnected_while_sending() {
+    let server = start_server(HttpServer { body_timeout: SHORT_TIMEOUT, ..long_timeouts() }).with_session();
+    let mut client = server.connect();
+    let message = post("/mcp", SESSION, &format!("{NOTIFICATION}{}", " ".repeat(1000)));
+    let (head, body) = message.split_once("\r\n\r\n").unwrap();
+    client.send(&format!("{head}\r\n\r\n"));
+    let since = Instant::now();
+    for byte in body.bytes() {
+        if since.elapsed() > Duration::from_secs(1) || client.stream.write_all(&[byte]).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let response = client.read_response();
+    assert_eq!((response.status, response.header("connection")), (408, Some("close")));
+    client.wait_for_close();
+}
+
+// req: GW-07
+#[test]
+fn survives_garbage_and_huge_heads() {
+    let within = Duration::from_secs(3);
+    let server = start_server(HttpServer { head_timeout: within, idle_timeout: within, ..long_timeouts() })
+        .with_session();
+    let many = "X-A: b\r\n".repeat(200);
+    let long = format!("X-A: {}\r\n", "b".repeat(1 << 20));
+    let cases = [
+        "\0\u{1}\u{2}\r\n\r\n".to_owned(),
+        "GET\r\n\r\n".to_owned(),
+        "POST /mcp HTTP/9.9\r\n\r\n".to_owned(),
+        post("/mcp", SESSION, NOTIFICATION).replace("Content-Length: ", "Content-Length: -"),
+        post("/mcp", SESSION, NOTIFICATION)
+            .replace("Content-Length: ", "Content-Length: 99999999999999999999"),
+        post("/mcp", &format!("{SESSION}Transfer-Encoding: nonsense\r\n"), NOTIFICATION),
+        post("/mcp", &format!("{SESSION}{many}"), NOTIFICATION),
+        post("/mcp", &format!("{SESSION}{long}"), NOTIFICATION),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+    ];
+    for case in cases {
+        let mut client = server.connect();
+        let _ = client.stream.write_all(case.as_bytes());
+        client.wait_for_close();
+        let said = String::from_utf8_lossy(&client.rest).into_owned();
+        assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{:.80}\n{said}", case);
+    }
+    assert_eq!(server.request(&post("/mcp", SESSION, &rpc("echo"))).status, 200);
+}
+
+// req: GW-07
+#[test]
+fn closes_connections_above_the_limit() {
+    let server =
+        start_server(HttpServer { max_connections: 2, idle_timeout: DEADLINE * 2, ..long_timeouts() })
+            .with_session();
+    // It may not have noticed yet that an earlier one has left.
+    let accepted = || (0..10_000).find_map(|_| server.connect().accepted()).expect("there is room for two");
+    let clients = [accepted(), accepted()];
+    let mut third = server.connect();
+    third.wait_for_close();
+    assert!(third.rest.is_empty());
+    drop(clients);
+    accepted();
+}
