@@ -1,4 +1,4 @@
-//! `bascule serve`: the bridge that stays.
+//! `bascule serve`: runs the bridge until a signal ends it.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bascule_bus::{BusEventSink, EmbeddedBus, MessageIdGenerator, ReplayLimits};
-use bascule_mcp::{Admitted, Endpoint as At, HttpFace, StdioFace};
+use bascule_mcp::{AccessPolicy, Endpoint, HttpServer, Router, StdioServer};
 use bascule_model::ProviderAdapter;
 use bascule_sandbox::{PeerConfinement, check_peer};
 use tokio::net::TcpListener;
@@ -26,56 +26,54 @@ use crate::control::{Door, Place};
 use crate::gateway::Gateway;
 use crate::{BridgeConfig, McpBridgeAdapter};
 
-/// How long clients may take, at the end, to be told that there will be no answer.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// The time that clients have, after the grace, to receive the errors of abandoned requests.
+const FINAL_RESPONSES: Duration = Duration::from_secs(2);
 
-/// Keep the servers running, and serve them to MCP clients and to other commands
+/// Run the servers, and serve their tools to MCP clients and to other commands
 ///
-/// Clients find all servers at /mcp and each by itself at /servers/NAME/mcp. The configuration is watched: a changed
-/// file is taken over without losing a call; so does SIGHUP. The first SIGINT or SIGTERM lets calls finish, the second
-/// does not wait for them.
+/// All servers together are at /mcp, each one alone at /servers/NAME/mcp, and a health check at /healthz. A changed
+/// configuration file is applied without losing a call, and SIGHUP reloads it too. The first SIGINT or SIGTERM lets calls
+/// finish, the second ends them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
-    /// Where to listen for MCP clients over HTTP, instead of what the configuration says
+    /// Listen for HTTP clients on this address instead of the configured one
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
-    /// Serve one client on stdin and stdout; then no port is opened unless --listen is given
+    /// Serve one client on stdin and stdout; opens no port unless --listen is given
     #[arg(long)]
     stdio: bool,
-    /// With --stdio: this server alone, under its own names
+    /// With --stdio: serve only this server, under its own tool names
     #[arg(long, value_name = "NAME", requires = "stdio")]
     server: Option<String>,
-    /// Which tools clients see: all, or two that describe the others and run scripts that call them
+    /// Tools that clients see
     #[arg(long, value_enum)]
-    show: Option<Shown>,
-    /// How long calls under way may take to finish when the bridge is to end, or their server is
+    show: Option<ShowOption>,
+    /// Time for calls in flight to finish when the bridge or their server stops
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     grace_ms: u64,
 }
 
-/// Which tools clients see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Shown {
+enum ShowOption {
     /// Every tool of every server
     All,
-    /// Few tools, which describe the others and run scripts that call them
+    /// A few tools that describe the others and run scripts that call them
     Code,
 }
 
-/// The bridge as it runs, and all ways in.
-struct Running {
+/// A running bridge and everything that gives access to it.
+struct ServeState {
     bridge: Arc<McpBridgeAdapter>,
     gateway: Arc<Gateway>,
-    door: Option<Door>,
-    faces: TaskTracker,
-    /// Fires when it is to end.
+    control: Option<Door>,
+    /// The HTTP and stdio servers.
+    servers: TaskTracker,
     stop: CancellationToken,
-    /// Who may come over HTTP.
-    admitted: watch::Sender<Admitted>,
-    /// Where they come.
-    port: Option<SocketAddr>,
-    /// What the configuration said of the bridge when it was started.
-    started_with: BridgeSettings,
+    access: watch::Sender<AccessPolicy>,
+    /// The address of the HTTP server.
+    address: Option<SocketAddr>,
+    /// The settings at the start. Some of them do not change until the next start.
+    initial: BridgeSettings,
     path: PathBuf,
     grace: Duration,
 }
@@ -87,190 +85,190 @@ impl Serve {
         printer: &Printer,
     ) -> Result<ExitCode, CommandError> {
         let show = match self.show {
-            Some(Shown::All) => ToolView::All,
-            Some(Shown::Code) => ToolView::Code,
+            Some(ShowOption::All) => ToolView::All,
+            Some(ShowOption::Code) => ToolView::Code,
             None => context.settings.bridge.show,
         };
         let mut signals = Signals::new();
-        let hang_up = signal(SignalKind::hangup()).map_err(|error| failed("hear signals", error))?;
-        let place = Place::of(&context.path).map_err(|error| failed("find a place for the socket", error))?;
-        // A client that starts its own bridge may well do so beside another one.
+        let hangups = signal(SignalKind::hangup()).map_err(|error| failed("handle SIGHUP", error))?;
+        let place = Place::of(&context.path).map_err(|error| failed("locate the control socket", error))?;
+        // With --stdio a client starts a bridge of its own, which may run beside another one.
         let claim = match Door::claim(&place).await {
             Ok(claim) => Some(claim),
             Err(_) if self.stdio => None,
             Err(error) => return Err(failed("open the control socket", error)),
         };
         let file = FileWatch::new(&context.path).map_err(|error| failed("watch the configuration", error))?;
-        let alone = self.server.as_deref().map(|name| context.server(name)).transpose()?;
-        let client = alone.map_or(At::All, |server| At::Server(server.name.to_string()));
-        let listener = self.open_port(&context.settings.bridge).await?;
+        let server = self.server.as_deref().map(|name| context.server(name)).transpose()?;
+        let endpoint = server.map_or(Endpoint::All, |server| Endpoint::Server(server.name.to_string()));
+        let listener = self.bind(&context.settings.bridge).await?;
 
         let bus = Arc::new(EmbeddedBus::new(ReplayLimits::default()));
-        let (path, started_with) = (context.path, context.settings.bridge.clone());
+        let (path, initial) = (context.path, context.settings.bridge.clone());
         let bridge = Arc::new(start(context.settings, &bus).await?);
-        let door = claim.map(|claim| Door::open(place, claim, bridge.clone(), bus.clone())).transpose();
-        let door = match door {
-            Ok(door) => door,
+        let control = claim.map(|claim| Door::open(place, claim, bridge.clone(), bus.clone())).transpose();
+        let control = match control {
+            Ok(control) => control,
             Err(error) => {
                 bridge.terminate().await;
                 return Err(failed("open the control socket", error));
             }
         };
         let grace = Duration::from_millis(self.grace_ms);
-        let running = Running {
-            gateway: Gateway::open(bridge.clone(), started_with.session_idle, grace, show),
+        let state = ServeState {
+            gateway: Gateway::open(bridge.clone(), initial.session_idle, grace, show),
             bridge,
-            door,
-            faces: TaskTracker::new(),
+            control,
+            servers: TaskTracker::new(),
             stop: CancellationToken::new(),
-            admitted: watch::Sender::new(admitted_by(&started_with)),
-            port: listener.as_ref().and_then(|listener| listener.local_addr().ok()),
-            started_with,
+            access: watch::Sender::new(access_policy(&initial)),
+            address: listener.as_ref().and_then(|listener| listener.local_addr().ok()),
+            initial,
             path,
             grace,
         };
-        listener.into_iter().for_each(|listener| running.serve_port(listener));
+        listener.into_iter().for_each(|listener| state.serve_http(listener));
         if self.stdio {
-            running.serve_pipes(client);
+            state.serve_stdio(endpoint);
         }
-        printer.print_note(&running.greeting());
-        running.stay(&mut signals, hang_up, file).await;
-        if !running.stop.is_cancelled() {
-            printer.print_note("ending; once more to end at once");
+        printer.print_note(&state.greeting());
+        state.run_until_stopped(&mut signals, hangups, file).await;
+        if !state.stop.is_cancelled() {
+            printer.print_note("stopping: calls in flight may finish; a second signal ends them");
         }
         tokio::select! {
-            () = running.end() => {}
-            () = signals.recv() => running.bridge.terminate().await,
+            () = state.shut_down() => {}
+            () = signals.recv() => state.bridge.terminate().await,
         }
         bus.close();
         Ok(ExitCode::SUCCESS)
     }
 
-    /// The port for clients over HTTP, where one is wanted. Only a loopback address may be without a token.
-    async fn open_port(&self, settings: &BridgeSettings) -> Result<Option<TcpListener>, CommandError> {
+    /// Opens the port for HTTP clients, if one is wanted. Only a loopback address needs no token.
+    async fn bind(&self, settings: &BridgeSettings) -> Result<Option<TcpListener>, CommandError> {
         let address = match (self.listen, self.stdio) {
             (None, true) => return Ok(None),
             (address, _) => address.unwrap_or(settings.listen),
         };
         if lacks_token(address, settings) {
-            let said = format!(
-                "{address} can be reached from other machines: that needs a token. Make one with `bascule token` and \
-                 put it into the configuration (`bascule.tokens`)"
+            let message = format!(
+                "could not listen on {address}: other machines can reach it, so a token is needed; create one with \
+                 `bascule token` and add it to `bascule.tokens` in the configuration"
             );
-            return Err(CommandError::Usage(said));
+            return Err(CommandError::Usage(message));
         }
         let bound = TcpListener::bind(address).await;
-        bound
-            .map(Some)
-            .map_err(|error| failed(&format!("listen on {address} (choose another with --listen)"), error))
+        let explain =
+            |error| failed(&format!("listen on {address} (choose another address with --listen)"), error);
+        bound.map(Some).map_err(explain)
     }
 }
 
-impl Running {
+impl ServeState {
     fn greeting(&self) -> String {
-        let at = self.port.map(|at| format!(" at http://{at}/mcp")).unwrap_or_default();
-        format!("serving {} (process {}){at}", self.path.display(), std::process::id())
+        let url = self.address.map(|address| format!(" at http://{address}/mcp")).unwrap_or_default();
+        format!("serving {} (process {}){url}", self.path.display(), std::process::id())
     }
 
-    fn serve_port(&self, listener: TcpListener) {
-        let settings = &self.started_with;
-        let face = HttpFace {
-            stop_grace: self.grace + LAST_WORDS,
-            admitted: self.admitted.subscribe(),
-            body_limit: settings.max_message_bytes,
-            body_room: room_for(settings.max_message_bytes),
-            lane_limit: settings.max_message_bytes.saturating_mul(2),
-            ..HttpFace::default()
+    fn serve_http(&self, listener: TcpListener) {
+        let max_message_bytes = self.initial.max_message_bytes;
+        let server = HttpServer {
+            shutdown_grace: self.grace + FINAL_RESPONSES,
+            access: self.access.subscribe(),
+            body_limit: max_message_bytes,
+            body_budget: body_budget(max_message_bytes),
+            stream_limit: max_message_bytes.saturating_mul(2),
+            ..HttpServer::default()
         };
-        self.faces.spawn(face.serve(listener, self.gateway.clone(), self.stop.clone()));
+        let router = Router::default().mcp(&self.gateway).health_check();
+        self.servers.spawn(server.serve(listener, router, self.stop.clone()));
     }
 
-    /// Serves one client on stdin and stdout, whose end is ours.
-    fn serve_pipes(&self, client: At) {
-        let face = StdioFace {
-            message_limit: self.started_with.max_message_bytes,
-            lane_limit: self.started_with.max_message_bytes.saturating_mul(2),
-            stop_grace: self.grace,
+    /// Serves one client on stdin and stdout. The bridge stops with it.
+    fn serve_stdio(&self, endpoint: Endpoint) {
+        let server = StdioServer {
+            message_limit: self.initial.max_message_bytes,
+            stream_limit: self.initial.max_message_bytes.saturating_mul(2),
+            shutdown_grace: self.grace,
         };
         let (gateway, stop) = (self.gateway.clone(), self.stop.clone());
-        self.faces.spawn(async move {
+        self.servers.spawn(async move {
             let (stdin, stdout) = (tokio::io::stdin(), tokio::io::stdout());
-            face.serve(gateway, client, stdin, stdout, stop.clone()).await;
-            // Whoever started us has hung up.
+            server.serve(gateway, endpoint, stdin, stdout, stop.clone()).await;
             stop.cancel();
         });
     }
 
-    /// Takes over what the file says as often as it changes, until it is time to end.
-    async fn stay(&self, signals: &mut Signals, mut hang_up: Signal, mut file: FileWatch) {
+    /// Reloads the configuration whenever it changes, until a signal or the end of the stdio client.
+    async fn run_until_stopped(&self, signals: &mut Signals, mut hangups: Signal, mut file: FileWatch) {
         loop {
             tokio::select! {
                 () = signals.recv() => return,
                 () = self.stop.cancelled() => return,
                 () = file.changed() => {}
-                _ = hang_up.recv() => {}
+                _ = hangups.recv() => {}
             }
             tokio::select! {
                 () = self.reload() => {}
                 () = signals.recv() => return,
             }
-            // It may be a link that leads elsewhere now.
+            // The path may be a symbolic link with another target now.
             file = FileWatch::new(&self.path).unwrap_or(file);
         }
     }
 
-    /// Takes over what the file says now; what cannot be read changes nothing.
+    /// Applies the configuration file. A file that cannot be used changes nothing.
     async fn reload(&self) {
         match config::load(&self.path, &|name: &str| std::env::var(name).ok()) {
             Ok(loaded) => {
                 for warning in &loaded.warnings {
                     warn!("{warning}");
                 }
-                self.admit_anew(&loaded.settings.bridge);
+                self.apply_bridge_settings(&loaded.settings.bridge);
                 let reloaded = self.bridge.reload(loaded.settings, self.grace).await;
-                info!(plan = ?reloaded.plan, refused = ?reloaded.refused, "the configuration was taken over");
+                info!(plan = ?reloaded.plan, refused = ?reloaded.refused, "configuration reloaded");
             }
             Err(ConfigError::Invalid(problems)) => {
                 for problem in &problems.0 {
-                    warn!("the configuration is not taken over: {problem}");
+                    warn!("configuration not reloaded: {problem}");
                 }
             }
-            Err(error) => warn!("the configuration is not taken over: {}", error_chain(&error)),
+            Err(error) => warn!("configuration not reloaded: {}", error_chain(&error)),
         }
     }
 
-    /// Who may come is as the file says from now on; what else it says of the bridge itself, from the next start on.
-    fn admit_anew(&self, next: &BridgeSettings) {
-        let started = &self.started_with;
+    /// Applies the access settings now. Other settings of the bridge apply from the next start.
+    fn apply_bridge_settings(&self, next: &BridgeSettings) {
+        let initial = &self.initial;
         let changes = [
-            ("listen", next.listen != started.listen),
-            ("show", next.show != started.show),
-            ("sessionIdleMs", next.session_idle != started.session_idle),
-            ("maxMessageBytes", next.max_message_bytes != started.max_message_bytes),
+            ("listen", next.listen != initial.listen),
+            ("show", next.show != initial.show),
+            ("sessionIdleMs", next.session_idle != initial.session_idle),
+            ("maxMessageBytes", next.max_message_bytes != initial.max_message_bytes),
         ];
         for (name, _) in changes.iter().filter(|(_, has_changed)| *has_changed) {
-            warn!("`bascule.{name}` has changed: that holds from the next start on");
+            warn!("`bascule.{name}` has changed: the new value applies from the next start");
         }
-        match self.port.filter(|at| lacks_token(*at, next)) {
-            Some(at) => warn!(
-                "who may come stays as it was: {at} can be reached from other machines, and no token is left"
+        match self.address.filter(|address| lacks_token(*address, next)) {
+            Some(address) => warn!(
+                "keeping the previous access settings: other machines can reach {address}, and the new file has no token"
             ),
-            None => _ = self.admitted.send_if_modified(|admitted| admit(admitted, next)),
+            None => _ = self.access.send_if_modified(|policy| update_policy(policy, next)),
         }
     }
 
-    async fn end(&self) {
-        self.door.iter().for_each(Door::shut);
+    async fn shut_down(&self) {
+        self.control.iter().for_each(Door::shut);
         self.stop.cancel();
-        self.faces.close();
-        let begin = Instant::now();
-        // What is not done by then is given up, and whoever waits for it is told.
-        let _ = timeout(self.grace, self.faces.wait()).await;
+        self.servers.close();
+        let started = Instant::now();
+        // Requests that are still in flight after the grace are answered with an error.
+        let _ = timeout(self.grace, self.servers.wait()).await;
         self.gateway.close().await;
-        self.faces.wait().await;
-        self.bridge.shut_down(self.grace.saturating_sub(begin.elapsed())).await;
-        if let Some(door) = &self.door {
-            door.close().await;
+        self.servers.wait().await;
+        self.bridge.shut_down(self.grace.saturating_sub(started.elapsed())).await;
+        if let Some(control) = &self.control {
+            control.close().await;
         }
     }
 }
@@ -287,19 +285,19 @@ async fn start(settings: Settings, bus: &Arc<EmbeddedBus>) -> Result<McpBridgeAd
     Ok(McpBridgeAdapter::init(config).await?)
 }
 
-fn failed(what: &str, error: impl std::fmt::Display) -> CommandError {
-    CommandError::Usage(format!("could not {what}: {error}"))
+fn failed(operation: &str, error: impl std::fmt::Display) -> CommandError {
+    CommandError::Usage(format!("could not {operation}: {error}"))
 }
 
-/// Whether anybody on other machines could come, and would not have to show a token.
+/// Returns true if other machines could connect without a token.
 fn lacks_token(address: SocketAddr, settings: &BridgeSettings) -> bool {
     !address.ip().is_loopback() && settings.tokens.is_empty()
 }
 
-/// Who may come. Our own servers may not: a confined one could reach all others so. Where a token must be shown, who
-/// cannot be seen may try.
-fn admitted_by(settings: &BridgeSettings) -> Admitted {
-    Admitted {
+/// Refuses the servers of this bridge, because a confined one could otherwise use all others. With a token, peers that cannot
+/// be identified may connect.
+fn access_policy(settings: &BridgeSettings) -> AccessPolicy {
+    AccessPolicy {
         hosts: settings.allowed_hosts.clone(),
         origins: settings.allowed_origins.clone(),
         tokens: settings.tokens.clone(),
@@ -310,20 +308,20 @@ fn admitted_by(settings: &BridgeSettings) -> Admitted {
     }
 }
 
-/// Admits those of these settings. Says whether they are others than before.
-fn admit(admitted: &mut Admitted, next: &BridgeSettings) -> bool {
-    let is_same = admitted.hosts == next.allowed_hosts
-        && admitted.origins == next.allowed_origins
-        && admitted.tokens == next.tokens;
+/// Updates the policy. Returns true if it changed.
+fn update_policy(policy: &mut AccessPolicy, next: &BridgeSettings) -> bool {
+    let is_same = policy.hosts == next.allowed_hosts
+        && policy.origins == next.allowed_origins
+        && policy.tokens == next.tokens;
     if !is_same {
-        *admitted = admitted_by(next);
+        *policy = access_policy(next);
     }
     !is_same
 }
 
-/// For messages that are being read: as many of the usual size as ever, and at least one of the longest.
-fn room_for(longest_message: usize) -> usize {
-    HttpFace::default().body_room.max(longest_message)
+/// The default budget, or more if one message of the largest size would not fit.
+fn body_budget(max_message_bytes: usize) -> usize {
+    HttpServer::default().body_budget.max(max_message_bytes)
 }
 
 #[cfg(test)]
@@ -334,14 +332,14 @@ mod tests {
 
     // req: GW-03
     #[test]
-    fn there_is_room_for_the_longest_message() {
-        assert_eq!(room_for(1000), HttpFace::default().body_room);
-        assert_eq!(room_for(4 << 30), 4 << 30);
+    fn budget_fits_the_largest_message() {
+        assert_eq!(body_budget(1000), HttpServer::default().body_budget);
+        assert_eq!(body_budget(4 << 30), 4 << 30);
     }
 
     // req: GW-07
     #[test]
-    fn only_a_loopback_address_may_be_without_a_token() {
+    fn only_loopback_addresses_need_no_token() {
         let none = BridgeSettings::default();
         let one = BridgeSettings { tokens: vec![Secret::new("t".to_owned())], ..none.clone() };
         for (address, lacks) in
@@ -355,12 +353,12 @@ mod tests {
 
     // req: GW-07
     #[test]
-    fn who_may_come_changes_only_where_the_configuration_does() {
+    fn policy_changes_only_with_its_settings() {
         let before = BridgeSettings::default();
-        let mut admitted = admitted_by(&before);
-        assert!(!admit(&mut admitted, &before));
+        let mut policy = access_policy(&before);
+        assert!(!update_policy(&mut policy, &before));
         let after = BridgeSettings { tokens: vec![Secret::new("t".to_owned())], ..before };
-        assert!(admit(&mut admitted, &after) && !admit(&mut admitted, &after));
-        assert_eq!(admitted.tokens, after.tokens);
+        assert!(update_policy(&mut policy, &after) && !update_policy(&mut policy, &after));
+        assert_eq!(policy.tokens, after.tokens);
     }
 }

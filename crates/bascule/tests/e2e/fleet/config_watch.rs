@@ -95,7 +95,7 @@ fn keeps_configuration_if_file_is_invalid() {
         fs::write(bridge.config_file(), broken).unwrap();
         eventually("the reason is logged", || {
             let logged = bridge.stderr()[before..].to_owned();
-            logged.contains("is not taken over") && logged.contains(reason)
+            logged.contains("configuration not reloaded") && logged.contains(reason)
         });
         call();
     }

@@ -163,7 +163,7 @@ fn exits_on_second_signal_without_waiting_for_calls() {
     client.call(1, "s__hold");
     server.wait_for("tools/call");
     client.signal("INT");
-    client.wait_for_stderr("once more to end at once");
+    client.wait_for_stderr("a second signal ends them");
     client.signal("INT");
     client.wait_for_success();
     assert!(server.started().iter().all(|pid| !is_running(*pid)));
