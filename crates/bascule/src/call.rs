@@ -30,8 +30,8 @@ pub(crate) struct CallContext<'a> {
     /// The client's own parameters. They are sent unchanged but for the name and the progress token.
     pub(crate) params: Option<&'a RawValue>,
     pub(crate) progress: Option<ProgressSink>,
-    /// The server to call, if it is not the bridge's own.
-    pub(crate) server: Option<Arc<Server>>,
+    /// The server to call, or the error of finding it, if it is not the bridge's own.
+    pub(crate) server: Option<BridgeResult<Arc<Server>>>,
     pub(crate) origin: Origin,
     pub(crate) extra: Option<&'a ExtraMembers>,
     pub(crate) observer: Option<&'a dyn CallObserver>,
@@ -110,7 +110,7 @@ impl McpBridgeAdapter {
         started: Instant,
     ) -> BridgeResult<(Arc<Server>, Arc<CatalogTool>)> {
         let server = match &context.server {
-            Some(server) => server.clone(),
+            Some(server) => server.clone()?,
             None => self.fleet.snapshot.load().server(&request.tool)?.clone(),
         };
         if server.is_starting() {

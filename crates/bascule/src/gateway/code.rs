@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bascule_catalog::CatalogTool;
 use bascule_mcp::patch;
-use bascule_model::{BridgeResult, CallOutcome, CallRequest, CorrelationId};
+use bascule_model::{BridgeResult, CallOutcome};
 use bascule_script::names::{self, to_camel_case};
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -18,6 +18,7 @@ use super::reply::{ErrorReply, Reply, call_failure};
 use crate::call::CallContext;
 use crate::call_record::{Caller, Face};
 use crate::config::ToolView;
+use crate::script::ScriptCall;
 use crate::{ScriptOutcome, ScriptRequest, ToolSelection};
 
 const EXECUTE: &str = "execute_code";
@@ -103,8 +104,8 @@ impl Gateway {
             timeout: execute.timeout_ms.map(|ms| Duration::from_millis(ms.max(1)).min(self.longest())),
             ..ScriptRequest::new(execute.code)
         };
-        let caller = |call, id| Box::pin(self.call_for_script(request, call, id)) as _;
-        match self.bridge.run_script_with(script, &caller).await {
+        match self.bridge.run_script_with(script, &|call| Box::pin(self.call_for_script(request, call))).await
+        {
             Ok(outcome) => Ok(outcome_result(&outcome)),
             Err(error) => call_failure(error),
         }
@@ -114,18 +115,21 @@ impl Gateway {
     async fn call_for_script(
         &self,
         request: &ClientRequest<'_>,
-        call: CallRequest,
-        id: Option<CorrelationId>,
+        call: ScriptCall,
     ) -> BridgeResult<CallOutcome> {
-        let upstream = self.upstream(request.client, call.tool.server())?;
+        let upstream = self.upstream(request.client, call.request.tool.server());
         let context = CallContext {
-            caller: Caller::of_client(Face::Mcp, request.client),
-            server: Some(upstream.server.clone()),
+            caller: Caller { script: Some(call.script), ..Caller::of_client(Face::Mcp, request.client) },
+            server: Some(upstream.as_ref().map(|upstream| upstream.server.clone()).map_err(Clone::clone)),
             origin: request.origin(),
+            observer: Some(&*call.observer),
             ..CallContext::default()
         };
-        let result = self.bridge.call_with(call, context, id).await;
-        result.map_err(|error| upstream.redacted(error))
+        let result = self.bridge.call_with(call.request, context, call.correlation_id).await;
+        result.map_err(|error| match &upstream {
+            Ok(upstream) => upstream.redacted(error),
+            Err(_) => error,
+        })
     }
 
     fn longest(&self) -> Duration {

@@ -86,7 +86,7 @@ impl Gateway {
             caller: Caller::of_client(Face::Mcp, request.client),
             params: Some(params),
             progress: token.map(|token| request.progress_sink(token)),
-            server: Some(upstream.server.clone()),
+            server: Some(Ok(upstream.server.clone())),
             origin: request.origin(),
             extra: Some(request.extra),
             observer: None,

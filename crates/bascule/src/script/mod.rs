@@ -8,6 +8,7 @@ mod outcome;
 mod pool;
 mod run;
 mod selection;
+mod traces;
 pub(crate) mod worker;
 mod worker_socket;
 
@@ -27,10 +28,12 @@ use tracing::info;
 
 use crate::McpBridgeAdapter;
 use crate::call::{CallContext, random_id};
+use crate::call_record::{CallObserver, Caller};
 use crate::config::ScriptSettings;
 
-pub use outcome::{ScriptOutcome, ScriptTrace};
+pub use outcome::ScriptOutcome;
 pub use selection::{ToolSelection, ToolSelectionError};
+pub use traces::ScriptTrace;
 
 use outcome::ScriptRecorder;
 use pool::{WorkerPool, WorkerSpec};
@@ -83,8 +86,17 @@ pub enum ScriptMode {
     Subprocess,
 }
 
+/// A tool call of a script.
+pub(crate) struct ScriptCall {
+    pub(crate) request: CallRequest,
+    pub(crate) correlation_id: Option<CorrelationId>,
+    /// The correlation id of the script.
+    pub(crate) script: CorrelationId,
+    pub(crate) observer: Arc<dyn CallObserver>,
+}
+
 /// Makes the tool calls of a script.
-pub(crate) type ToolCaller<'a> = dyn Fn(CallRequest, Option<CorrelationId>) -> CallFuture<'a> + Sync + 'a;
+pub(crate) type ToolCaller<'a> = dyn Fn(ScriptCall) -> CallFuture<'a> + Sync + 'a;
 pub(crate) type CallFuture<'a> = Pin<Box<dyn Future<Output = BridgeResult<CallOutcome>> + Send + 'a>>;
 
 /// Limits the number of scripts that run at once and owns the worker pool.
@@ -146,8 +158,13 @@ impl Drop for QueuedScript<'_> {
 impl McpBridgeAdapter {
     /// Runs a script. A failed script is an outcome; an error means that the script was not started.
     pub async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
-        self.run_script_with(request, &|call, id| Box::pin(self.call_with(call, CallContext::default(), id)))
-            .await
+        self.run_script_with(request, &|call| Box::pin(self.call_for_script(call))).await
+    }
+
+    async fn call_for_script(&self, call: ScriptCall) -> BridgeResult<CallOutcome> {
+        let caller = Caller { script: Some(call.script), ..Caller::default() };
+        let context = CallContext { caller, observer: Some(&*call.observer), ..CallContext::default() };
+        self.call_with(call.request, context, call.correlation_id).await
     }
 
     /// Runs a script whose tool calls are made by `caller`.

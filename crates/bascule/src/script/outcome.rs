@@ -1,6 +1,7 @@
 //! The outcome of a script: its value or error, its console output, and the traces of its calls (TR-01).
 
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bascule_model::CorrelationId;
 use bascule_script::wire::{LOG_LINE_OVERHEAD, LogLine, ScriptError};
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use super::selection::InjectedTools;
+use super::traces::{ScriptTrace, ScriptTraces};
 
 /// The outcome of a script.
 #[derive(Debug, Clone, Deserialize)]
@@ -51,67 +53,30 @@ impl Serialize for ScriptOutcome {
     }
 }
 
-/// The start or the end of a call.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ScriptTrace {
-    /// `tool_start` or `tool_end`.
-    #[serde(rename = "type")]
-    pub kind: TraceKind,
-    /// The tool, as `server:tool`.
-    pub tool: String,
-    /// Correlation id of the call.
-    pub trace_id: String,
-    /// Correlation id of the script.
-    pub parent_trace_id: String,
-    /// Milliseconds since 1970.
-    pub ts: f64,
-    /// Duration of the call (`tool_end` only).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub duration_ms: Option<f64>,
-    /// True if the tool returned a result without `isError` (`tool_end` only).
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub success: Option<bool>,
-    /// Reason of the failure.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<String>,
-}
-
-/// The kind of a trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TraceKind {
-    /// The call started.
-    ToolStart,
-    /// The call ended.
-    ToolEnd,
-}
-
 const LEVELS: [&str; 5] = ["log", "info", "warn", "error", "debug"];
 
 /// Collects the outcome while a script runs.
 pub(super) struct ScriptRecorder {
     pub(super) id: CorrelationId,
     started: Instant,
-    started_at: SystemTime,
     logs: Vec<LogLine>,
     log_bytes: usize,
     dropped_lines: u64,
     pub(super) refused_calls: u64,
-    traces: Vec<ScriptTrace>,
+    pub(super) traces: Arc<ScriptTraces>,
     injected: Vec<String>,
 }
 
 impl ScriptRecorder {
     pub(super) fn new(id: CorrelationId, tools: &InjectedTools) -> Self {
         Self {
+            traces: Arc::new(ScriptTraces::new(id.clone())),
             id,
             started: Instant::now(),
-            started_at: SystemTime::now(),
             logs: tools.warnings(),
             log_bytes: 0,
             dropped_lines: 0,
             refused_calls: 0,
-            traces: Vec::new(),
             injected: tools.ids(),
         }
     }
@@ -127,31 +92,6 @@ impl ScriptRecorder {
             self.logs.push(line);
         } else {
             self.dropped_lines += 1;
-        }
-    }
-
-    pub(super) fn call_started(&mut self, id: &str, tool: String) {
-        let trace = self.trace(TraceKind::ToolStart, id, tool);
-        self.traces.push(trace);
-    }
-
-    pub(super) fn call_ended(&mut self, id: &str, tool: String, duration: Duration, error: Option<String>) {
-        let trace = self.trace(TraceKind::ToolEnd, id, tool);
-        let (duration_ms, success) = (Some(millis(duration)), Some(error.is_none()));
-        self.traces.push(ScriptTrace { duration_ms, success, error, ..trace });
-    }
-
-    fn trace(&self, kind: TraceKind, id: &str, tool: String) -> ScriptTrace {
-        let since_1970 = self.started_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        ScriptTrace {
-            kind,
-            tool,
-            trace_id: id.to_owned(),
-            parent_trace_id: self.id.to_string(),
-            ts: millis(since_1970 + self.started.elapsed()),
-            duration_ms: None,
-            success: None,
-            error: None,
         }
     }
 
@@ -173,7 +113,7 @@ impl ScriptRecorder {
             result,
             error,
             logs: self.logs,
-            traces: self.traces,
+            traces: self.traces.take(),
             injected: self.injected,
             duration_ms: millis(self.started.elapsed()),
             correlation_id: self.id,
@@ -182,6 +122,6 @@ impl ScriptRecorder {
 }
 
 /// Milliseconds, rounded down to microseconds.
-fn millis(duration: Duration) -> f64 {
+pub(super) fn millis(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1000.0
 }

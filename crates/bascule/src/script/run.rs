@@ -24,7 +24,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::outcome::ScriptRecorder;
 use super::pool::ConnectedWorker;
 use super::selection::InjectedTools;
-use super::{ScriptOutcome, ScriptRequest, ToolCaller};
+use super::traces::clipped;
+use super::{ScriptCall, ScriptOutcome, ScriptRequest, ToolCaller};
 use crate::McpBridgeAdapter;
 use crate::config::ScriptSettings;
 
@@ -38,8 +39,6 @@ const MAX_UNREAD_BYTES: usize = 16 << 20;
 const MAX_REFUSED_CALLS: u64 = 10_000;
 /// Capacity that the empty write buffer keeps.
 const KEPT_CAPACITY: usize = 1 << 20;
-/// Length of an error message in a trace.
-const MAX_REASON: usize = 1024;
 
 pub(super) async fn run<'a>(
     (bridge, caller): (&'a McpBridgeAdapter, &'a ToolCaller<'a>),
@@ -57,7 +56,6 @@ pub(super) async fn run<'a>(
         outgoing: Vec::new(),
         written: 0,
         running: FuturesUnordered::new(),
-        in_flight: Vec::new(),
         queued: VecDeque::new(),
         queued_bytes: 0,
         calls: 0,
@@ -84,8 +82,6 @@ struct ScriptRun<'a> {
     /// Number of bytes of `outgoing` that have been written.
     written: usize,
     running: FuturesUnordered<RunningCall<'a>>,
-    /// Id, tool and start of each running call.
-    in_flight: Vec<(String, String, Instant)>,
     /// Calls that wait because `max_concurrent_calls` are running.
     queued: VecDeque<RpcCall>,
     queued_bytes: usize,
@@ -232,9 +228,6 @@ impl<'a> ScriptRun<'a> {
         while self.running.len() < limit && self.outgoing.len() - self.written < MAX_UNREAD_BYTES {
             let Some(call) = self.queued.pop_front() else { return };
             self.queued_bytes -= memory_size(&call);
-            let tool = format!("{}:{}", call.server, call.tool);
-            self.recorder.call_started(&call.id, tool.clone());
-            self.in_flight.push((call.id.clone(), tool, Instant::now()));
             let future = self.call(call);
             self.running.push(future);
         }
@@ -242,6 +235,7 @@ impl<'a> ScriptRun<'a> {
 
     fn call(&self, RpcCall { id, server, tool, args }: RpcCall) -> RunningCall<'a> {
         let (caller, duration) = (self.caller, self.call_timeout());
+        let (script, observer) = (self.recorder.id.clone(), self.recorder.traces.clone());
         Box::pin(async move {
             let call = async {
                 let tool = ToolId::parse(&format!("{server}:{tool}")).map_err(|error| {
@@ -249,7 +243,8 @@ impl<'a> ScriptRun<'a> {
                 })?;
                 let timeout = Some(CallTimeout { since: Instant::now(), duration });
                 let request = CallRequest { tool, arguments: args, timeout };
-                caller(request, CorrelationId::parse(&id).ok()).await
+                let correlation_id = CorrelationId::parse(&id).ok();
+                caller(ScriptCall { request, correlation_id, script, observer }).await
             };
             FinishedCall { result: call.await, id }
         })
@@ -272,10 +267,6 @@ impl<'a> ScriptRun<'a> {
     }
 
     fn finish_call(&mut self, FinishedCall { id, result }: FinishedCall) {
-        if let Some(index) = self.in_flight.iter().position(|(started, ..)| *started == id) {
-            let (id, tool, since) = self.in_flight.swap_remove(index);
-            self.recorder.call_ended(&id, tool, since.elapsed(), failure_reason(&result));
-        }
         let (success, result, error) = match result {
             Ok(outcome) => (true, Some(outcome.result.raw), None),
             Err(error) => (false, None, to_raw_value(&error).ok()),
@@ -333,34 +324,15 @@ impl<'a> ScriptRun<'a> {
         }
     }
 
-    /// Builds the outcome. Dropping `self` cancels the calls that are still running.
+    /// Cancels the calls that are still running, and builds the outcome.
     fn finish(mut self, result: ScriptResult) -> ScriptOutcome {
-        for (id, tool, since) in std::mem::take(&mut self.in_flight) {
-            let reason = "CANCELLED: the script ended first".to_owned();
-            self.recorder.call_ended(&id, tool, since.elapsed(), Some(reason));
-        }
+        self.running.clear();
         self.recorder.finish(result)
-    }
-}
-
-/// Returns the error text for a trace. A result with `isError` counts as a failure.
-fn failure_reason(result: &BridgeResult<CallOutcome>) -> Option<String> {
-    match result {
-        Ok(outcome) if outcome.result.is_error => Some("TOOL_ERROR: the tool reported failure".into()),
-        Ok(_) => None,
-        Err(error) => {
-            let code = serde_json::to_value(error.code).unwrap_or_default();
-            Some(format!("{}: {}", code.as_str().unwrap_or_default(), clipped(&error.message)))
-        }
     }
 }
 
 fn memory_size(call: &RpcCall) -> usize {
     size_of::<RpcCall>() + call.id.len() + call.server.len() + call.tool.len() + call.args.get().len()
-}
-
-fn clipped(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_REASON)]
 }
 
 /// Clips the texts of an error. Our workers do so too, but the worker is not trusted.
