@@ -378,10 +378,24 @@ mod tests {
     #[test]
     fn kernel_kills_process_over_memory_limit_of_group() {
         let limits = TreeLimits { memory_bytes: Some(64 << 20), processes: Some(4) };
-        let Some(group) = CgroupGuard::create(limits) else {
-            eprintln!("skipped: no control group can be created here");
-            return;
-        };
+        match CgroupGuard::create(limits) {
+            Some(group) => check_memory_limit(group),
+            None => check_missing_groups_are_reported(),
+        }
+    }
+
+    /// Without control groups the watchdog limits the tree, and users learn of the missing protection.
+    fn check_missing_groups_are_reported() {
+        let confinement = crate::Confinement::for_policy(&crate::Policy::off());
+        let contains = |list: &[String], part: &str| list.iter().any(|text| text.contains(part));
+        assert!(contains(&confinement.missing, "no control group can be created here"), "{confinement:?}");
+        assert!(contains(
+            &confinement.in_force,
+            "memory and number of processes of the whole tree (watchdog)"
+        ));
+    }
+
+    fn check_memory_limit(group: CgroupGuard) {
         assert!(!group.ran_out_of_memory());
         let script = format!(
             "echo 0 > {}/cgroup.procs; exec python3 -c 'x = bytearray(200 << 20)'",
