@@ -1,6 +1,6 @@
-//! The bridge as a library (BR-16): starts the servers, keeps the catalog of their tools, ends them.
+//! The bridge as a library (BR-16): starts the servers, keeps the catalog of their tools, stops them.
 //!
-//! How a call travels is `call`; how a server is kept up is `fleet`; how the configuration changes is `reload`.
+//! `call` has the pipeline of a call, `fleet` keeps servers up, `reload` changes the configuration.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
@@ -31,35 +31,31 @@ use crate::fleet::{Fleet, Start};
 use crate::normalise::addressed;
 use crate::script::Scripts;
 
-/// How many servers are started at a time: each may be an `npx` that installs a package.
-const STARTING_AT_ONCE: usize = 8;
-/// No first start is waited for longer than this; each server has a bound of its own.
+/// The most servers that start at the same time: each may be an `npx` that installs a package.
+const MAX_STARTING: usize = 8;
+/// Bounds the wait for first starts. Each server has a start time-out of its own.
 const FIRST_STARTS: Duration = Duration::from_secs(24 * 3600);
 
-/// What the bridge needs to start.
+/// The configuration of a bridge.
 pub struct BridgeConfig {
-    /// Every server there is.
     pub settings: Settings,
-    /// Start these alone; all where there is no list.
+    /// Start only these servers. Default: all.
     pub only: Option<Vec<ServerName>>,
-    /// No start may outlast this, whatever the server's own `startTimeoutMs`.
+    /// The longest start, if shorter than a server's `startTimeoutMs`.
     pub start_timeout: Option<Duration>,
-    /// The program that understands `__jail`, which is `bascule`. Without it, in another program, children are
-    /// not confined.
+    /// The `bascule` program, which starts servers in a sandbox. Without it servers are not confined.
     pub jailer: Option<PathBuf>,
-    /// Is told what happens.
     pub events: Arc<dyn EventSink>,
-    /// Whether servers that are lost, or could not be started, are tried again.
+    /// Restart servers that are lost or could not be started.
     pub reconnect: bool,
-    /// Whether `init` waits until every server has been tried once. Otherwise they join as they come, and calls
-    /// wait for theirs.
+    /// Let `init` wait for the first start of every server. Otherwise calls wait for their own server.
     pub wait_for_servers: bool,
-    /// Whether workers are kept ready for scripts, once there has been one.
+    /// Keep workers ready after the first script.
     pub keep_workers: bool,
 }
 
 impl BridgeConfig {
-    /// All servers, kept up, and nobody who listens.
+    /// Starts all servers and keeps them up; events are discarded.
     pub fn new(settings: Settings) -> Self {
         Self {
             settings,
@@ -77,7 +73,6 @@ impl BridgeConfig {
 /// Many servers, one catalog.
 pub struct McpBridgeAdapter {
     pub(crate) fleet: Arc<Fleet>,
-    /// Whether children are confined at all.
     confines: bool,
     /// Orders the commits of concurrent reloads.
     pub(crate) reloading: Mutex<()>,
@@ -118,13 +113,13 @@ impl ProviderAdapter for McpBridgeAdapter {
         self.scripts.close().await;
         self.fleet.actors.close();
         self.fleet.actors.wait().await;
-        // A listing may have come in while they ended.
+        // A server may have listed its tools before it stopped.
         self.fleet.snapshot.rcu(|snapshot| Snapshot { catalog: Arc::default(), ..Snapshot::clone(snapshot) });
     }
 }
 
 impl McpBridgeAdapter {
-    /// Starts to start the servers.
+    /// Spawns the servers.
     fn open(config: BridgeConfig) -> Self {
         let BridgeConfig { settings, only, start_timeout, jailer, events, reconnect, keep_workers, .. } =
             config;
@@ -139,7 +134,7 @@ impl McpBridgeAdapter {
             in_flight: Arc::default(),
             observer: OnceLock::new(),
             reconnect,
-            starting: Semaphore::new(STARTING_AT_ONCE),
+            starting: Semaphore::new(MAX_STARTING),
             actors: TaskTracker::new(),
             stop: CancellationToken::new(),
             serials: AtomicU64::new(0),
@@ -154,7 +149,7 @@ impl McpBridgeAdapter {
                 )
             })
             .collect();
-        // An actor may have listed its tools by now, on another thread: the snapshot is made of what it has.
+        // On another thread, an actor may have listed its tools already.
         fleet.snapshot.store(Arc::new(Snapshot::of(Arc::new(settings), servers)));
         fleet.catch_up();
         let mut bridge = Self::of(fleet, confines);
@@ -162,20 +157,20 @@ impl McpBridgeAdapter {
         bridge
     }
 
-    /// A bridge of servers that are being kept already.
+    /// Makes a bridge of spawned servers.
     pub(crate) fn of(fleet: Arc<Fleet>, confines: bool) -> Self {
         let scripts = Scripts::new(None, &ScriptSettings::default(), false);
         Self { fleet, confines, reloading: Mutex::default(), scripts }
     }
 
-    /// Waits until every server has been tried once, or that long. Says whether they all have.
+    /// Waits for the first start of every server. Returns false if one takes longer than `at_most`.
     pub async fn first_starts(&self, at_most: Duration) -> bool {
         let (snapshot, by) = (self.fleet.snapshot.load_full(), Instant::now() + at_most);
         let starts = snapshot.in_order().map(|server| server.first_start(by));
         futures_util::future::join_all(starts).await.into_iter().all(|started| started)
     }
 
-    /// Waits until one server has been tried once, or that long. Says whether it has.
+    /// Waits for the first start of one server. Returns false if it takes longer than `at_most`.
     pub async fn first_start_of(&self, server: &str, at_most: Duration) -> bool {
         let server = self.fleet.snapshot.load().servers.get(server).cloned();
         match server {
@@ -184,14 +179,14 @@ impl McpBridgeAdapter {
         }
     }
 
-    /// Waits for the calls under way, at most so long, then ends everything. Whoever calls should have stopped to.
+    /// Waits for the calls in flight, at most for `grace`, then terminates. The caller must make no new calls.
     pub async fn shut_down(&self, grace: Duration) {
         let snapshot = self.fleet.snapshot.load_full();
         futures_util::future::join_all(snapshot.in_order().map(|server| server.retire(grace))).await;
         self.terminate().await;
     }
 
-    /// Lists a server's tools again; one that is down is started.
+    /// Lists a server's tools again, or starts a server that is down.
     pub async fn refresh(&self, server: &ServerName) -> BridgeResult<()> {
         let snapshot = self.fleet.snapshot.load_full();
         match snapshot.servers.get(server) {
@@ -203,46 +198,46 @@ impl McpBridgeAdapter {
         }
     }
 
-    /// Every tool that may be used, in the order of the configuration.
+    /// Returns all allowed tools, in the order of the configuration.
     pub fn list_tools(&self) -> Vec<Arc<CatalogTool>> {
         self.catalog().tools().cloned().collect()
     }
 
-    /// One tool with its schemas.
+    /// Returns one tool with its schemas.
     pub fn get_tool_schema(&self, tool: &ToolId) -> Option<Arc<CatalogTool>> {
         self.catalog().get(tool).cloned()
     }
 
-    /// One tool, or the error that a call of it would meet.
+    /// Returns one tool, or the error that a call of it would get.
     pub fn get_tool(&self, tool: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
         let snapshot = self.fleet.snapshot.load();
         snapshot.tool(tool).map(|(_, tool)| tool.clone()).map_err(|error| addressed(error, tool))
     }
 
-    /// What is odd about the schemas of a server's tools. Compiles all of them, which calls do one by one.
+    /// Returns warnings about the schemas of a server's tools. Compiles all of them.
     pub fn schema_warnings(&self, server: &str) -> Vec<String> {
         self.catalog().tools_of(server).iter().flat_map(|tool| tool.warnings()).collect()
     }
 
-    /// Why a server is not there, if that is so.
+    /// Returns the error of a server that is down.
     pub fn start_failure(&self, server: &str) -> Option<Arc<BridgeError>> {
         self.fleet.snapshot.load().servers.get(server)?.state().why().cloned()
     }
 
-    /// What confines a server's process, where it has one that we started.
+    /// Returns the confinement of a server's process, where the bridge starts one.
     pub fn confinement(&self, server: &str) -> Option<Confinement> {
         let snapshot = self.fleet.snapshot.load();
         snapshot.settings.server(server).filter(|_| self.confines).and_then(Upstream::confinement)
     }
 
-    /// The servers whose processes may write a file, such as the configuration.
+    /// Returns the servers whose processes may write a file, such as the configuration.
     pub fn writers_of(&self, file: &Path) -> Vec<ServerName> {
         let snapshot = self.fleet.snapshot.load();
         let may = |server: &&Arc<Server>| Upstream::may_write(&server.settings, file);
         snapshot.in_order().filter(may).map(|server| server.settings.name.clone()).collect()
     }
 
-    /// What a server said of itself.
+    /// Returns a server's `initialize` result.
     pub fn server_info(&self, server: &str) -> Option<ServerInfo> {
         let state = self.fleet.snapshot.load().servers.get(server)?.state();
         state.backend().map(|backend| backend.info().clone())
@@ -253,7 +248,6 @@ impl McpBridgeAdapter {
     }
 }
 
-/// What nobody holds any more nobody can terminate.
 impl Drop for McpBridgeAdapter {
     fn drop(&mut self) {
         self.fleet.stop.cancel();
@@ -262,13 +256,13 @@ impl Drop for McpBridgeAdapter {
 
 fn starter(message_limit: usize, start_timeout: Option<Duration>, jailer: Option<PathBuf>) -> Start {
     Box::new(move |settings, profile, stop| {
-        let frame =
+        let context =
             StartContext { message_limit, timeout: start_timeout, jailer: jailer.clone(), stop, profile };
-        Box::pin(async move { Backend::start(settings, &frame).await })
+        Box::pin(async move { Backend::start(settings, &context).await })
     })
 }
 
-/// From 0 up to 1.
+/// Returns a random number from 0 up to 1.
 fn random() -> f64 {
     crate::call::random_u64() as f64 / (u64::MAX as f64 + 1.0)
 }

@@ -1,4 +1,4 @@
-//! Until when a call may take: the smallest of three bounds, of which progress moves one.
+//! The deadline of a call: the earliest of three time limits, one of which progress restarts.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,17 +6,16 @@ use std::time::Duration;
 use bascule_model::CallTimeout;
 use tokio::time::Instant;
 
-/// What the caller's own bound is called.
+/// The name of the caller's limit in errors.
 pub(crate) const CALLER: &str = "the caller's time-out";
 
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
-/// The bounds of one call.
 #[derive(Debug, Clone)]
 pub(crate) struct Deadline {
-    /// Nothing moves this one: the caller's time-out or `maxExecutionMs`.
+    /// The caller's time-out or `maxExecutionMs`, whichever ends first. Nothing restarts it.
     hard: Bound,
-    /// `timeoutMs`, counted from the last sign of life.
+    /// `timeoutMs`, counted from the last progress.
     silence: Bound,
 }
 
@@ -27,7 +26,7 @@ struct Bound {
     name: &'static str,
 }
 
-/// Which bound was reached.
+/// The limit that was reached.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct TimedOut {
     length: Duration,
@@ -47,17 +46,17 @@ impl Deadline {
         Self { hard, silence: Bound::new(now, silence, "`timeoutMs`") }
     }
 
-    /// The server reported progress.
-    pub(crate) fn sign_of_life(&mut self, now: Instant) {
+    /// Restarts `timeoutMs`.
+    pub(crate) fn on_progress(&mut self, now: Instant) {
         self.silence = Bound::new(now, self.silence.length, self.silence.name);
     }
 
-    /// When to give up, as things stand.
+    /// Returns the time at which the call times out.
     pub(crate) fn next(&self) -> Instant {
         self.first().at
     }
 
-    /// Which bound that is.
+    /// Returns the limit that ends first.
     pub(crate) fn passed(&self) -> TimedOut {
         let Bound { length, name, .. } = self.first();
         TimedOut { length, name }
@@ -70,7 +69,7 @@ impl Deadline {
 
 impl Bound {
     fn new(now: Instant, length: Duration, name: &'static str) -> Self {
-        // A caller may be willing to wait longer than there are numbers for.
+        // The caller's time-out may exceed what an `Instant` can hold.
         let at = now.checked_add(length).unwrap_or_else(|| now + FOR_EVER);
         Self { at, length, name }
     }
@@ -94,13 +93,13 @@ mod tests {
             caller.map(|duration| CallTimeout { since: start.into_std(), duration: millis(duration) });
         let mut deadline = Deadline::new(start, timeout, millis(silence), millis(execution));
         for sign in signs {
-            deadline.sign_of_life(at(*sign));
+            deadline.on_progress(at(*sign));
         }
         assert_eq!((deadline.next(), deadline.passed().to_string().as_str()), (at(expected.0), expected.1));
     }
 
     #[test]
-    fn the_smallest_bound_holds() {
+    fn ends_with_the_smallest_limit() {
         check(Some(10), 20, 30, &[], (10, "within 10 ms (the caller's time-out)"));
         check(Some(40), 20, 30, &[], (20, "within 20 ms (`timeoutMs`)"));
         check(None, 50, 30, &[], (30, "within 30 ms (`maxExecutionMs`)"));
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_caller_who_has_waited_before_waits_no_longer() {
+    fn counts_the_time_that_the_caller_has_waited_before() {
         let start = Instant::now() + Duration::from_millis(30);
         let timeout = CallTimeout {
             since: start.into_std() - Duration::from_millis(30),
@@ -120,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_restarts_the_silence_and_nothing_else() {
+    fn progress_restarts_only_the_silence_limit() {
         check(None, 20, 100, &[15, 30], (50, "within 20 ms (`timeoutMs`)"));
         check(None, 20, 100, &[15, 30, 45, 60, 75, 90], (100, "within 100 ms (`maxExecutionMs`)"));
         check(Some(40), 20, 100, &[15, 30], (40, "within 40 ms (the caller's time-out)"));

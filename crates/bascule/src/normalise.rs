@@ -1,4 +1,4 @@
-//! Gives every failure the one shape of BR-05.
+//! Converts every failure into the one error of BR-05.
 
 use bascule_catalog::{ResolveError, nearest_name};
 use bascule_client::{ConnectError, ListError};
@@ -7,23 +7,23 @@ use bascule_model::{BridgeError, Delivery, ErrorCode, ProviderFault, ServerName,
 
 use crate::config::Settings;
 
-/// A server that could not even be tried.
+/// The error of a server that could not be started.
 pub(crate) fn not_started(server: &ServerName, why: impl std::fmt::Display) -> Box<BridgeError> {
-    let said = format!("could not start server `{server}`: {why}");
-    let mut error = BridgeError::new(ErrorCode::ProviderInitFailed, Delivery::NotSent, said);
+    let message = format!("could not start server `{server}`: {why}");
+    let mut error = BridgeError::new(ErrorCode::ProviderInitFailed, Delivery::NotSent, message);
     error.server = Some(server.clone());
     error
 }
 
-/// A server that was there, and is not.
+/// The error of a server that is no longer up.
 pub(crate) fn down(server: &ServerName, why: impl std::fmt::Display) -> Box<BridgeError> {
-    let said = format!("server `{server}` is down: {why}");
-    let mut error = BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, said);
+    let message = format!("server `{server}` is down: {why}");
+    let mut error = BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, message);
     error.server = Some(server.clone());
     error
 }
 
-/// A server that did not get through the handshake.
+/// The error of a server whose handshake failed.
 pub(crate) fn not_connected(server: &ServerName, why: &ConnectError) -> Box<BridgeError> {
     let mut error = not_started(server, why);
     if let ConnectError::Failed { failure, stderr } = why {
@@ -33,14 +33,14 @@ pub(crate) fn not_connected(server: &ServerName, why: &ConnectError) -> Box<Brid
     error
 }
 
-/// A server that connected but whose tools could not be had.
+/// The error of a server that connected but did not list its tools.
 pub(crate) fn not_listed(server: &ServerName, why: &ListError, stderr: String) -> Box<BridgeError> {
     let mut error = not_started(server, why);
     error.stderr = text(stderr);
     error
 }
 
-/// A call that was sent, or should have been.
+/// The error of a call that was sent, or could not be sent.
 pub(crate) fn failed_call(failure: &Failure, stderr: String) -> Box<BridgeError> {
     let mut error = BridgeError::new(code_of(failure), failure.delivery(), failure.to_string());
     if let Failure::Answered(fault) = failure {
@@ -72,14 +72,14 @@ fn exit_of(failure: &Failure) -> Option<Exit> {
     }
 }
 
-/// Whose error it is, for those further down who did not know.
+/// Adds server and tool to an error.
 pub(crate) fn addressed(mut error: Box<BridgeError>, tool: &ToolId) -> Box<BridgeError> {
     error.server = error.server.or_else(|| ServerName::parse(tool.server()).ok());
     error.tool = Some(tool.clone());
     error
 }
 
-/// What to say of a server that is not there.
+/// Explains that a server does not exist.
 pub(crate) fn no_server(settings: &Settings, name: &str) -> String {
     if settings.is_disabled(name) {
         return format!("server `{name}` is disabled in the configuration");
@@ -92,39 +92,39 @@ pub(crate) fn no_server(settings: &Settings, name: &str) -> String {
     }
 }
 
-/// Something was asked for that is not there.
-pub(crate) fn missing(said: String) -> Box<BridgeError> {
-    BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said)
+/// The error of a request for something that does not exist.
+pub(crate) fn missing(message: String) -> Box<BridgeError> {
+    BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message)
 }
 
-/// A call of a server that is not there.
+/// The error of a call to a server that does not exist.
 pub(crate) fn unknown_server(settings: &Settings, tool: &ToolId) -> Box<BridgeError> {
-    let said = no_server(settings, tool.server());
-    let mut error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said);
+    let message = no_server(settings, tool.server());
+    let mut error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message);
     let names = settings.servers.iter().map(|server| server.name.as_str());
     let near = nearest_name(names, tool.server()).and_then(|name| settings.server(name));
     error.nearest = near.map(|server| ToolId::new(&server.name, tool.tool())).into_iter().collect();
     error
 }
 
-/// A call of a tool that is not there, or not for us.
+/// The error of a call of a tool that does not exist, or that the configuration denies.
 pub(crate) fn unknown_tool(tool: &ToolId, error: ResolveError) -> Box<BridgeError> {
     let nearest = match error {
         ResolveError::Denied => {
-            let said = format!("the configuration does not allow `{tool}`");
-            return BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, said);
+            let message = format!("the configuration does not allow `{tool}`");
+            return BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, message);
         }
         ResolveError::Unknown { nearest } => nearest,
     };
     let names: Vec<String> = nearest.iter().map(|near| format!("`{near}`")).collect();
     let advice = if names.is_empty() { String::new() } else { format!("; near it are {}", names.join(", ")) };
-    let said = format!("there is no tool `{tool}`{advice}");
-    let mut error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, said);
+    let message = format!("there is no tool `{tool}`{advice}");
+    let mut error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message);
     error.nearest = nearest;
     error
 }
 
-/// Text, or nothing where there is none.
+/// Returns `None` for an empty text.
 pub(crate) fn text(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
@@ -138,19 +138,19 @@ mod tests {
     fn check(failure: Failure, expected: &str) {
         let error = failed_call(&failure, "last words".into());
         let shown = serde_json::to_value(&error).unwrap();
-        let said = format!(
+        let message = format!(
             "{} {} {} {}",
             shown["code"].as_str().unwrap(),
             shown["delivery"].as_str().unwrap(),
             shown["retryable"],
             shown["exit"].as_str().unwrap_or("-")
         );
-        assert_eq!((said.as_str(), error.stderr.as_deref()), (expected, Some("last words")));
+        assert_eq!((message.as_str(), error.stderr.as_deref()), (expected, Some("last words")));
     }
 
     // req: BR-05
     #[test]
-    fn every_failure_has_its_code() {
+    fn gives_every_failure_its_code() {
         let broken = |delivery, why| Failure::Broken { delivery, why: Arc::new(why) };
         let exit = Exit { code: Some(3), signal: None };
         check(

@@ -1,4 +1,4 @@
-//! How a bridge's servers are, in the one shape that every face shows.
+//! The status of a bridge's servers, in the form that every face shows.
 
 use bascule_model::{ProviderAdapter, ServerHealth};
 use bascule_sandbox::Confinement;
@@ -8,24 +8,22 @@ use crate::McpBridgeAdapter;
 
 /// All servers, in the order of the configuration.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Status {
+pub(crate) struct BridgeStatus {
     pub(crate) servers: Vec<ServerStatus>,
 }
 
-/// One of them.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct ServerStatus {
     #[serde(flatten)]
     pub(crate) health: ServerHealth,
-    /// What confines its process; null where it has none of ours.
+    /// The confinement of the server's process; null without a process of the bridge.
     pub(crate) confinement: Option<Confinement>,
 }
 
-/// How they are now.
-pub(crate) fn of(bridge: &McpBridgeAdapter) -> Status {
+pub(crate) fn of(bridge: &McpBridgeAdapter) -> BridgeStatus {
     let servers = bridge.health().into_iter().map(|health| {
         let confinement = bridge.confinement(health.name.as_str());
         ServerStatus { health, confinement }
     });
-    Status { servers: servers.collect() }
+    BridgeStatus { servers: servers.collect() }
 }

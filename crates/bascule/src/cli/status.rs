@@ -12,7 +12,7 @@ use super::error::CommandError;
 use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
 use crate::control::What;
-use crate::status::{ServerStatus, Status};
+use crate::status::{BridgeStatus, ServerStatus};
 
 /// Show the servers of the running bridge: health, tools, process, restarts
 #[derive(Debug, clap::Args)]
@@ -108,7 +108,7 @@ fn print_status(status: &RawValue, printer: &Printer) -> Result<(), CommandError
             "could not read the status: the running bridge has another version: {error}"
         ))
     };
-    let Status { servers } = serde_json::from_str(status.get()).map_err(unreadable)?;
+    let BridgeStatus { servers } = serde_json::from_str(status.get()).map_err(unreadable)?;
     let width = servers.iter().map(|server| server.health.name.as_str().len()).max().unwrap_or(0);
     servers.iter().for_each(|server| printer.print_line(&format_server(server, width, printer)));
     Ok(())

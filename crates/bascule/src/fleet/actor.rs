@@ -1,6 +1,6 @@
-//! Keeps one server up: starts it, notices its loss, brings it back, gives it up (BR-08, BR-09).
+//! Keeps one server up: starts it, notices its loss, restarts it, gives it up (BR-08, BR-09).
 //!
-//! It alone owns the server's connection and writes its status. When to try again is `restart_policy`'s to decide.
+//! The actor alone owns the server's backend and writes its status. `restart_policy` decides when to try again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,30 +16,30 @@ use tracing::{info, warn};
 use super::Fleet;
 use super::backend::Backend;
 use super::client_profile::{ClientProfile, UpstreamObserver};
-use super::restart_policy::{Loss, RestartPolicy, Turn};
+use super::restart_policy::{Loss, NextStep, RestartPolicy};
 use super::status::{ServerState, Status};
-use super::tools::{changes, discovered, filtered};
+use super::tools::{changes, discovered, tool_filter};
 use super::upstream::ToolListing;
 use crate::config::ServerSettings;
 use crate::in_flight::ServerSignals;
 use crate::normalise;
 
-/// A server that says that its tools have changed often says so several times in a row.
+/// Servers often announce changed tools several times in a row: the listing waits this long for the last one.
 const SETTLING: Duration = Duration::from_millis(100);
-/// A server that says so without end is asked less and less often, down to this.
-const SELDOM: Duration = Duration::from_secs(30);
-/// How long a start has its turn.
-const TURN: Duration = Duration::from_secs(2);
-/// How long an idle server may take to answer a ping.
+/// The longest pause between listings of a server that announces changes without end.
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// A start that takes longer no longer counts against the number of concurrent starts.
+const START_SLOT: Duration = Duration::from_secs(2);
+/// The time in which a server must answer a ping.
 const PONG_WITHIN: Duration = Duration::from_secs(5);
-/// So many cancellations in a row may be ignored before the server is restarted.
-const PATIENCE_WITH_DEAFNESS: u32 = 2;
+/// A server that ignores this many consecutive cancellations is restarted.
+const MAX_IGNORED: u32 = 2;
 
-/// What others ask of an actor.
+/// A command to an actor.
 pub(crate) enum ActorCommand {
-    /// List the tools again; or, of a server that is down, start it now.
+    /// List the tools again, or start a server that is down.
     Refresh(oneshot::Sender<BridgeResult<()>>),
-    /// A call could not reach it: is it still there?
+    /// Check a server that a call could not reach.
     Check(oneshot::Sender<bool>),
 }
 
@@ -53,20 +53,20 @@ pub(crate) struct Actor {
     pub(crate) profile: ClientProfile,
     pub(crate) stop: CancellationToken,
     pub(crate) restart_policy: RestartPolicy,
-    /// When its tools were last listed at its own wish, and how long that was put off.
+    /// The time of the last listing that the server asked for, and the pause before it.
     pub(crate) listed_at: Instant,
     pub(crate) pause: Duration,
-    /// Those who wait for the start that is under way.
+    /// The senders of refresh commands that wait for the current start.
     pub(crate) waiting: Vec<oneshot::Sender<BridgeResult<()>>>,
 }
 
-/// Why a server is no longer kept.
-enum End {
+/// The reason for which a server is no longer up.
+enum Ending {
     Stopped,
     Lost(Loss, String),
 }
 
-impl std::fmt::Display for End {
+impl std::fmt::Display for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Stopped => f.write_str("it was stopped"),
@@ -76,98 +76,98 @@ impl std::fmt::Display for End {
 }
 
 impl Actor {
-    /// Lives until it is told to stop, or nobody knows the server any more.
+    /// Runs until the server is stopped, or its last handle is dropped.
     pub(crate) async fn run(mut self) {
-        while let Some((loss, why, since)) = self.live().await {
-            let Some(()) = self.bide(loss, why, since).await else { break };
+        while let Some((loss, why, since)) = self.start_and_keep().await {
+            let Some(()) = self.wait_for_restart(loss, why, since).await else { break };
         }
         self.fleet.in_flight.remove_server(self.serial);
-        self.enter(ServerState::Stopped);
+        self.set_state(ServerState::Stopped);
     }
 
-    /// From a start to the loss of what was started. None when it is over for good.
-    async fn live(&mut self) -> Option<(Loss, Arc<BridgeError>, Instant)> {
+    /// Starts the server and keeps it until it is lost. Returns `None` once it is stopped.
+    async fn start_and_keep(&mut self) -> Option<(Loss, Arc<BridgeError>, Instant)> {
         let started = self.start().await;
         let answer = started.as_ref().map(|_| ()).map_err(Clone::clone);
-        self.waiting.drain(..).for_each(|asker| drop(asker.send(answer.clone())));
+        self.waiting.drain(..).for_each(|reply| drop(reply.send(answer.clone())));
         let backend = match started {
             Ok(backend) => backend,
             Err(_) if self.stop.is_cancelled() => return None,
-            Err(error) => return Some((Loss::Fault, self.still_down(error), Instant::now())),
+            Err(error) => return Some((Loss::Fault, self.start_error(error), Instant::now())),
         };
         let end = self.keep(&backend).await;
         self.fleet.in_flight.remove_all_abandoned(self.serial);
         self.observed(|observer| observer.on_lost());
-        let End::Lost(loss, why) = end else {
+        let Ending::Lost(loss, why) = end else {
             backend.stop().await;
             return None;
         };
         let since = Instant::now();
         let error = Arc::new(backend.unavailable(&why, &self.settings).as_ref().clone());
-        // Nobody may find it healthy while it is being ended.
-        self.enter(ServerState::Degraded {
+        // The status must not say healthy while the process is being ended.
+        self.set_state(ServerState::Degraded {
             attempt: self.restart_policy.attempts(),
             next: Instant::now(),
             why: error.clone(),
         });
-        self.tell(Event::Disconnected { server: self.settings.name.clone(), cause: why });
+        self.publish(Event::Disconnected { server: self.settings.name.clone(), cause: why });
         backend.stop().await;
         Some((loss, error, since))
     }
 
     async fn start(&mut self) -> BridgeResult<Arc<Backend>> {
-        let (backend, listed) = self.start_in_turn().await?;
+        let (backend, listed) = self.start_in_slot().await?;
         let backend = Arc::new(backend);
-        self.restart_policy.up(Instant::now());
-        // At somebody's wish it comes back without an attempt of our own.
+        self.restart_policy.on_up(Instant::now());
+        // A refresh command restarts a server without an attempt being counted.
         let (attempts, was_there) = (self.restart_policy.attempts(), self.status.borrow().tools.is_some());
         let returns = attempts > 0 || was_there;
-        self.take(listed);
+        self.publish_tools(listed);
         self.status.send_modify(|status| status.restarts += u32::from(returns));
-        self.enter(ServerState::Healthy(backend.clone()));
+        self.set_state(ServerState::Healthy(backend.clone()));
         if returns {
             let attempts = attempts.max(1);
-            self.tell(Event::Reconnected { server: self.settings.name.clone(), attempts });
+            self.publish(Event::Reconnected { server: self.settings.name.clone(), attempts });
             self.observed(|observer| observer.on_reconnected());
         }
         Ok(backend)
     }
 
-    /// Only so many start at once; but one that takes long to start does not keep others from it.
-    async fn start_in_turn(&self) -> BridgeResult<(Backend, ToolListing)> {
-        let Some(turn) = self.stop.run_until_cancelled(self.fleet.starting.acquire()).await else {
-            return Err(normalise::not_started(&self.settings.name, "the start was called off"));
+    /// Starts the server when a start slot is free. A slow start gives its slot back.
+    async fn start_in_slot(&self) -> BridgeResult<(Backend, ToolListing)> {
+        let Some(slot) = self.stop.run_until_cancelled(self.fleet.starting.acquire()).await else {
+            return Err(normalise::not_started(&self.settings.name, "the start was cancelled"));
         };
         let mut starting = (self.fleet.start)(self.settings.clone(), self.profile.clone(), self.stop.clone());
-        let started = timeout(TURN, &mut starting).await;
-        drop(turn);
+        let started = timeout(START_SLOT, &mut starting).await;
+        drop(slot);
         match started {
             Ok(started) => started,
             Err(_) => starting.await,
         }
     }
 
-    /// What callers are told of a start that failed: a server that was once there is down, another never was.
-    fn still_down(&self, error: Box<BridgeError>) -> Arc<BridgeError> {
+    /// Returns the error for callers after a failed start: a server that was up before is down.
+    fn start_error(&self, error: Box<BridgeError>) -> Arc<BridgeError> {
         let known = self.status.borrow().tools.is_some();
-        Arc::new(if known { revised(&error, &self.settings) } else { *error })
+        Arc::new(if known { as_down(&error, &self.settings) } else { *error })
     }
 
-    /// Watches over a server that is up.
-    async fn keep(&mut self, backend: &Arc<Backend>) -> End {
+    /// Watches a server that is up until it is lost or stopped.
+    async fn keep(&mut self, backend: &Arc<Backend>) -> Ending {
         let mut ignored = 0;
         let mut next_ping = self.next_ping();
         loop {
             let end = tokio::select! {
                 biased;
-                () = self.stop.cancelled() => return End::Stopped,
+                () = self.stop.cancelled() => return Ending::Stopped,
                 () = backend.closed() => return lost(backend),
-                ask = self.commands.recv() => match ask {
-                    Some(ask) => self.answer(ask, backend).await,
-                    None => return End::Stopped,
+                command = self.commands.recv() => match command {
+                    Some(command) => self.answer(command, backend).await,
+                    None => return Ending::Stopped,
                 },
                 () = backend.tools_changed() => self.list_again(backend).await,
-                () = self.signals.abandoned.notified() => self.doubt(backend, &mut ignored).await,
+                () = self.signals.abandoned.notified() => self.check_after_cancel(backend, &mut ignored).await,
                 () = until(next_ping) => {
                     next_ping = self.next_ping();
                     self.ping_if_idle(backend).await
@@ -183,100 +183,104 @@ impl Actor {
         self.settings.keep_alive.map(|every| Instant::now() + every)
     }
 
-    async fn answer(&mut self, ask: ActorCommand, backend: &Arc<Backend>) -> Result<(), End> {
-        match ask {
-            ActorCommand::Refresh(asker) => {
+    async fn answer(&mut self, command: ActorCommand, backend: &Arc<Backend>) -> Result<(), Ending> {
+        match command {
+            ActorCommand::Refresh(reply) => {
                 let (answer, end) = match self.list(backend).await {
-                    Ok(listed) => (listed.map(|listed| self.take(listed)), Ok(())),
+                    Ok(listed) => (listed.map(|listed| self.publish_tools(listed)), Ok(())),
                     Err(end) => (Err(normalise::down(&self.settings.name, &end)), Err(end)),
                 };
-                let _ = asker.send(answer);
+                let _ = reply.send(answer);
                 end
             }
-            ActorCommand::Check(asker) => {
+            ActorCommand::Check(reply) => {
                 let alive = self.ping(backend, PONG_WITHIN).await;
-                let _ = asker.send(alive.is_ok());
+                let _ = reply.send(alive.is_ok());
                 alive
             }
         }
     }
 
-    async fn list_again(&mut self, backend: &Arc<Backend>) -> Result<(), End> {
-        // Who was asked a moment ago has to wait twice as long as then.
+    async fn list_again(&mut self, backend: &Arc<Backend>) -> Result<(), Ending> {
+        // A server that was listed a moment ago waits twice as long as then.
         let calm = self.listed_at.elapsed() > self.pause * 4;
-        self.pause = if calm { SETTLING } else { (self.pause * 2).min(SELDOM) };
-        self.unless_over(backend, sleep(self.pause)).await?;
+        self.pause = if calm { SETTLING } else { (self.pause * 2).min(MAX_PAUSE) };
+        self.unless_lost(backend, sleep(self.pause)).await?;
         self.listed_at = Instant::now();
         match self.list(backend).await? {
-            Ok(listed) => self.take(listed),
+            Ok(listed) => self.publish_tools(listed),
             Err(error) => {
-                warn!(server = %self.settings.name, %error, "the changed tools could not be listed")
+                warn!(server = %self.settings.name, %error, "could not list the changed tools")
             }
         }
         Ok(())
     }
 
-    /// Its tools, as they are now. Who does not list them in time keeps those it had.
-    async fn list(&self, backend: &Arc<Backend>) -> Result<BridgeResult<ToolListing>, End> {
+    /// Lists the tools. A server that does not answer in time keeps its old tools.
+    async fn list(&self, backend: &Arc<Backend>) -> Result<BridgeResult<ToolListing>, Ending> {
         let ServerSettings { name, start_timeout, .. } = &*self.settings;
-        let listed = self.unless_over(backend, timeout(*start_timeout, backend.list_tools())).await?;
+        let listed = self.unless_lost(backend, timeout(*start_timeout, backend.list_tools())).await?;
         Ok(listed.unwrap_or_else(|_| {
-            let said =
+            let message =
                 format!("server `{name}` did not list its tools within {} ms", start_timeout.as_millis());
-            Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::Unknown, said))
+            Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::Unknown, message))
         }))
     }
 
-    /// A call was cancelled. A server that then does not even answer a ping ignores it.
-    async fn doubt(&mut self, backend: &Arc<Backend>, ignored: &mut u32) -> Result<(), End> {
+    /// Checks a server after a cancelled call: one that does not answer a ping ignores cancellations.
+    async fn check_after_cancel(&mut self, backend: &Arc<Backend>, ignored: &mut u32) -> Result<(), Ending> {
         let grace = self.settings.cancel_grace;
-        match self.unless_over(backend, backend.ping(grace)).await? {
+        match self.unless_lost(backend, backend.ping(grace)).await? {
             Ok(()) => *ignored = 0,
             Err(_) => *ignored += 1,
         }
-        if *ignored < PATIENCE_WITH_DEAFNESS {
+        if *ignored < MAX_IGNORED {
             return Ok(());
         }
         let why =
             format!("it ignored {ignored} cancellations for {} ms each and is restarted", grace.as_millis());
-        Err(End::Lost(Loss::Renewal, why))
+        Err(Ending::Lost(Loss::Renewal, why))
     }
 
-    /// Who is busy answering need not prove that it is there.
-    async fn ping_if_idle(&self, backend: &Arc<Backend>) -> Result<(), End> {
+    /// Pings an idle server. Responses show that a busy one is alive.
+    async fn ping_if_idle(&self, backend: &Arc<Backend>) -> Result<(), Ending> {
         match !self.fleet.in_flight.has_requests_to(self.serial) {
             true => self.ping(backend, PONG_WITHIN).await,
             false => Ok(()),
         }
     }
 
-    async fn ping(&self, backend: &Arc<Backend>, within: Duration) -> Result<(), End> {
-        let answered = self.unless_over(backend, backend.ping(within)).await?;
-        answered.map_err(|why| End::Lost(Loss::Fault, why))
+    async fn ping(&self, backend: &Arc<Backend>, within: Duration) -> Result<(), Ending> {
+        let answered = self.unless_lost(backend, backend.ping(within)).await?;
+        answered.map_err(|why| Ending::Lost(Loss::Fault, why))
     }
 
-    /// Does something for as long as it makes sense.
-    async fn unless_over<T>(&self, backend: &Arc<Backend>, work: impl Future<Output = T>) -> Result<T, End> {
+    /// Runs work until the server is lost or stopped.
+    async fn unless_lost<T>(
+        &self,
+        backend: &Arc<Backend>,
+        work: impl Future<Output = T>,
+    ) -> Result<T, Ending> {
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Err(End::Stopped),
+            () = self.stop.cancelled() => Err(Ending::Stopped),
             () = backend.closed() => Err(lost(backend)),
             done = work => Ok(done),
         }
     }
 
-    /// Waits until it is time to start again. None when it is over for good.
-    async fn bide(&mut self, loss: Loss, why: Arc<BridgeError>, since: Instant) -> Option<()> {
-        let next = match self.restart_policy.down(loss, since, (self.fleet.random)()) {
-            Turn::TryAgain { attempt, at } => {
-                info!(server = %self.settings.name, attempt, wait = ?at.saturating_duration_since(Instant::now()), "will be tried again");
-                self.enter(ServerState::Degraded { attempt, next: at, why });
+    /// Waits for the next start. Returns `None` once the server is stopped.
+    async fn wait_for_restart(&mut self, loss: Loss, why: Arc<BridgeError>, since: Instant) -> Option<()> {
+        let next = match self.restart_policy.on_down(loss, since, (self.fleet.random)()) {
+            NextStep::Retry { attempt, at } => {
+                info!(server = %self.settings.name, attempt, wait = ?at.saturating_duration_since(Instant::now()), "reconnecting");
+                self.set_state(ServerState::Degraded { attempt, next: at, why });
                 Some(at)
             }
-            Turn::GiveUp { attempts } => {
+            NextStep::GiveUp { attempts } => {
                 let (server, cause) = (self.settings.name.clone(), why.message.clone());
-                self.enter(ServerState::Unavailable { why });
-                self.tell(Event::ReconnectExhausted { server, attempts, cause });
+                self.set_state(ServerState::Unavailable { why });
+                self.publish(Event::ReconnectExhausted { server, attempts, cause });
                 None
             }
         };
@@ -284,10 +288,10 @@ impl Actor {
             tokio::select! {
                 biased;
                 () = self.stop.cancelled() => return None,
-                ask = self.commands.recv() => match ask? {
-                    ActorCommand::Refresh(asker) => {
-                        self.restart_policy.pardon();
-                        self.waiting.push(asker);
+                command = self.commands.recv() => match command? {
+                    ActorCommand::Refresh(reply) => {
+                        self.restart_policy.reset();
+                        self.waiting.push(reply);
                         return Some(());
                     }
                     ActorCommand::Check(_) => {}
@@ -297,13 +301,13 @@ impl Actor {
         }
     }
 
-    /// Takes over what the server listed.
-    fn take(&self, listed: ToolListing) {
+    /// Publishes a new listing.
+    fn publish_tools(&self, listed: ToolListing) {
         let old = self.status.borrow().tools.clone();
         let event = discovered(&self.settings.name, &listed.tools);
         let tools = Arc::new(match &old {
-            Some(old) => old.with_new_list(filtered(&self.settings), listed.tools),
-            None => ServerTools::new(self.settings.name.clone(), filtered(&self.settings), listed.tools),
+            Some(old) => old.with_new_list(tool_filter(&self.settings), listed.tools),
+            None => ServerTools::new(self.settings.name.clone(), tool_filter(&self.settings), listed.tools),
         });
         info!(server = %self.settings.name, tools = tools.tools().len(), "tools listed");
         for warning in listed.notes.iter().chain(tools.warnings()) {
@@ -318,17 +322,17 @@ impl Actor {
             Some(_) => self.observed(|observer| observer.on_tools_listed(false)),
         }
         self.fleet.events.offer(event);
-        refreshed.into_iter().for_each(|event| self.tell(event));
+        refreshed.into_iter().for_each(|event| self.publish(event));
     }
 
-    /// The one place where the state changes.
-    fn enter(&self, state: ServerState) {
+    /// Changes the state. Every change goes through here.
+    fn set_state(&self, state: ServerState) {
         let (from, to) = (self.status.borrow().state.health(), state.health());
         let cause = state.why().map(|why| why.message.clone());
         self.status.send_modify(|status| status.state = state);
         if from != to {
             info!(server = %self.settings.name, ?from, ?to, cause, "health changed");
-            self.tell(Event::HealthChanged { server: self.settings.name.clone(), from, to, cause });
+            self.publish(Event::HealthChanged { server: self.settings.name.clone(), from, to, cause });
         }
     }
 
@@ -338,8 +342,8 @@ impl Actor {
         }
     }
 
-    /// Listeners know a server by its name: while another goes by that, this one has nothing to say of itself.
-    fn tell(&self, event: Event) {
+    /// Publishes an event, unless the name belongs to another server by now.
+    fn publish(&self, event: Event) {
         let snapshot = self.fleet.snapshot.load();
         let named = snapshot.servers.get(&self.settings.name);
         if named.is_none_or(|named| named.serial == self.serial) {
@@ -348,24 +352,24 @@ impl Actor {
     }
 }
 
-/// Why a connection is over, and whether a new one would do.
-fn lost(backend: &Backend) -> End {
+/// Returns the reason for which the connection ended.
+fn lost(backend: &Backend) -> Ending {
     match backend.ended() {
         Some(why) if matches!(*why, TransportError::SessionLost { .. }) => {
-            End::Lost(Loss::Renewal, why.to_string())
+            Ending::Lost(Loss::Renewal, why.to_string())
         }
-        Some(why) => End::Lost(Loss::Fault, why.to_string()),
-        None => End::Lost(Loss::Fault, "the connection is over".into()),
+        Some(why) => Ending::Lost(Loss::Fault, why.to_string()),
+        None => Ending::Lost(Loss::Fault, "the connection is over".into()),
     }
 }
 
-/// A failed attempt at bringing a server back, as those see it who want to call it.
-fn revised(error: &BridgeError, settings: &ServerSettings) -> BridgeError {
-    let mut revised = *normalise::down(&settings.name, &error.message);
-    revised.stderr.clone_from(&error.stderr);
-    revised.exit.clone_from(&error.exit);
-    revised.limit.clone_from(&error.limit);
-    revised
+/// Converts the error of a failed restart into that of a server that is down.
+fn as_down(error: &BridgeError, settings: &ServerSettings) -> BridgeError {
+    let mut down = *normalise::down(&settings.name, &error.message);
+    down.stderr.clone_from(&error.stderr);
+    down.exit.clone_from(&error.exit);
+    down.limit.clone_from(&error.limit);
+    down
 }
 
 async fn until(when: Option<Instant>) {

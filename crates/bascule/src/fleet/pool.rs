@@ -82,7 +82,7 @@ impl Pool {
     ) -> BridgeResult<Box<RawValue>> {
         let used = self.take(&deadline).await?;
         self.refill();
-        used.upstream.bind(request.tool);
+        used.upstream.apply_limits(request.tool);
         used.upstream.run(request, in_flight, deadline).await
     }
 

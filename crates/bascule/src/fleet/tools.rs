@@ -1,12 +1,12 @@
-//! What a server's tools are to the rest: filtered as configured, compared with what they were.
+//! Filters a server's tools and compares its listings.
 
 use bascule_catalog::{NamePattern, ServerTools, ToolFilter};
 use bascule_model::{Event, ServerName, ToolDefinition};
 
 use crate::config::ServerSettings;
 
-/// Which tools the configuration lets through.
-pub(crate) fn filtered(settings: &ServerSettings) -> ToolFilter {
+/// Returns the filter that the configuration sets.
+pub(crate) fn tool_filter(settings: &ServerSettings) -> ToolFilter {
     let patterns = |texts: &Vec<String>| texts.iter().map(|text| NamePattern::parse(text)).collect();
     ToolFilter {
         allowed: settings.allowed_tools.as_ref().map(patterns),
@@ -14,20 +14,20 @@ pub(crate) fn filtered(settings: &ServerSettings) -> ToolFilter {
     }
 }
 
-/// A server's tools were listed.
+/// Builds the event of a listing.
 pub(crate) fn discovered(server: &ServerName, tools: &[ToolDefinition]) -> Event {
     let names: Vec<String> = tools.iter().map(|tool| tool.name.clone()).collect();
     Event::ToolsDiscovered { server: server.clone(), count: names.len(), names }
 }
 
-/// What a new listing changed. A tool that is another than before was removed and added.
+/// Builds the event of a new listing. A tool whose definition differs counts as removed and added.
 pub(crate) fn changes(old: &ServerTools, new: &ServerTools) -> Event {
-    let same = |name: &str, other: &ServerTools, own: &str| {
+    let is_same = |name: &str, other: &ServerTools, own: &str| {
         other.get(name).is_some_and(|tool| tool.definition().raw.get() == own)
     };
     let differing = |these: &ServerTools, those: &ServerTools| {
         let definitions = these.tools().iter().map(|tool| tool.definition());
-        let changed = definitions.filter(|tool| !same(&tool.name, those, tool.raw.get()));
+        let changed = definitions.filter(|tool| !is_same(&tool.name, those, tool.raw.get()));
         changed.map(|tool| tool.name.clone()).collect::<Vec<_>>()
     };
     let (added, removed) = (differing(new, old), differing(old, new));

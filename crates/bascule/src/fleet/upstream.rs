@@ -1,6 +1,6 @@
-//! One connection to a server, and its process where it has one: started, listed, called, stopped.
+//! One connection to a server, with the server's process where the bridge starts one.
 //!
-//! Started once: bringing a lost server back is the actor's business.
+//! A connection is started once. The actor starts another one after a loss.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,40 +30,37 @@ use crate::post_mortem::explain;
 use crate::relay::RelayTarget;
 use crate::{launch, normalise, relay};
 
-/// A server that runs, or ran.
 pub(crate) struct Upstream {
     settings: Arc<ServerSettings>,
     client: Client,
     watch: Option<Arc<TreeWatch>>,
-    /// Told each time the server says that its tools have changed.
+    /// Notified each time the server announces changed tools.
     changed: Arc<Notify>,
     pid: Option<u32>,
 }
 
-/// What holds for every server of a bridge.
+/// The context of a start.
 #[derive(Clone)]
 pub(crate) struct StartContext {
-    /// The longest message that is read.
+    /// The longest message that is accepted.
     pub(crate) message_limit: usize,
-    /// No start may outlast it.
+    /// The caller's limit on the start.
     pub(crate) timeout: Option<Duration>,
-    /// The program that confines children.
+    /// The program that starts servers in a sandbox.
     pub(crate) jailer: Option<PathBuf>,
-    /// Calls a start off.
+    /// Cancels the start.
     pub(crate) stop: CancellationToken,
-    /// Whom the server is to work for.
     pub(crate) profile: ClientProfile,
 }
 
-/// What a server says it can do, and what was odd about that.
+/// The tools of a server, and warnings about the listing.
 pub(crate) struct ToolListing {
     pub(crate) tools: Vec<ToolDefinition>,
     pub(crate) notes: Vec<String>,
 }
 
 impl Upstream {
-    /// Connects and lists the tools, within the server's start time and the caller's timeout. When it fails
-    /// nothing is left of it.
+    /// Connects and lists the tools within the start time-out. A failed start leaves no process behind.
     pub(crate) async fn start(
         settings: Arc<ServerSettings>,
         context: &StartContext,
@@ -75,26 +72,26 @@ impl Upstream {
         let failed = match timeout_at(by, listing).await {
             Ok(Some(Ok(listed))) => return Ok((upstream, listed)),
             Ok(Some(Err(error))) => error,
-            Ok(None) => normalise::not_started(&upstream.settings.name, "the start was called off"),
+            Ok(None) => normalise::not_started(&upstream.settings.name, "the start was cancelled"),
             Err(_) => bound.passed(&upstream.settings.name, "list its tools", upstream.client.stderr()),
         };
         upstream.stop().await;
         Err(failed)
     }
 
-    /// Connects only.
+    /// Connects without listing the tools.
     pub(crate) async fn connect(settings: Arc<ServerSettings>, context: &StartContext) -> BridgeResult<Self> {
         if context.stop.is_cancelled() {
-            return Err(normalise::not_started(&settings.name, "the start was called off"));
+            return Err(normalise::not_started(&settings.name, "the start was cancelled"));
         }
         let (starting, within) = (settings.clone(), context.clone());
-        let reached = aside(move || reach(&starting, &within)).await;
+        let reached = run_blocking(move || open_transport(&starting, &within)).await;
         let (transport, watch) = reached.map_err(|why| normalise::not_started(&settings.name, why))?;
-        Self::greet(settings, transport, watch, context).await
+        Self::handshake(settings, transport, watch, context).await
     }
 
-    /// The handshake over a way that is there already.
-    pub(crate) async fn greet(
+    /// Makes the handshake over a transport.
+    pub(crate) async fn handshake(
         settings: Arc<ServerSettings>,
         transport: Transport,
         watch: Option<Arc<TreeWatch>>,
@@ -117,9 +114,9 @@ impl Upstream {
                 let pid = client.pid();
                 let mut upstream = Self { settings, client, watch, changed, pid };
                 if let Some(watch) = upstream.watch.clone() {
-                    // It is installed and runs: from here on its own limits hold.
+                    // Package managers may have run until here: the server's own limits begin now.
                     let limits = upstream.limits(None);
-                    let bound = aside(move || {
+                    let bound = run_blocking(move || {
                         watch.set_limits(limits);
                         watch.server_pid()
                     });
@@ -134,7 +131,7 @@ impl Upstream {
         }
     }
 
-    /// Its tools, all pages.
+    /// Lists all pages of the tools.
     pub(crate) async fn list_tools(&self) -> BridgeResult<ToolListing> {
         match self.client.list_tools().await {
             Ok((tools, notes)) => Ok(ToolListing { tools, notes }),
@@ -145,9 +142,9 @@ impl Upstream {
         }
     }
 
-    /// From now on its processes are held to the limits of the server, or of the one tool that it is to run.
-    pub(crate) fn bind(&self, tool: Option<&str>) {
-        // Most tools have no limits but their server's, which hold already.
+    /// Applies the limits of the server, or of the one tool that the process will run.
+    pub(crate) fn apply_limits(&self, tool: Option<&str>) {
+        // Most tools have the limits of their server, which apply already.
         let limits = self.limits(tool);
         if let Some(watch) = self.watch.as_ref().filter(|watch| watch.limits() != limits) {
             watch.set_limits(limits);
@@ -157,7 +154,7 @@ impl Upstream {
     fn limits(&self, tool: Option<&str>) -> TreeLimits {
         let limits = match tool {
             Some(tool) => self.settings.limits_for(tool).clone(),
-            // A limit that a process has been given cannot be raised again.
+            // A process cannot raise its limits again.
             None if self.settings.isolation == Isolation::PerCall => self.settings.largest_limits(),
             None => self.settings.limits.clone(),
         };
@@ -168,12 +165,12 @@ impl Upstream {
         self.client.info()
     }
 
-    /// Its process: the server's own, not the one that keeps it.
+    /// Returns the server's own process, not its supervisor.
     pub(crate) fn pid(&self) -> Option<u32> {
         self.pid
     }
 
-    /// Whether it answers at all.
+    /// Pings the server.
     pub(crate) async fn ping(&self, within: Duration) -> Result<(), String> {
         match timeout(within, self.client.ping()).await {
             Ok(Ok(())) => Ok(()),
@@ -182,12 +179,12 @@ impl Upstream {
         }
     }
 
-    /// Returns when the connection is over.
+    /// Returns when the connection has ended.
     pub(crate) async fn closed(&self) {
         self.client.over().await;
     }
 
-    /// Returns when the server has said that its tools have changed, since this was last asked.
+    /// Returns when the server has announced changed tools since the last call.
     pub(crate) async fn tools_changed(&self) {
         self.changed.notified().await;
     }
@@ -216,7 +213,7 @@ impl Upstream {
                         }
                         return answer.map_err(|failure| self.failed(&failure));
                     }
-                    PendingEvent::Progress => deadline.sign_of_life(Instant::now()),
+                    PendingEvent::Progress => deadline.on_progress(Instant::now()),
                 },
                 () = sleep_until(deadline.next()) => {
                     let late = deadline.passed();
@@ -227,13 +224,12 @@ impl Upstream {
         }
     }
 
-    /// Answers a request of the server's, or tells it something. Where it is lost, the connection was, whose end is
-    /// noticed elsewhere.
+    /// Sends a frame that has no response. A frame is lost only with its connection, whose end the actor notices.
     pub(crate) fn send(&self, frame: Vec<u8>) {
         self.client.answer(frame);
     }
 
-    /// What confines its process; a server that is reached over a network has none of ours.
+    /// Returns the confinement of the server's process, where the bridge starts one.
     pub(crate) fn confinement(settings: &ServerSettings) -> Option<Confinement> {
         match &settings.transport {
             TransportSettings::Stdio { command, args, env, cwd } => {
@@ -250,22 +246,22 @@ impl Upstream {
         }
     }
 
-    /// Whether its process may write a file.
+    /// Returns true if the server's process may write the file.
     pub(crate) fn may_write(settings: &ServerSettings, file: &Path) -> bool {
         let TransportSettings::Stdio { command, args, env, cwd } = &settings.transport else { return false };
         let program = ServerProgram { command, arguments: args, environment: env, folder: cwd.as_deref() };
         launch::may_write(&program, settings, file)
     }
 
-    /// Ends the connection and the process.
+    /// Closes the connection and ends the process.
     pub(crate) async fn stop(&self) {
         self.client.close().await;
         if let Some(watch) = self.watch.clone() {
-            aside(move || watch.remove_cgroup()).await;
+            run_blocking(move || watch.remove_cgroup()).await;
         }
     }
 
-    /// What to say to a new call when the server is gone.
+    /// Returns the error of a new call after the connection has ended.
     pub(crate) fn unavailable(&self, why: &dyn std::fmt::Display) -> Box<BridgeError> {
         let mut error = normalise::down(&self.settings.name, why);
         error.stderr = normalise::text(self.client.stderr());
@@ -277,26 +273,25 @@ impl Upstream {
     }
 
     fn too_late(&self, tool: &str, late: &TimedOut, delivery: Delivery) -> Box<BridgeError> {
-        let said = format!("`{}:{tool}` gave no answer {late}", self.settings.name);
-        let mut error = BridgeError::new(ErrorCode::ProviderTimeout, delivery, said);
+        let message = format!("`{}:{tool}` gave no answer {late}", self.settings.name);
+        let mut error = BridgeError::new(ErrorCode::ProviderTimeout, delivery, message);
         error.stderr = normalise::text(self.client.stderr());
         error
     }
 }
 
-/// Does what takes the system its time on a thread that may wait: calls go on meanwhile. Whoever leaves before it is
-/// done leaves what comes of it to be dropped, which is the end of a process.
-async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+/// Runs blocking work on another thread. A caller that does not wait for the result drops it, which ends a process.
+async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     match tokio::task::spawn_blocking(work).await.map_err(JoinError::try_into_panic) {
         Ok(done) => done,
         Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // The runtime is ending, and so is whoever waits here.
+        // The runtime is shutting down, and the caller with it.
         Err(Err(_)) => std::future::pending().await,
     }
 }
 
-/// Makes the way to a server; for a child process this starts it.
-fn reach(
+/// Opens the transport to a server, and starts its process where it has one.
+fn open_transport(
     settings: &ServerSettings,
     context: &StartContext,
 ) -> Result<(Transport, Option<Arc<TreeWatch>>), String> {
@@ -329,7 +324,7 @@ fn launched(
     Ok((Transport::Stdio(launched.child), launched.watch))
 }
 
-/// A remote server, reached from a confined process of ours.
+/// Opens a remote server through a sandboxed relay process.
 fn relayed(
     settings: &ServerSettings,
     target: &RelayTarget,
@@ -348,7 +343,7 @@ fn endpoint(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<Htt
     HttpEndpoint::new(url.as_str(), headers).map_err(|error| error.to_string())
 }
 
-/// How long a start may take, and at whose wish.
+/// The time limit of a start.
 struct StartBound {
     length: Duration,
     is_callers: bool,
@@ -360,13 +355,13 @@ impl StartBound {
         Self { length: caller.map_or(own, |caller| caller.min(own)), is_callers }
     }
 
-    /// A server that is slow for its own bound has failed to start; for the caller's, it is merely late.
+    /// Returns the error of a start that took too long. Only the server's own limit means that the start has failed.
     fn passed(&self, server: &ServerName, what: &str, stderr: String) -> Box<BridgeError> {
         let late = format!("did not {what} within {} ms", self.length.as_millis());
         let mut error = match self.is_callers {
             true => {
-                let said = format!("server `{server}` {late} ({CALLER})");
-                BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, said)
+                let message = format!("server `{server}` {late} ({CALLER})");
+                BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message)
             }
             false => normalise::not_started(
                 server,

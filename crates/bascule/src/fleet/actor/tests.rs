@@ -168,7 +168,7 @@ fn starter(stage: Arc<Stage>) -> Start {
             // A server in memory learns of its end only when it is its turn; a process has ended before `stop` returns.
             settle().await;
             let frame = StartContext { message_limit: 1 << 20, timeout: None, jailer: None, stop, profile };
-            let upstream = Upstream::greet(settings, stage.play(), None, &frame).await?;
+            let upstream = Upstream::handshake(settings, stage.play(), None, &frame).await?;
             let listed = upstream.list_tools().await?;
             Ok((Backend::Shared(upstream), listed))
         })
