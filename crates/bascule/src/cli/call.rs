@@ -22,7 +22,8 @@ use crate::normalise::addressed;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example: bascule call files:read_text_file '{\"path\":\"hello.txt\"}'")]
 pub(crate) struct Call {
-    /// The tool, as SERVER:TOOL
+    /// The tool, for example files:read_text_file
+    #[arg(value_name = "SERVER:TOOL")]
     tool: String,
     /// The arguments as a JSON object; - reads them from stdin [default: {}]
     #[arg(value_name = "JSON", default_value = "{}", hide_default_value = true)]

@@ -18,7 +18,8 @@ use crate::config::ServerSettings;
 /// Show one tool: its description, schemas and limits
 #[derive(Debug, clap::Args)]
 pub(crate) struct Describe {
-    /// The tool, as SERVER:TOOL
+    /// The tool, for example files:read_text_file
+    #[arg(value_name = "SERVER:TOOL")]
     tool: String,
 }
 

@@ -63,7 +63,7 @@ struct GlobalOptions {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Check the configuration: start every server, then report its tools, confinement and problems
+    /// Validate the configuration, connect to every server, and report tools, confinement and problems
     Check,
     Tools(tools::Tools),
     Describe(describe::Describe),

@@ -145,7 +145,7 @@ fn describe_shows_a_tool_its_schemas_and_its_limits() {
     let bascule = Bascule::with_server("clock", demo_with("clock", limits));
     let ran = bascule.run(&["describe", "clock:now"]);
     check_ran(&ran, 0, "clock:now\nReturns the current time in UTC or another time zone\n", "");
-    check_ran(&ran, 0, "a call may take 567 ms, and go 1234 ms without a sign of life", "");
+    check_ran(&ran, 0, "a call may take 567 ms in total, and 1234 ms without a progress notification", "");
     let (code, tool) = bascule.run_json(&["describe", "clock:now"]);
     assert_eq!((code, &tool["limits"]), (0, &json!({ "timeoutMs": 1234, "maxExecutionMs": 567 })));
     let (_, tools) = bascule.run_json(&["tools"]);
@@ -434,7 +434,7 @@ fn help_and_version_are_there_for_the_asking() {
     for (command, word) in [
         ("check", "connect"),
         ("tools", "[SERVER]"),
-        ("describe", "<TOOL>"),
+        ("describe", "<SERVER:TOOL>"),
         ("call", "--correlation-id <ID>"),
     ] {
         for flag in ["--help", "-h"] {
