@@ -314,9 +314,9 @@ pub enum Sandbox {
         write: Vec<PathBuf>,
         /// Network access.
         network: NetworkAccess,
-        /// Bounds the number of processes where `limits.maxProcesses` is larger.
+        /// Replaces `limits.maxProcesses`.
         processes: Option<u32>,
-        /// Bounds the open files of each process where `limits.maxOpenFiles` is larger.
+        /// Replaces `limits.maxOpenFiles`.
         files: Option<u32>,
     },
 }
