@@ -1,4 +1,4 @@
-//! Configuration files that cannot be used, cannot be found, or are merely odd.
+//! Invalid, missing and unusual configuration files.
 
 use std::fs;
 
@@ -6,22 +6,22 @@ use serde_json::{Value, json};
 
 use crate::support::{Bascule, CommandOutput, demo_program, demo_server};
 
-/// What is on stderr when a file cannot be used; nothing else may be anywhere.
+/// Runs a command that must fail with exit code 2 and empty stdout. Returns stderr.
 #[track_caller]
-fn refused(bascule: &Bascule, arguments: &[&str]) -> String {
+fn run_refused(bascule: &Bascule, arguments: &[&str]) -> String {
     let CommandOutput { code, stdout, stderr } = bascule.run(arguments);
     assert_eq!((code, stdout.as_str()), (Some(2), ""), "{stderr}");
     stderr
 }
 
-/// Checks that every one of these is said of a file, by all commands, and in JSON as well.
+/// Checks that every command reports exactly these problems, as text and as JSON.
 #[track_caller]
 fn check(text: &str, expected: &[&str]) {
     let bascule = Bascule::with_text(text);
     for arguments in [&["check"][..], &["tools"], &["describe", "a:x"], &["call", "a:x"]] {
-        let said = refused(&bascule, arguments);
+        let stderr = run_refused(&bascule, arguments);
         for line in expected {
-            assert!(said.contains(line), "{arguments:?}: no `{line}` in\n{said}");
+            assert!(stderr.contains(line), "{arguments:?}: no `{line}` in\n{stderr}");
         }
         let (code, document) = bascule.run_json(arguments);
         assert_eq!((code, &document["error"]["code"]), (2, &json!("CONFIG_INVALID")));
@@ -31,14 +31,14 @@ fn check(text: &str, expected: &[&str]) {
     }
 }
 
-/// A server that works, for files in which something else is the matter.
+/// An entry of a server that works.
 fn clock() -> Value {
     demo_server("clock")
 }
 
 // req: BR-01
 #[test]
-fn what_is_not_json_is_refused_with_its_place() {
+fn locates_syntax_errors() {
     check("{\n  \"mcpServers\": {\n", &["mcp.json:2:17: not JSON: this object is not closed"]);
     check("", &[r#"mcp.json:1:1: the file contains no JSON value: start with `{ "mcpServers": {} }`"#]);
     check("hello", &["mcp.json:1:1: not JSON: unexpected word"]);
@@ -48,7 +48,7 @@ fn what_is_not_json_is_refused_with_its_place() {
 
 // req: BR-01
 #[test]
-fn json_of_the_wrong_kind_is_refused_with_its_place() {
+fn locates_wrong_types() {
     check("[]", &["mcp.json:1:1: must be an object, is a list"]);
     check("{}", &["mcp.json:1:1: neither `mcpServers` nor `servers` is present: add one of them"]);
     check(r#"{"mcpServers": []}"#, &["mcp.json:1:16: mcpServers: must be an object, is a list"]);
@@ -56,7 +56,7 @@ fn json_of_the_wrong_kind_is_refused_with_its_place() {
 
 // req: BR-01
 #[test]
-fn every_wrong_value_is_reported_at_once_with_its_line_and_column() {
+fn reports_all_problems_with_line_and_column() {
     check(
         r#"{
   "mcpServers": {
@@ -78,7 +78,7 @@ fn every_wrong_value_is_reported_at_once_with_its_line_and_column() {
 
 // req: BR-01
 #[test]
-fn a_problem_is_placed_in_json_too() {
+fn json_output_locates_problems() {
     let bascule = Bascule::with_text("{\n \"mcpServers\": { \"a\": { \"command\": 7 } } }");
     let (code, document) = bascule.run_json(&["check"]);
     assert_eq!(code, 2);
@@ -96,7 +96,7 @@ fn a_problem_is_placed_in_json_too() {
 
 // req: BR-01
 #[test]
-fn no_problem_quotes_a_secret() {
+fn problems_do_not_quote_secrets() {
     let bascule = Bascule::with_text(
         r#"{"mcpServers": {
             "a": {"command": "x", "env": {"T": ["hunter2"], "U": "hunter2\u0000"}},
@@ -109,8 +109,8 @@ fn no_problem_quotes_a_secret() {
     }
 }
 
-/// Which file `check` says it used, when these are there.
-fn used(files: &[&str], arguments: &[&str]) -> (i32, Value) {
+/// Runs `check` in a folder with these files. Returns its exit code and output, with the folder as `~`.
+fn check_with_files(files: &[&str], arguments: &[&str]) -> (i32, Value) {
     let bascule = Bascule::with_text("");
     fs::remove_file(bascule.folder().join("mcp.json")).unwrap();
     for file in files {
@@ -127,26 +127,30 @@ fn used(files: &[&str], arguments: &[&str]) -> (i32, Value) {
 }
 
 #[track_caller]
-fn check_used(files: &[&str], arguments: &[&str], expected: &str) {
-    let (code, document) = used(files, arguments);
+fn check_chosen_file(files: &[&str], arguments: &[&str], expected: &str) {
+    let (code, document) = check_with_files(files, arguments);
     assert_eq!((code, &document["config"]), (0, &json!(expected)), "{document:#}");
 }
 
 // req: BR-01
 #[test]
-fn the_named_file_comes_first_then_here_then_the_users_own() {
-    let own = "xdg/bascule/mcp.json";
-    check_used(&["mcp.json", ".mcp.json", own, "other.json"], &["--config", "other.json"], "other.json");
-    check_used(&["mcp.json", ".mcp.json", own], &[], "mcp.json");
-    check_used(&[".mcp.json", own], &[], ".mcp.json");
-    check_used(&[own, "home/.config/bascule/mcp.json"], &[], "~/xdg/bascule/mcp.json");
+fn searches_files_in_documented_order() {
+    let user_file = "xdg/bascule/mcp.json";
+    check_chosen_file(
+        &["mcp.json", ".mcp.json", user_file, "other.json"],
+        &["--config", "other.json"],
+        "other.json",
+    );
+    check_chosen_file(&["mcp.json", ".mcp.json", user_file], &[], "mcp.json");
+    check_chosen_file(&[".mcp.json", user_file], &[], ".mcp.json");
+    check_chosen_file(&[user_file, "home/.config/bascule/mcp.json"], &[], "~/xdg/bascule/mcp.json");
 }
 
 // req: BR-01
 #[test]
-fn where_there_is_none_the_places_are_listed() {
-    let (code, document) = used(&["home/.config/bascule/mcp.json"], &[]);
-    let said = document["error"]["message"].as_str().unwrap();
+fn lists_searched_files_if_none_exists() {
+    let (code, document) = check_with_files(&["home/.config/bascule/mcp.json"], &[]);
+    let message = document["error"]["message"].as_str().unwrap();
     assert_eq!((code, &document["error"]["code"]), (2, &json!("CONFIG_INVALID")));
     for part in [
         "no configuration file found",
@@ -155,29 +159,29 @@ fn where_there_is_none_the_places_are_listed() {
         "  ~/xdg/bascule/mcp.json\n",
         "--config",
     ] {
-        assert!(said.contains(part), "no `{part}` in\n{said}");
+        assert!(message.contains(part), "no `{part}` in\n{message}");
     }
 }
 
 // req: BR-01
 #[test]
-fn a_named_file_that_cannot_be_read_is_no_reason_to_look_elsewhere() {
+fn unreadable_named_file_is_an_error() {
     let bascule = Bascule::with_server("c", clock());
     fs::create_dir(bascule.folder().join("folder")).unwrap();
     fs::write(bascule.folder().join("binary"), b"{\n\xff\xfe").unwrap();
-    let said = |file| refused(&bascule, &["tools", "--config", file]);
-    assert!(said("gone.json").contains("could not read the configuration `gone.json`: No such file"));
-    assert!(said("folder").contains("`folder`: it is a directory, not a file"));
-    assert!(said("binary").contains("`binary` is not UTF-8 text: line 2"));
+    let stderr = |file| run_refused(&bascule, &["tools", "--config", file]);
+    assert!(stderr("gone.json").contains("could not read the configuration `gone.json`: No such file"));
+    assert!(stderr("folder").contains("`folder`: it is a directory, not a file"));
+    assert!(stderr("binary").contains("`binary` is not UTF-8 text: line 2"));
 }
 
 // req: BR-01
 #[test]
-fn variables_are_filled_in_from_the_environment() {
+fn expands_environment_variables() {
     let entry = json!({ "command": "${PROGRAM}", "args": ["${SERVER:-clock}"], "cwd": "${FOLDER:-.}" });
     let bascule = Bascule::with_server("c", entry);
-    let said = refused(&bascule, &["tools"]);
-    assert!(said.contains("mcp.json:1:") && said.contains("`PROGRAM` is not set"), "{said}");
+    let stderr = run_refused(&bascule, &["tools"]);
+    assert!(stderr.contains("mcp.json:1:") && stderr.contains("`PROGRAM` is not set"), "{stderr}");
     let bascule = bascule.env("PROGRAM", demo_program().to_str().unwrap());
     assert_eq!(bascule.run(&["tools"]).code, Some(0));
     let bascule = bascule.env("FOLDER", "nowhere");
@@ -186,41 +190,41 @@ fn variables_are_filled_in_from_the_environment() {
 
 // req: BR-01
 #[test]
-fn an_unknown_key_is_a_warning_that_names_the_nearest() {
+fn warns_of_unknown_keys_and_names_nearest() {
     let mut entry = clock();
     entry["timeoutMS"] = json!(5);
     entry["colour"] = json!("blue");
     let bascule = Bascule::with_server("c", entry);
-    let ran = bascule.run(&["tools", "--json"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(!ran.document().as_array().unwrap().is_empty());
-    let warned =
-        |key: &str| ran.stderr.lines().find(|line| line.contains(key)).unwrap_or_default().to_owned();
+    let output = bascule.run(&["tools", "--json"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(!output.document().as_array().unwrap().is_empty());
+    let warning =
+        |key: &str| output.stderr.lines().find(|line| line.contains(key)).unwrap_or_default().to_owned();
     assert!(
-        warned("timeoutMS").contains("warning") && warned("timeoutMS").contains("`timeoutMs`"),
-        "{ran:?}"
+        warning("timeoutMS").contains("warning") && warning("timeoutMS").contains("`timeoutMs`"),
+        "{output:?}"
     );
     assert!(
-        warned("colour").contains("unknown key") && warned("colour").starts_with("mcp.json:1:"),
-        "{ran:?}"
+        warning("colour").contains("unknown key") && warning("colour").starts_with("mcp.json:1:"),
+        "{output:?}"
     );
     assert_eq!(bascule.run_json(&["check"]).1["warnings"].as_array().unwrap().len(), 2);
 }
 
 // req: BR-01
 #[test]
-fn comments_trailing_commas_and_vs_codes_spelling_are_fine() {
+fn accepts_comments_trailing_commas_and_servers_key() {
     let command = json!(demo_program());
     let bascule = Bascule::with_text(&format!(
         "{{ // where the servers are\n \"servers\": {{ \"c\": {{ \"command\": {command}, /* ours */ \"args\": [\"clock\",], }}, }}, }}"
     ));
-    let ran = bascule.run(&["check"]);
-    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let output = bascule.run(&["check"]);
+    assert_eq!((output.code, output.stderr.as_str()), (Some(0), ""), "{output:?}");
 }
 
 // req: BR-01
 #[test]
-fn a_server_that_is_switched_off_is_not_started_and_said_to_be_so() {
+fn reports_disabled_server() {
     let bascule = Bascule::with_servers(json!({ "c": clock(), "off": { "disabled": true, "command": "x" } }));
     assert_eq!(bascule.run(&["check"]).code, Some(0));
     let error = bascule.call_error("off:x", "{}");

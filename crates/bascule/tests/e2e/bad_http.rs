@@ -1,6 +1,6 @@
-//! Servers behind a URL that misbehave, from the socket up.
+//! Faulty servers behind a URL, from the TCP connection up.
 //!
-//! Each gets a clear error in bounded time, and whatever can go on goes on.
+//! Every fault ends in a specific error within a bounded time and does not affect other calls and servers.
 
 mod client;
 mod responses;
@@ -10,27 +10,25 @@ use bascule_testkit::{Behaviour, Script, ScriptedHttp};
 use serde_json::{Value, json};
 
 use crate::bad_stdio::check;
-use crate::support::Bascule;
+use crate::support::{Bascule, with_settings};
 
 /// A server with one tool, `x`, that echoes its arguments.
 fn echoing() -> Script {
     Script::new().tools(["x"])
 }
 
-/// A server with one tool, `x`, whose calls are answered so, one after another.
+/// A server with one tool, `x`, whose calls get these behaviours in turn.
 fn tool_x<const N: usize>(behaviours: [Behaviour; N]) -> Script {
     echoing().calls("x", behaviours)
 }
 
-/// `bascule` with one server, `s`, that plays this script.
+/// Starts a scripted server and configures it as `s`.
 fn served(script: Script) -> (Bascule, ScriptedHttp) {
     served_with(script, json!({}))
 }
 
-/// The same, its entry in the configuration also saying this.
-fn served_with(script: Script, also: Value) -> (Bascule, ScriptedHttp) {
+/// Like [`served`], with additional settings.
+fn served_with(script: Script, settings: Value) -> (Bascule, ScriptedHttp) {
     let server = ScriptedHttp::start(script);
-    let mut entry = server.entry();
-    entry.as_object_mut().unwrap().extend(also.as_object().unwrap().clone());
-    (Bascule::with_server("s", entry), server)
+    (Bascule::with_server("s", with_settings(server.entry(), settings)), server)
 }

@@ -1,6 +1,6 @@
-//! Servers that are child processes and misbehave in every way we could think of.
+//! Faulty servers behind stdio.
 //!
-//! Each gets a clear error in bounded time, and whatever can go on goes on.
+//! Every fault ends in a specific error within a bounded time and does not affect other calls and servers.
 
 mod arguments;
 mod catalog;
@@ -13,33 +13,26 @@ mod timeouts;
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
-use crate::support::Bascule;
+use crate::support::{Bascule, with_settings};
 
-/// `bascule` with one server, `s`, that plays this script.
+/// Configures one server, `s`, that plays this script.
 fn scripted(script: Script) -> (Bascule, ScriptedStdio) {
     scripted_with(script, json!({}))
 }
 
-/// The same, its entry in the configuration also saying this.
-fn scripted_with(script: Script, also: Value) -> (Bascule, ScriptedStdio) {
+/// Like [`scripted`], with additional settings.
+fn scripted_with(script: Script, settings: Value) -> (Bascule, ScriptedStdio) {
     let server = ScriptedStdio::new(script);
-    let bascule = Bascule::with_server("s", entry_with(&server, also));
+    let bascule = Bascule::with_server("s", with_settings(server.entry(), settings));
     (bascule, server)
 }
 
-/// The server's entry, which also says this.
-fn entry_with(server: &ScriptedStdio, also: Value) -> Value {
-    let mut entry = server.entry();
-    entry.as_object_mut().unwrap().extend(also.as_object().unwrap().clone());
-    entry
-}
-
-/// A server with one tool, `x`, whose calls are answered so, one after another.
+/// A server with one tool, `x`, whose calls get these behaviours in turn.
 fn tool_x<const N: usize>(behaviours: [Behaviour; N]) -> Script {
     Script::new().tools(["x"]).calls("x", behaviours)
 }
 
-/// A server written in shell: it introduces itself, lists one tool, `x`, and then does this. `$0` is `word`.
+/// A server in shell that initializes, lists one tool, `x`, and then runs `then` with `word` as `$0`.
 pub fn in_shell(then: &str, word: &str) -> Value {
     let script = r#"
         answer() {
@@ -54,12 +47,12 @@ pub fn in_shell(then: &str, word: &str) -> Value {
     json!({ "command": "sh", "args": ["-c", format!("{script}\n{then}"), word] })
 }
 
-/// Checks an error's code, delivery and whether it may be tried again, and that its sentence has these parts.
+/// Checks code, delivery and `retryable` of an error, and that its message contains these parts.
 #[track_caller]
 pub fn check(error: &Value, expected: &str, parts: &[&str]) {
     let field = |name: &str| error[name].as_str().unwrap_or("-").to_owned();
-    let said = format!("{} {} {}", field("code"), field("delivery"), error["retryable"]);
-    assert_eq!(said, expected, "{error:#}");
+    let summary = format!("{} {} {}", field("code"), field("delivery"), error["retryable"]);
+    assert_eq!(summary, expected, "{error:#}");
     for part in parts {
         assert!(field("message").contains(part), "no `{part}` in {error:#}");
     }

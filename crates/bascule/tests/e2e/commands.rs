@@ -1,6 +1,6 @@
-//! The command line, with the servers that come with the program: what each command prints, and where.
+//! Output and exit codes of the commands, with the demo servers.
 //!
-//! What becomes of processes is `processes`, what is logged `logs`, and the bridge as a library `library`.
+//! `processes` tests child processes, `logs` the log lines, `library` the bridge as a library.
 
 pub(crate) mod library;
 mod logs;
@@ -8,24 +8,22 @@ mod processes;
 
 use serde_json::{Value, json};
 
-use crate::support::{Bascule, CommandOutput, demo_server, text};
+use crate::support::{Bascule, CommandOutput, demo_server, text, with_settings};
 
 /// Returns the configuration entry of a demo server with more settings.
 fn demo_with(name: &str, settings: Value) -> Value {
-    let mut entry = demo_server(name);
-    entry.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-    entry
+    with_settings(demo_server(name), settings)
 }
 
-/// A good server and one that cannot be started.
-fn one_is_gone() -> Bascule {
+/// Configures a server that works and one that cannot be started.
+fn with_missing_server() -> Bascule {
     Bascule::with_servers(json!({ "notes": demo_server("notes"), "gone": { "command": "./not-there" } }))
 }
 
-fn check_ran(ran: &CommandOutput, code: i32, stdout: &str, stderr: &str) {
-    assert_eq!(ran.code, Some(code), "{ran:?}");
-    assert!(ran.stdout.contains(stdout), "`{stdout}` is not on stdout: {ran:?}");
-    assert!(ran.stderr.contains(stderr), "`{stderr}` is not on stderr: {ran:?}");
+fn check_output(output: &CommandOutput, code: i32, stdout: &str, stderr: &str) {
+    assert_eq!(output.code, Some(code), "{output:?}");
+    assert!(output.stdout.contains(stdout), "`{stdout}` is not on stdout: {output:?}");
+    assert!(output.stderr.contains(stderr), "`{stderr}` is not on stderr: {output:?}");
 }
 
 fn strings(list: &Value, key: &str) -> Vec<String> {
@@ -38,20 +36,23 @@ fn keys(object: &Value) -> Vec<&str> {
 
 // req: BR-03
 #[test]
-fn check_tells_people_how_every_server_is() {
-    let ran = Bascule::with_demo_servers().run(&["check"]);
-    check_ran(&ran, 0, "mcp.json: 4 servers\n", "");
+fn check_prints_every_server() {
+    let output = Bascule::with_demo_servers().run(&["check"]);
+    check_output(&output, 0, "mcp.json: 4 servers\n", "");
     for line in ["✓ notes    5 tools", "✓ clock    3 tools", "✓ counter  3 tools", "✓ trouble  10 tools"]
     {
-        assert!(ran.stdout.contains(line), "{ran:?}");
+        assert!(output.stdout.contains(line), "{output:?}");
     }
-    assert!(ran.stdout.contains("bascule-demo-notes") && ran.stdout.contains("confinement of"), "{ran:?}");
-    assert_eq!(ran.stderr, "");
+    assert!(
+        output.stdout.contains("bascule-demo-notes") && output.stdout.contains("confinement of"),
+        "{output:?}"
+    );
+    assert_eq!(output.stderr, "");
 }
 
 // req: BR-02, BR-03
 #[test]
-fn check_tells_programs_how_every_server_is() {
+fn check_reports_every_server_as_json() {
     let (code, report) = Bascule::with_demo_servers().run_json(&["check"]);
     assert_eq!((code, &report["ok"], &report["config"]), (0, &json!(true), &json!("mcp.json")));
     assert_eq!(report["servers"].as_array().unwrap().len(), 4);
@@ -68,11 +69,11 @@ fn check_tells_programs_how_every_server_is() {
 
 // req: BR-05, BR-12
 #[test]
-fn check_goes_on_where_a_server_cannot_be_started() {
-    let bascule = one_is_gone();
-    let ran = bascule.run(&["check"]);
-    check_ran(&ran, 3, "✓ notes  5 tools", "");
-    assert!(ran.stdout.contains("✗ gone   could not start server `gone`: could not start"), "{ran:?}");
+fn check_continues_after_failed_server() {
+    let bascule = with_missing_server();
+    let output = bascule.run(&["check"]);
+    check_output(&output, 3, "✓ notes  5 tools", "");
+    assert!(output.stdout.contains("✗ gone   could not start server `gone`: could not start"), "{output:?}");
     let (code, report) = bascule.run_json(&["check"]);
     assert_eq!((code, &report["ok"]), (3, &json!(false)));
     let gone = report["servers"].as_array().unwrap().iter().find(|server| server["name"] == "gone").unwrap();
@@ -83,19 +84,19 @@ fn check_goes_on_where_a_server_cannot_be_started() {
 
 // req: BR-03
 #[test]
-fn tools_lists_the_catalog_in_the_order_of_the_file() {
+fn tools_are_listed_in_file_order() {
     let (notes, clock) = (demo_server("notes"), demo_server("clock"));
     let bascule = Bascule::with_text(&format!(r#"{{"mcpServers":{{"notes":{notes},"clock":{clock}}}}}"#));
-    let ran = bascule.run(&["tools"]);
-    check_ran(
-        &ran,
+    let output = bascule.run(&["tools"]);
+    check_output(
+        &output,
         0,
         "notes:search_notes    Finds notes by words in title, tags and text, best first\n",
         "",
     );
-    let shown: Vec<&str> = ran.stdout.lines().map(|line| line.split(' ').next().unwrap()).collect();
+    let shown: Vec<&str> = output.stdout.lines().map(|line| line.split(' ').next().unwrap()).collect();
     assert_eq!(
-        (shown.len(), shown[0], shown[5], ran.stderr.as_str()),
+        (shown.len(), shown[0], shown[5], output.stderr.as_str()),
         (8, "notes:add_note", "clock:now", "")
     );
     let (code, tools) = bascule.run_json(&["tools"]);
@@ -104,7 +105,7 @@ fn tools_lists_the_catalog_in_the_order_of_the_file() {
 
 // req: BR-03
 #[test]
-fn tools_of_one_server_are_its_own_with_their_schemas() {
+fn tools_of_one_server_have_schemas() {
     let (code, tools) = Bascule::with_demo_servers().run_json(&["tools", "counter"]);
     assert_eq!(
         (code, strings(&tools, "id")),
@@ -118,21 +119,21 @@ fn tools_of_one_server_are_its_own_with_their_schemas() {
     assert_eq!(
         keys(&tools[1]),
         ["description", "id", "inputSchema", "name", "server"],
-        "crash promises no result"
+        "`crash` has no output schema"
     );
 }
 
 #[test]
-fn tools_says_what_is_missing_and_shows_the_rest() {
-    let ran = one_is_gone().run(&["tools", "--json"]);
-    assert_eq!((ran.code, ran.document().as_array().unwrap().len()), (Some(0), 5));
-    assert!(ran.stderr.contains("missing: could not start server `gone`"), "{ran:?}");
+fn tools_reports_missing_server() {
+    let output = with_missing_server().run(&["tools", "--json"]);
+    assert_eq!((output.code, output.document().as_array().unwrap().len()), (Some(0), 5));
+    assert!(output.stderr.contains("missing: could not start server `gone`"), "{output:?}");
 }
 
 #[test]
-fn an_unknown_server_is_wrong_usage_and_the_nearest_is_named() {
+fn unknown_server_is_a_usage_error_with_suggestion() {
     let bascule = Bascule::with_demo_servers();
-    check_ran(&bascule.run(&["tools", "nots"]), 2, "", "there is no server `nots`; did you mean `notes`?");
+    check_output(&bascule.run(&["tools", "nots"]), 2, "", "there is no server `nots`; did you mean `notes`?");
     let (code, document) = bascule.run_json(&["tools", "nots"]);
     assert_eq!((code, &document["error"]["code"]), (2, &json!("USAGE")));
     assert!(document["error"]["message"].as_str().unwrap().contains("did you mean `notes`?"), "{document}");
@@ -140,12 +141,17 @@ fn an_unknown_server_is_wrong_usage_and_the_nearest_is_named() {
 
 // req: BR-03
 #[test]
-fn describe_shows_a_tool_its_schemas_and_its_limits() {
+fn describe_shows_schemas_and_limits() {
     let limits = json!({ "timeoutMs": 1234, "tools": { "now": { "limits": { "maxExecutionMs": 567 } } } });
     let bascule = Bascule::with_server("clock", demo_with("clock", limits));
-    let ran = bascule.run(&["describe", "clock:now"]);
-    check_ran(&ran, 0, "clock:now\nReturns the current time in UTC or another time zone\n", "");
-    check_ran(&ran, 0, "a call may take 567 ms in total, and 1234 ms without a progress notification", "");
+    let output = bascule.run(&["describe", "clock:now"]);
+    check_output(&output, 0, "clock:now\nReturns the current time in UTC or another time zone\n", "");
+    check_output(
+        &output,
+        0,
+        "a call may take 567 ms in total, and 1234 ms without a progress notification",
+        "",
+    );
     let (code, tool) = bascule.run_json(&["describe", "clock:now"]);
     assert_eq!((code, &tool["limits"]), (0, &json!({ "timeoutMs": 1234, "maxExecutionMs": 567 })));
     let (_, tools) = bascule.run_json(&["tools"]);
@@ -160,7 +166,7 @@ fn describe_shows_a_tool_its_schemas_and_its_limits() {
 
 // req: BR-06, BR-16
 #[test]
-fn a_call_gives_the_servers_result_and_who_made_it() {
+fn call_returns_result_with_correlation_id() {
     let bascule = Bascule::with_demo_servers();
     let (code, document) = bascule.run_json(&["call", "notes:get_note", r#"{"id":2}"#]);
     assert_eq!((code, keys(&document)), (0, vec!["correlationId", "durationMs", "result", "tool"]));
@@ -168,34 +174,39 @@ fn a_call_gives_the_servers_result_and_who_made_it() {
     assert_eq!(document["correlationId"].as_str().unwrap().len(), 32);
     let note = &document["result"]["structuredContent"];
     assert_eq!((&note["title"], &note["tags"]), (&json!("Tower Bridge"), &json!(["bridge"])));
-    check_ran(&bascule.run(&["call", "trouble:junk", r#"{"lines":0}"#]), 0, "printed 0 lines of junk\n", "");
+    check_output(
+        &bascule.run(&["call", "trouble:junk", r#"{"lines":0}"#]),
+        0,
+        "printed 0 lines of junk\n",
+        "",
+    );
     let note = note.to_string();
     assert_eq!(bascule.run(&["call", "notes:get_note", r#"{"id":2}"#]).stdout, format!("{note}\n"));
 }
 
 // req: BR-07
 #[test]
-fn a_tool_that_reports_failure_gives_its_result_and_exit_code_one() {
+fn tool_error_exits_with_code_one() {
     let bascule = Bascule::with_demo_servers();
     let (code, document) = bascule.run_json(&["call", "trouble:fail"]);
     assert_eq!((code, &document["result"]["isError"]), (1, &json!(true)));
     assert_eq!(text(&document["result"]), "this tool always fails");
-    let ran = bascule.run(&["call", "trouble:fail"]);
-    check_ran(&ran, 1, "this tool always fails\n", "the tool reported failure\n");
+    let output = bascule.run(&["call", "trouble:fail"]);
+    check_output(&output, 1, "this tool always fails\n", "the tool reported failure\n");
 }
 
 #[test]
-fn arguments_may_come_from_stdin() {
+fn reads_arguments_from_stdin() {
     let bascule = Bascule::with_demo_servers();
     let note = json!({ "title": "é".repeat(50_000), "text": "from\nstdin" }).to_string();
-    let ran = bascule.run_with_input(&["call", "notes:add_note", "-", "--json"], &format!("\n {note} \n"));
-    let added = &ran.document()["result"]["structuredContent"];
-    assert_eq!((ran.code, &added["id"], &added["text"]), (Some(0), &json!(4), &json!("from\nstdin")));
+    let output = bascule.run_with_input(&["call", "notes:add_note", "-", "--json"], &format!("\n {note} \n"));
+    let added = &output.document()["result"]["structuredContent"];
+    assert_eq!((output.code, &added["id"], &added["text"]), (Some(0), &json!(4), &json!("from\nstdin")));
 }
 
 // req: BR-04
 #[test]
-fn arguments_that_are_not_json_are_wrong_usage() {
+fn invalid_json_arguments_are_a_usage_error() {
     let bascule = Bascule::with_demo_servers();
     for typed in ["{", "", "{}{}", "{'id':1}", "nonsense"] {
         let (code, document) = bascule.run_json(&["call", "notes:list_notes", typed]);
@@ -206,14 +217,14 @@ fn arguments_that_are_not_json_are_wrong_usage() {
         );
         assert!(error["message"].as_str().unwrap().contains("not JSON"), "{typed}: {error}");
     }
-    let ran = bascule.run_with_input(&["call", "notes:list_notes", "-", "--json"], "{\"id\"");
-    assert_eq!((ran.code, &ran.document()["error"]["code"]), (Some(2), &json!("INVALID_INPUT")));
-    check_ran(&bascule.run(&["call", "notes:list_notes", "{"]), 2, "", "not JSON");
+    let output = bascule.run_with_input(&["call", "notes:list_notes", "-", "--json"], "{\"id\"");
+    assert_eq!((output.code, &output.document()["error"]["code"]), (Some(2), &json!("INVALID_INPUT")));
+    check_output(&bascule.run(&["call", "notes:list_notes", "{"]), 2, "", "not JSON");
 }
 
 // req: BR-04
 #[test]
-fn arguments_that_are_no_object_are_invalid() {
+fn arguments_must_be_an_object() {
     let bascule = Bascule::with_demo_servers();
     for typed in ["[]", "7", "null", "\"text\"", "[{}]"] {
         let error = bascule.call_error("trouble:fail", typed);
@@ -227,23 +238,23 @@ fn arguments_that_are_no_object_are_invalid() {
 
 // req: BR-04
 #[test]
-fn every_violation_is_told_with_its_place_and_nothing_is_sent() {
+fn reports_all_violations_without_sending() {
     let bascule = Bascule::with_demo_servers();
     let error = bascule.call_error("notes:add_note", r#"{"title":"","tags":["a",7,true],"colour":"red"}"#);
     assert_eq!((&error["code"], &error["delivery"]), (&json!("INVALID_INPUT"), &json!("not_sent")));
     assert_eq!((&error["server"], &error["tool"]), (&json!("notes"), &json!("notes:add_note")));
     assert!(error["attempts"].is_null(), "{error}");
-    let mut places = strings(&error["violations"], "pointer");
-    places.sort();
-    assert_eq!(places, ["/colour", "/tags/1", "/tags/2", "/text", "/title"], "{error}");
-    let ran = bascule.run(&["call", "notes:get_note", r#"{"id":"2"}"#]);
-    check_ran(&ran, 3, "", "/id: must be an integer, is a string");
-    check_ran(&ran, 3, "", "the tool did not run");
+    let mut pointers = strings(&error["violations"], "pointer");
+    pointers.sort();
+    assert_eq!(pointers, ["/colour", "/tags/1", "/tags/2", "/text", "/title"], "{error}");
+    let output = bascule.run(&["call", "notes:get_note", r#"{"id":"2"}"#]);
+    check_output(&output, 3, "", "/id: must be an integer, is a string");
+    check_output(&output, 3, "", "the tool did not run");
 }
 
 // req: BR-04
 #[test]
-fn an_unknown_tool_is_not_found_and_the_nearest_are_named() {
+fn unknown_tool_error_suggests_nearest() {
     let bascule = Bascule::with_demo_servers();
     let error = bascule.call_error("notes:serch_notes", "{}");
     assert_eq!(
@@ -255,24 +266,24 @@ fn an_unknown_tool_is_not_found_and_the_nearest_are_named() {
         (&error["code"], &error["nearest"]),
         (&json!("TOOL_NOT_FOUND"), &json!(["notes:search_notes"]))
     );
-    check_ran(&bascule.run(&["call", "notes:serch_notes"]), 3, "", "`notes:search_notes`");
+    check_output(&bascule.run(&["call", "notes:serch_notes"]), 3, "", "`notes:search_notes`");
 }
 
 // req: BR-05
 #[test]
-fn a_tool_of_a_server_that_cannot_be_started_is_not_merely_not_found() {
-    let error = one_is_gone().call_error("gone:x", "{}");
+fn tool_of_failed_server_reports_start_failure() {
+    let error = with_missing_server().call_error("gone:x", "{}");
     assert_eq!((&error["code"], &error["server"]), (&json!("PROVIDER_INIT_FAILED"), &json!("gone")));
     assert!(error["correlationId"].is_string(), "{error}");
-    let (code, document) = one_is_gone().run_json(&["describe", "gone:x"]);
+    let (code, document) = with_missing_server().run_json(&["describe", "gone:x"]);
     assert_eq!((code, &document["error"]["code"]), (3, &json!("PROVIDER_INIT_FAILED")));
-    let (code, document) = one_is_gone().run_json(&["tools", "gone"]);
+    let (code, document) = with_missing_server().run_json(&["tools", "gone"]);
     assert_eq!((code, &document["error"]["code"]), (3, &json!("PROVIDER_INIT_FAILED")));
 }
 
 // req: BR-01
 #[test]
-fn tools_that_are_not_allowed_are_neither_listed_nor_called() {
+fn filtered_tools_are_neither_listed_nor_called() {
     let filters = json!({ "allowedTools": ["*_note", "list_notes"], "deniedTools": ["delete*"] });
     let bascule = Bascule::with_server("notes", demo_with("notes", filters));
     let (_, tools) = bascule.run_json(&["tools"]);
@@ -291,41 +302,39 @@ fn tools_that_are_not_allowed_are_neither_listed_nor_called() {
     );
 }
 
-fn check_trouble(arguments: &[&str], expected: &str) -> Value {
+fn check_call_error(arguments: &[&str], expected: &str) -> Value {
     let (code, document) = Bascule::with_demo_servers().run_json(arguments);
     let error = &document["error"];
-    let said =
+    let summary =
         format!("{} {} {} {}", error["code"], error["retryable"], error["delivery"], error["attempts"]);
-    assert_eq!((code, said.replace('"', "").as_str()), (3, expected), "{document}");
+    assert_eq!((code, summary.replace('"', "").as_str()), (3, expected), "{document}");
     error.clone()
 }
 
 // req: BR-04, BR-05
 #[test]
-fn every_kind_of_trouble_has_its_code() {
-    let lie = check_trouble(&["call", "trouble:lie"], "INVALID_OUTPUT false answered 1");
+fn each_fault_has_its_error_code() {
+    let lie = check_call_error(&["call", "trouble:lie"], "INVALID_OUTPUT false answered 1");
     assert_eq!(lie["violations"][0]["pointer"], "/value");
-    assert_eq!(
-        lie["result"]["structuredContent"]["value"], "not a number",
-        "the result comes with the error"
-    );
-    let fault = check_trouble(&["call", "trouble:rpc_error"], "PROVIDER_ERROR false answered 1");
+    assert_eq!(lie["result"]["structuredContent"]["value"], "not a number", "the error contains the result");
+    let fault = check_call_error(&["call", "trouble:rpc_error"], "PROVIDER_ERROR false answered 1");
     assert_eq!(fault["providerError"]["code"], -32050);
-    let crash = check_trouble(&["call", "trouble:crash", r#"{"code":7}"#], "PROVIDER_CRASHED true unknown 1");
+    let crash =
+        check_call_error(&["call", "trouble:crash", r#"{"code":7}"#], "PROVIDER_CRASHED true unknown 1");
     assert_eq!(
         (&crash["exit"], &crash["stderr"]),
         (&json!("exit code 7"), &json!("trouble: crashing with code 7, as asked"))
     );
-    let abort = check_trouble(&["call", "trouble:abort"], "PROVIDER_CRASHED true unknown 1");
+    let abort = check_call_error(&["call", "trouble:abort"], "PROVIDER_CRASHED true unknown 1");
     assert!(abort["exit"].as_str().unwrap().contains("SIGABRT"), "{abort}");
-    // Long enough for the server to start, which counts too.
+    // The time-out includes the start of the server.
     let call = ["call", "trouble:silence", "--timeout-ms", "8000"];
-    check_trouble(&call, "PROVIDER_TIMEOUT true unknown 1");
+    check_call_error(&call, "PROVIDER_TIMEOUT true unknown 1");
 }
 
 // req: BR-01, BR-05
 #[test]
-fn progress_restarts_the_time_of_silence_and_no_other() {
+fn progress_restarts_only_the_idle_timeout() {
     let sleeper = |settings| Bascule::with_server("trouble", demo_with("trouble", settings));
     let slept = sleeper(json!({ "timeoutMs": 5000 })).call("trouble:sleep", r#"{"ms":7000}"#);
     assert!(slept["structuredContent"]["sleptMs"].as_u64().unwrap() >= 7000, "{slept}");
@@ -339,7 +348,7 @@ fn progress_restarts_the_time_of_silence_and_no_other() {
 
 // req: BR-06
 #[test]
-fn a_given_correlation_id_comes_back_with_result_and_error() {
+fn returns_given_correlation_id() {
     let bascule = Bascule::with_demo_servers();
     let (_, document) = bascule.run_json(&["call", "clock:now", "--correlation-id", "order-66"]);
     assert_eq!(document["correlationId"], "order-66");
@@ -355,7 +364,7 @@ fn a_given_correlation_id_comes_back_with_result_and_error() {
 
 // req: BR-05
 #[test]
-fn a_call_runs_once() {
+fn call_runs_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("increments");
     let entry = demo_with("counter", json!({ "env": { "BASCULE_DEMO_COUNTER_FILE": file } }));
@@ -365,7 +374,7 @@ fn a_call_runs_once() {
 }
 
 #[test]
-fn options_may_stand_anywhere() {
+fn accepts_options_in_any_position() {
     let bascule = Bascule::with_demo_servers();
     let config = bascule.folder().join("mcp.json");
     let config = config.to_str().unwrap();
@@ -387,13 +396,13 @@ fn options_may_stand_anywhere() {
             "--json",
         ],
     ] {
-        let ran = elsewhere.run(typed);
-        assert_eq!((ran.code, &ran.document()["correlationId"]), (Some(0), &json!("x")), "{typed:?}");
+        let output = elsewhere.run(typed);
+        assert_eq!((output.code, &output.document()["correlationId"]), (Some(0), &json!("x")), "{typed:?}");
     }
 }
 
 #[test]
-fn whatever_is_wrong_there_is_one_document_on_stdout() {
+fn every_failure_prints_one_json_document() {
     let (good, bad) = (Bascule::with_demo_servers(), Bascule::with_text("{ \"mcpServers\": 7 }"));
     for (bascule, typed, code, name) in [
         (&good, &[][..], 2, "USAGE"),
@@ -416,20 +425,20 @@ fn whatever_is_wrong_there_is_one_document_on_stdout() {
 }
 
 #[test]
-fn results_are_for_stdout_and_everything_else_for_stderr() {
+fn only_results_go_to_stdout() {
     let bascule = Bascule::with_demo_servers();
     for typed in [&["call", "notes:nothing"][..], &["call", "notes"], &["tools", "nots"], &["cal"], &[]] {
-        let ran = bascule.run(typed);
-        assert_eq!(ran.stdout, "", "{typed:?}");
-        assert!(!ran.stderr.is_empty(), "{typed:?}");
+        let output = bascule.run(typed);
+        assert_eq!(output.stdout, "", "{typed:?}");
+        assert!(!output.stderr.is_empty(), "{typed:?}");
     }
-    let ran = bascule.run(&["call", "trouble:junk", "--json", "-vv"]);
-    assert_eq!(text(&ran.document()["result"]), "printed 3 lines of junk");
-    assert!(ran.stderr.contains("passed over a line that is no message"), "{ran:?}");
+    let output = bascule.run(&["call", "trouble:junk", "--json", "-vv"]);
+    assert_eq!(text(&output.document()["result"]), "printed 3 lines of junk");
+    assert!(output.stderr.contains("passed over a line that is no message"), "{output:?}");
 }
 
 #[test]
-fn help_and_version_are_there_for_the_asking() {
+fn prints_help_and_version() {
     let bascule = Bascule::with_text("help needs no configuration");
     for (command, word) in [
         ("check", "connect"),
@@ -438,24 +447,24 @@ fn help_and_version_are_there_for_the_asking() {
         ("call", "--correlation-id <ID>"),
     ] {
         for flag in ["--help", "-h"] {
-            let ran = bascule.run(&[command, flag]);
-            check_ran(&ran, 0, word, "");
-            check_ran(&ran, 0, &format!("Usage: bascule {command}"), "");
-            assert!(ran.stdout.contains("--config <FILE>") && ran.stderr.is_empty(), "{ran:?}");
+            let output = bascule.run(&[command, flag]);
+            check_output(&output, 0, word, "");
+            check_output(&output, 0, &format!("Usage: bascule {command}"), "");
+            assert!(output.stdout.contains("--config <FILE>") && output.stderr.is_empty(), "{output:?}");
         }
     }
-    let ran = bascule.run(&["--help"]);
+    let output = bascule.run(&["--help"]);
     for command in ["check", "tools", "describe", "call"] {
-        check_ran(&ran, 0, &format!("  {command} "), "");
+        check_output(&output, 0, &format!("  {command} "), "");
     }
-    assert!(!ran.stdout.contains("__"), "{ran:?}");
+    assert!(!output.stdout.contains("__"), "{output:?}");
     assert_eq!(bascule.run(&["--version"]).stdout, format!("bascule {}\n", env!("CARGO_PKG_VERSION")));
 }
 
 #[test]
-fn without_a_terminal_there_are_neither_colours_nor_a_spinner() {
+fn prints_no_escape_codes_without_terminal() {
     let bascule = Bascule::with_demo_servers().env("TERM", "xterm-256color").env("COLORTERM", "truecolor");
-    // The last one makes the server itself send an escape.
+    // The last command makes the server return an escape code.
     let painted = r#"{"timezone":"\u001b[31mred"}"#;
     for typed in [
         &["check"][..],
@@ -469,8 +478,11 @@ fn without_a_terminal_there_are_neither_colours_nor_a_spinner() {
         &["nonsense"],
         &["call", "clock:now", painted],
     ] {
-        let ran = bascule.run(typed);
-        assert!(!ran.stdout.contains('\u{1b}') && !ran.stderr.contains('\u{1b}'), "{typed:?}: {ran:?}");
-        assert!(!ran.stderr.contains('\r'), "{typed:?}: {ran:?}");
+        let output = bascule.run(typed);
+        assert!(
+            !output.stdout.contains('\u{1b}') && !output.stderr.contains('\u{1b}'),
+            "{typed:?}: {output:?}"
+        );
+        assert!(!output.stderr.contains('\r'), "{typed:?}: {output:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! The client library over real HTTP: what is tried again, what is not, and what it says meanwhile.
+//! The client library over HTTP: retries and log lines.
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,8 @@ use bascule_testkit::{HttpFault, ScriptedHttp};
 use super::echoing;
 use crate::embedded::within_timeout;
 
-/// A bridge, and what it logs.
-async fn connected(server: &ScriptedHttp) -> (McpBridge, Arc<Mutex<Vec<String>>>) {
+/// Connects and records the log lines.
+async fn connect(server: &ScriptedHttp) -> (McpBridge, Arc<Mutex<Vec<String>>>) {
     let lines = Arc::new(Mutex::new(Vec::new()));
     let log = lines.clone();
     let options = ConnectOptions {
@@ -29,14 +29,14 @@ async fn call(bridge: &McpBridge, timeout: Duration) -> Result<CallToolResult, M
     within_timeout(call_tool(bridge, "x", r#"{"n":1.0}"#, options)).await
 }
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Meets trouble once, and is fine when tried again.
-async fn check_retried(trouble: HttpFault) {
+/// Checks that a call with one failed attempt is retried.
+async fn check_retried(fault: HttpFault) {
     let server = ScriptedHttp::start(echoing());
-    let (bridge, log) = connected(&server).await;
-    server.fail_next("tools/call", trouble.clone());
-    assert_eq!(call(&bridge, LONG).await.unwrap().text(), r#"{"n":1.0}"#, "{trouble:?}");
+    let (bridge, log) = connect(&server).await;
+    server.fail_next("tools/call", fault.clone());
+    assert_eq!(call(&bridge, LONG_TIMEOUT).await.unwrap().text(), r#"{"n":1.0}"#, "{fault:?}");
     let log = log.lock().unwrap().join("\n");
     assert!(log.contains("callTool x attempt 2/3") && log.contains("retrying in 1000ms (error: "), "{log}");
     bridge.close().await;
@@ -45,8 +45,8 @@ async fn check_retried(trouble: HttpFault) {
 // req: CL-05
 // req: CL-09
 #[tokio::test]
-async fn what_may_pass_is_tried_again() {
-    let troubles = [
+async fn retries_transient_failures() {
+    let faults = [
         HttpFault::status(502, ""),
         HttpFault::status(503, "busy"),
         HttpFault::status(504, ""),
@@ -54,16 +54,16 @@ async fn what_may_pass_is_tried_again() {
         HttpFault::CutChunks,
         HttpFault::CutStream,
     ];
-    let [a, b, c, d, e, f] = troubles.map(check_retried);
+    let [a, b, c, d, e, f] = faults.map(check_retried);
     tokio::join!(a, b, c, d, e, f);
 }
 
 // req: CL-05
 // req: CL-07
 #[tokio::test]
-async fn a_call_that_took_too_long_is_cancelled_and_tried_again() {
+async fn cancels_and_retries_timed_out_call() {
     let server = ScriptedHttp::start(echoing());
-    let (bridge, log) = connected(&server).await;
+    let (bridge, log) = connect(&server).await;
     server.fail_next("tools/call", HttpFault::Silence);
     assert!(call(&bridge, Duration::from_millis(1500)).await.is_ok());
     assert!(log.lock().unwrap().iter().any(|line| line.contains("no answer within 1500 ms")));
@@ -74,8 +74,8 @@ async fn a_call_that_took_too_long_is_cancelled_and_tried_again() {
 // req: CL-05
 // req: CL-06
 #[tokio::test]
-async fn what_will_not_pass_is_not_tried_again() {
-    for (trouble, said) in [
+async fn does_not_retry_permanent_failures() {
+    for (fault, message) in [
         (HttpFault::status(400, "odd"), "HTTP 400: odd"),
         (HttpFault::unauthorised("Bearer"), "authorisation"),
         (HttpFault::status(403, ""), "HTTP 403"),
@@ -84,11 +84,11 @@ async fn what_will_not_pass_is_not_tried_again() {
         (HttpFault::html(), "text/html"),
     ] {
         let server = ScriptedHttp::start(echoing());
-        let (bridge, log) = connected(&server).await;
-        server.fail_always("tools/call", trouble);
-        let failed = call(&bridge, LONG).await.unwrap_err();
+        let (bridge, log) = connect(&server).await;
+        server.fail_always("tools/call", fault);
+        let failed = call(&bridge, LONG_TIMEOUT).await.unwrap_err();
         assert_eq!((failed.attempts, failed.retryable), (1, false), "{failed}");
-        assert!(failed.to_string().contains(said), "{failed}");
+        assert!(failed.to_string().contains(message), "{failed}");
         let last = log.lock().unwrap().last().unwrap().clone();
         assert_eq!(last, format!("callTool x non-retryable error: {failed}"));
         bridge.close().await;
@@ -98,12 +98,12 @@ async fn what_will_not_pass_is_not_tried_again() {
 // req: CL-05
 // req: CL-06
 #[tokio::test]
-async fn a_server_that_went_away_is_tried_as_often_as_allowed() {
+async fn retries_stopped_server_up_to_max_attempts() {
     let mut server = ScriptedHttp::start(echoing());
-    let (bridge, log) = connected(&server).await;
+    let (bridge, log) = connect(&server).await;
     server.stop();
     let options =
-        CallToolOptions { timeout: Some(LONG), max_attempts: Some(2), ..CallToolOptions::default() };
+        CallToolOptions { timeout: Some(LONG_TIMEOUT), max_attempts: Some(2), ..CallToolOptions::default() };
     let failed = within_timeout(call_tool(&bridge, "x", "{}", options)).await.unwrap_err();
     assert_eq!((failed.attempts, failed.retryable), (2, true), "{failed}");
     assert_eq!(log.lock().unwrap().last().unwrap(), "callTool x failed after 2 attempt(s)");
@@ -112,33 +112,33 @@ async fn a_server_that_went_away_is_tried_as_often_as_allowed() {
 
 // req: CL-01
 #[tokio::test]
-async fn connecting_is_never_tried_again() {
-    for trouble in [HttpFault::status(503, "busy"), HttpFault::CutBody, HttpFault::unauthorised("Bearer")] {
+async fn does_not_retry_connecting() {
+    for fault in [HttpFault::status(503, "busy"), HttpFault::CutBody, HttpFault::unauthorised("Bearer")] {
         let server = ScriptedHttp::start(echoing());
-        server.fail_always("initialize", trouble.clone());
-        let options = ConnectOptions { timeout: Some(LONG), ..ConnectOptions::default() };
+        server.fail_always("initialize", fault.clone());
+        let options = ConnectOptions { timeout: Some(LONG_TIMEOUT), ..ConnectOptions::default() };
         let failed = within_timeout(connect_to_server(&server.url(), options)).await.err().unwrap();
-        assert_eq!((failed.attempts, server.requests().len()), (1, 1), "{trouble:?}: {failed}");
+        assert_eq!((failed.attempts, server.requests().len()), (1, 1), "{fault:?}: {failed}");
     }
 }
 
 // req: CL-08
 #[tokio::test]
-async fn closing_ends_the_session_once_however_often_it_is_done() {
+async fn closing_twice_ends_session_once() {
     let server = ScriptedHttp::start(echoing().session("a"));
-    let (bridge, _log) = connected(&server).await;
+    let (bridge, _log) = connect(&server).await;
     bridge.close().await;
     bridge.close().await;
-    let ends = server.requests().iter().filter(|request| request.method == "DELETE").count();
-    assert_eq!(ends, 1);
-    assert_eq!(call(&bridge, LONG).await.unwrap_err().to_string(), "the bridge is closed");
+    let deletes = server.requests().iter().filter(|request| request.method == "DELETE").count();
+    assert_eq!(deletes, 1);
+    assert_eq!(call(&bridge, LONG_TIMEOUT).await.unwrap_err().to_string(), "the bridge is closed");
 }
 
 // req: CL-08
 #[tokio::test]
-async fn closing_waits_for_no_server_that_has_fallen_silent() {
+async fn closing_does_not_wait_for_silent_server() {
     let server = ScriptedHttp::start(echoing().session("a"));
-    let (bridge, _log) = connected(&server).await;
+    let (bridge, _log) = connect(&server).await;
     server.fail_always("*", HttpFault::Silence);
     let close = async {
         while !server.methods().contains(&"tools/call".to_owned()) {
@@ -146,25 +146,25 @@ async fn closing_waits_for_no_server_that_has_fallen_silent() {
         }
         within_timeout(bridge.close()).await;
     };
-    let (called, ()) = tokio::join!(call(&bridge, LONG), close);
+    let (called, ()) = tokio::join!(call(&bridge, LONG_TIMEOUT), close);
     assert_eq!(called.unwrap_err().attempts, 1);
 }
 
-/// Says to this very test, started as a process of its own, where the server is.
-const PLAYED_AT: &str = "BASCULE_TEST_PLAYED_AT";
+/// Passes the server's URL to this test when it runs in a process of its own.
+const SERVER_URL: &str = "BASCULE_TEST_SERVER_URL";
 
 // req: CL-02
 // req: CL-09
 #[test]
-fn nothing_is_ever_written_to_stdout() {
-    if let Ok(url) = std::env::var(PLAYED_AT) {
-        return say_everything(&url);
+fn never_writes_to_stdout() {
+    if let Ok(url) = std::env::var(SERVER_URL) {
+        return use_library(&url);
     }
     let server = ScriptedHttp::start(echoing());
     server.fail_next("tools/call", HttpFault::status(503, "busy"));
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "bad_http::client::nothing_is_ever_written_to_stdout", "--nocapture", "--quiet"])
-        .env(PLAYED_AT, server.url())
+        .args(["--exact", "bad_http::client::never_writes_to_stdout", "--nocapture", "--quiet"])
+        .env(SERVER_URL, server.url())
         .output()
         .unwrap();
     let (stdout, stderr) =
@@ -172,7 +172,7 @@ fn nothing_is_ever_written_to_stdout() {
     assert!(output.status.success(), "{stdout}{stderr}");
     let ours = |line: &&str| line.contains("mcp-bridge") || line.contains("callTool");
     assert_eq!(stdout.lines().filter(ours).count(), 0, "{stdout}");
-    // Without a logger and without a subscriber the lines go to stderr: never nowhere.
+    // Without a logger and a `tracing` subscriber the lines go to stderr.
     let lines: Vec<&str> = stderr.lines().filter(ours).collect();
     let url = server.url();
     assert_eq!(
@@ -187,11 +187,11 @@ fn nothing_is_ever_written_to_stdout() {
     );
 }
 
-fn say_everything(url: &str) {
+fn use_library(url: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let bridge = connect_to_server(url, ConnectOptions::default()).await.unwrap();
-        call(&bridge, LONG).await.unwrap();
+        call(&bridge, LONG_TIMEOUT).await.unwrap();
         assert!(call_tool(&bridge, "nothing", "{}", CallToolOptions::default()).await.is_err());
         bridge.close().await;
     });

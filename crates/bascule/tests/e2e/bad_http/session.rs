@@ -1,4 +1,4 @@
-//! Sessions, headers, and servers that go and come back.
+//! Sessions, headers, and servers that stop and start again.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::support::{Bascule, text};
 
 const SECRET: &str = "Bearer hunter2";
 
-/// The requests that carry or end something. When the one for the GET stream comes is nobody's business.
-fn exchanges(server: &ScriptedHttp) -> Vec<RecordedRequest> {
+/// Requests without GET, whose time of arrival varies.
+fn requests_without_get(server: &ScriptedHttp) -> Vec<RecordedRequest> {
     server.requests().into_iter().filter(|request| request.method != "GET").collect()
 }
 
@@ -23,51 +23,54 @@ fn headers<'a>(requests: &'a [RecordedRequest], name: &str) -> Vec<Option<&'a st
 
 // req: CL-01
 #[test]
-fn a_session_is_kept_on_every_later_request_and_ended() {
-    let (bascule, server) = served(echoing().session("visit-17"));
+fn sends_session_id_and_ends_session() {
+    let (bascule, server) = served(echoing().session("session-17"));
     bascule.call("s:x", "{}");
-    let requests = exchanges(&server);
-    let own = Some("visit-17");
-    assert_eq!(headers(&requests, "mcp-session-id"), [None, own, own, own, own]);
+    let requests = requests_without_get(&server);
+    let session = Some("session-17");
+    assert_eq!(headers(&requests, "mcp-session-id"), [None, session, session, session, session]);
     let last = requests.last().unwrap();
     assert_eq!((last.method.as_str(), last.body.as_str()), ("DELETE", ""));
 }
 
 // req: CL-01
 #[test]
-fn without_a_session_there_is_nothing_to_end() {
+fn sends_no_delete_without_session() {
     let (bascule, server) = served(echoing());
     bascule.call("s:x", "{}");
     assert_eq!(server.methods(), ["initialize", "notifications/initialized", "tools/list", "tools/call"]);
-    assert_eq!(exchanges(&server).len(), 4);
+    assert_eq!(requests_without_get(&server).len(), 4);
 }
 
 // req: BR-02
 #[test]
-fn the_version_agreed_on_is_told_with_every_later_request() {
+fn sends_negotiated_version_header() {
     for version in ["2025-03-26", "2025-11-25"] {
         let (bascule, server) = served(echoing().version(version));
         bascule.call("s:x", "{}");
         let agreed = Some(version);
-        assert_eq!(headers(&exchanges(&server), "mcp-protocol-version"), [None, agreed, agreed, agreed]);
+        assert_eq!(
+            headers(&requests_without_get(&server), "mcp-protocol-version"),
+            [None, agreed, agreed, agreed]
+        );
     }
 }
 
 #[test]
-fn a_server_that_quotes_our_secret_is_not_quoted() {
+fn redacts_secret_quoted_by_server() {
     let secret = json!({ "headers": { "Authorization": "${TOKEN}" } });
     let (bascule, server) = served_with(echoing(), secret);
     let bascule = bascule.env("TOKEN", SECRET);
     for method in ["tools/call", "initialize"] {
         server.fail_always(method, bascule_testkit::HttpFault::status(500, &format!("who is {SECRET}?")));
-        let ran = bascule.run(&["call", "s:x", "--json"]);
-        assert!(ran.stdout.contains("who is") && !ran.stdout.contains("hunter2"), "{ran:?}");
+        let output = bascule.run(&["call", "s:x", "--json"]);
+        assert!(output.stdout.contains("who is") && !output.stdout.contains("hunter2"), "{output:?}");
     }
 }
 
 // req: BR-01
 #[test]
-fn configured_headers_are_sent_with_every_request_and_never_shown() {
+fn sends_configured_headers_without_printing_them() {
     let secret = json!({ "headers": { "Authorization": "${TOKEN}", "X-Team": "blue" } });
     let (bascule, server) = served_with(echoing().session("s"), secret);
     let bascule = bascule.env("TOKEN", SECRET);
@@ -79,8 +82,8 @@ fn configured_headers_are_sent_with_every_request_and_never_shown() {
         &["tools", "-vv"],
     ];
     for arguments in commands {
-        let ran = bascule.run(arguments);
-        assert!(!ran.stdout.contains("hunter2") && !ran.stderr.contains("hunter2"), "{ran:?}");
+        let output = bascule.run(arguments);
+        assert!(!output.stdout.contains("hunter2") && !output.stderr.contains("hunter2"), "{output:?}");
     }
     let requests = server.requests();
     assert!(requests.len() > 15 && requests.iter().any(|request| request.method == "DELETE"));
@@ -90,20 +93,20 @@ fn configured_headers_are_sent_with_every_request_and_never_shown() {
 
 // req: BR-01
 #[test]
-fn configured_headers_are_not_shown_by_any_failure() {
+fn failures_do_not_print_secrets() {
     for url in ["http://127.0.0.1:1/mcp?key=swordfish", "https://127.0.0.1:1/mcp?key=swordfish"] {
         let entry = json!({ "url": url, "headers": { "Authorization": SECRET } });
-        let ran = Bascule::with_server("s", entry).run(&["call", "s:x", "-vvv"]);
-        assert_eq!(ran.code, Some(3), "{ran:?}");
-        assert!(!ran.stderr.contains("hunter2"), "{ran:?}");
-        assert!(!ran.stderr.contains("swordfish"), "a query may hold a key: {ran:?}");
+        let output = Bascule::with_server("s", entry).run(&["call", "s:x", "-vvv"]);
+        assert_eq!(output.code, Some(3), "{output:?}");
+        assert!(!output.stderr.contains("hunter2"), "{output:?}");
+        assert!(!output.stderr.contains("swordfish"), "a query may hold a key: {output:?}");
     }
 }
 
 // req: BR-05
 // req: BR-09
 #[tokio::test]
-async fn a_call_of_a_session_that_the_server_forgot_is_served_by_a_new_one() {
+async fn repeats_call_in_new_session_after_404() {
     let server = ScriptedHttp::start(echoing().session("first"));
     let bridge = bridge(server.entry()).await;
     assert_eq!(text(&call(&bridge, "s:x", "{}").await.unwrap()), "{}");
@@ -114,15 +117,15 @@ async fn a_call_of_a_session_that_the_server_forgot_is_served_by_a_new_one() {
 
 // req: BR-12
 #[tokio::test]
-async fn a_connection_that_the_server_closed_in_the_meantime_is_opened_again() {
+async fn reopens_connection_closed_by_server() {
     let (server, other) = (ScriptedHttp::start(echoing()), ScriptedHttp::start(echoing()));
-    let (tried, elsewhere) = (bridge(server.entry()).await, bridge(other.entry()).await);
-    call(&tried, "s:x", "{}").await.unwrap();
+    let (first, second) = (bridge(server.entry()).await, bridge(other.entry()).await);
+    call(&first, "s:x", "{}").await.unwrap();
     server.drop_connections();
-    // A whole exchange elsewhere: whatever the system has to tell us has been told by then.
-    call(&elsewhere, "s:x", "{}").await.unwrap();
-    assert_eq!(text(&call(&tried, "s:x", r#"{"a":1}"#).await.unwrap()), r#"{"a":1}"#);
-    for bridge in [&tried, &elsewhere] {
+    // A full exchange with another server: by then the closed connection has been noticed.
+    call(&second, "s:x", "{}").await.unwrap();
+    assert_eq!(text(&call(&first, "s:x", r#"{"a":1}"#).await.unwrap()), r#"{"a":1}"#);
+    for bridge in [&first, &second] {
         terminate(bridge).await;
     }
 }
@@ -130,25 +133,25 @@ async fn a_connection_that_the_server_closed_in_the_meantime_is_opened_again() {
 // req: BR-05
 // req: BR-12
 #[tokio::test]
-async fn a_server_that_is_away_is_unavailable_and_served_again_when_it_is_back() {
+async fn serves_again_after_server_was_down() {
     let (mut server, other) = (ScriptedHttp::start(echoing()), ScriptedHttp::start(echoing()));
-    let (tried, elsewhere) = (bridge(server.entry()).await, bridge(other.entry()).await);
-    call(&tried, "s:x", "{}").await.unwrap();
+    let (first, second) = (bridge(server.entry()).await, bridge(other.entry()).await);
+    call(&first, "s:x", "{}").await.unwrap();
     server.stop();
-    call(&elsewhere, "s:x", "{}").await.unwrap();
-    let error = call_with_timeout(&tried, "s:x", "{}", Some(Duration::from_secs(3))).await.unwrap_err();
+    call(&second, "s:x", "{}").await.unwrap();
+    let error = call_with_timeout(&first, "s:x", "{}", Some(Duration::from_secs(3))).await.unwrap_err();
     check(&error, "PROVIDER_UNAVAILABLE not_sent true", &["could not connect"]);
     server.restart(echoing());
-    tried.refresh(&ServerName::parse("s").unwrap()).await.unwrap();
-    assert_eq!(text(&call(&tried, "s:x", r#"{"a":1}"#).await.unwrap()), r#"{"a":1}"#);
-    for bridge in [&tried, &elsewhere] {
+    first.refresh(&ServerName::parse("s").unwrap()).await.unwrap();
+    assert_eq!(text(&call(&first, "s:x", r#"{"a":1}"#).await.unwrap()), r#"{"a":1}"#);
+    for bridge in [&first, &second] {
         terminate(bridge).await;
     }
 }
 
 // req: BR-03
 #[test]
-fn a_server_that_comes_back_with_other_tools_is_asked_for_them() {
+fn lists_tools_again_after_server_restart() {
     let (bascule, mut server) = served(echoing());
     bascule.call("s:x", "{}");
     server.stop();
@@ -161,17 +164,17 @@ fn a_server_that_comes_back_with_other_tools_is_asked_for_them() {
 // req: CL-08
 // req: BR-11
 #[tokio::test]
-async fn the_end_of_the_bridge_ends_calls_under_way_and_the_session() {
+async fn terminate_fails_calls_and_ends_session() {
     let server = ScriptedHttp::start(echoing().session("a"));
     server.fail_always("tools/call", bascule_testkit::HttpFault::Silence);
     let bridge = bridge(server.entry()).await;
-    let ended = async {
+    let terminated = async {
         while !server.methods().contains(&"tools/call".to_owned()) {
             tokio::task::yield_now().await;
         }
         terminate(&bridge).await;
     };
-    let (called, ()) = tokio::join!(call(&bridge, "s:x", "{}"), ended);
+    let (called, ()) = tokio::join!(call(&bridge, "s:x", "{}"), terminated);
     check(&called.unwrap_err(), "OUTCOME_UNKNOWN unknown false", &["closed"]);
     assert_eq!(server.requests().last().unwrap().method, "DELETE");
 }

@@ -1,4 +1,4 @@
-//! Arguments of every kind on their way to the server, results on theirs back, and the id of the call.
+//! Arguments, results and correlation ids of calls over stdio.
 
 use bascule_testkit::{Behaviour, Script};
 use serde_json::{Value, json};
@@ -6,19 +6,19 @@ use serde_json::{Value, json};
 use super::{check, scripted, tool_x};
 use crate::support::{Bascule, text};
 
-/// Sends these arguments to a tool that takes any object. Gives what is on stderr, once they have arrived so.
+/// Checks that the server receives `arguments` as `expected`. Returns stderr.
 #[track_caller]
-fn check_arrival(arguments: &str, expected: &str) -> String {
+fn check_received(arguments: &str, expected: &str) -> String {
     let (bascule, server) = scripted(tool_x([Behaviour::text("arrived")]));
-    let ran = bascule.run_with_input(&["call", "s:x", "-"], arguments);
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "arrived\n"), "{}", ran.stderr);
+    let output = bascule.run_with_input(&["call", "s:x", "-"], arguments);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "arrived\n"), "{}", output.stderr);
     let call = server.wait_for("tools/call");
     assert!(call.contains(&format!(r#""arguments":{expected}"#)), "{call}");
-    ran.stderr
+    output.stderr
 }
 
-/// A server with one tool, `x`, that needs a whole number `n` and a text `t`.
-fn picky() -> Script {
+/// A server with one tool, `x`, that requires an integer `n` and a string `t`.
+fn server_with_schema() -> Script {
     let properties = json!({ "n": { "type": "integer" }, "t": { "type": "string" } });
     let schema = json!({ "type": "object", "properties": properties, "required": ["n", "t"] });
     Script::new().tool(json!({ "name": "x", "inputSchema": schema }))
@@ -26,59 +26,59 @@ fn picky() -> Script {
 
 // req: BR-04
 #[test]
-fn arguments_nested_ten_thousand_deep_pass_with_a_warning_byte_for_byte() {
+fn passes_deeply_nested_arguments_with_warning() {
     let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
-    let said = check_arrival(&deep, &deep);
-    assert!(said.contains("warning") && said.contains("unvalidated"), "{said}");
+    let stderr = check_received(&deep, &deep);
+    assert!(stderr.contains("warning") && stderr.contains("unvalidated"), "{stderr}");
 }
 
 // req: BR-04
 #[test]
-fn a_number_beyond_all_bounds_passes_with_a_warning_as_it_is_spelled() {
-    let said = check_arrival(r#"{"a":1e400,"b":-1e400}"#, r#"{"a":1e400,"b":-1e400}"#);
-    assert!(said.contains("warning") && said.contains("unvalidated"), "{said}");
+fn passes_huge_numbers_with_warning() {
+    let stderr = check_received(r#"{"a":1e400,"b":-1e400}"#, r#"{"a":1e400,"b":-1e400}"#);
+    assert!(stderr.contains("warning") && stderr.contains("unvalidated"), "{stderr}");
 }
 
 // req: BR-04
 #[test]
-fn every_number_and_every_blank_arrives_as_it_is_spelled() {
-    let spelled = r#"{ "a":1.0,"b":18446744073709551616, "c" :-0,"d":1E+2,"e":0.1000,"a":2,"f":"\u00e9\/" }"#;
-    let said = check_arrival(spelled, spelled);
-    assert_eq!(said, "");
+fn passes_arguments_byte_for_byte() {
+    let sent = r#"{ "a":1.0,"b":18446744073709551616, "c" :-0,"d":1E+2,"e":0.1000,"a":2,"f":"\u00e9\/" }"#;
+    let stderr = check_received(sent, sent);
+    assert_eq!(stderr, "");
 }
 
 // req: BR-04
 #[test]
-fn arguments_with_line_breaks_arrive_as_one_line() {
-    check_arrival("{\n  \"a\":\r\n \"b\\n\"\n}\n", r#"{   "a":   "b\n" }"#);
+fn joins_lines_of_arguments() {
+    check_received("{\n  \"a\":\r\n \"b\\n\"\n}\n", r#"{   "a":   "b\n" }"#);
 }
 
 // req: BR-16
 #[test]
-fn a_result_comes_back_as_the_server_spelled_it() {
-    let spelled = r#"{"content":[ ],"structuredContent":{"n":1e400,"m":1.0},"x-more":{"b":1,"a":[-0]}}"#;
-    let ran = scripted(tool_x([Behaviour::result(spelled)])).0.run(&["call", "s:x", "--json"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stdout.ends_with(&format!(r#""result":{spelled}}}{}"#, "\n")), "{}", ran.stdout);
+fn returns_result_byte_for_byte() {
+    let sent = r#"{"content":[ ],"structuredContent":{"n":1e400,"m":1.0},"x-more":{"b":1,"a":[-0]}}"#;
+    let output = scripted(tool_x([Behaviour::result(sent)])).0.run(&["call", "s:x", "--json"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.stdout.ends_with(&format!(r#""result":{sent}}}{}"#, "\n")), "{}", output.stdout);
 }
 
 // req: BR-04
 // req: BR-05
 #[test]
-fn wrong_arguments_are_explained_and_never_sent() {
-    let (bascule, server) = scripted(picky());
+fn rejects_invalid_arguments_without_sending() {
+    let (bascule, server) = scripted(server_with_schema());
     let error = bascule.call_error("s:x", r#"{"n":"seven"}"#);
     check(&error, "INVALID_INPUT not_sent false", &["s:x", "/n"]);
     let violations = error["violations"].as_array().unwrap();
-    let told = |pointer: &str, part: &str| {
-        let at = violations.iter().find(|violation| violation["pointer"] == pointer).unwrap();
-        assert!(at["message"].as_str().unwrap().contains(part), "{error:#}");
+    let check_violation = |pointer: &str, part: &str| {
+        let violation = violations.iter().find(|violation| violation["pointer"] == pointer).unwrap();
+        assert!(violation["message"].as_str().unwrap().contains(part), "{error:#}");
     };
-    told("/n", "integer");
-    told("/t", "required");
+    check_violation("/n", "integer");
+    check_violation("/t", "required");
     assert_eq!(violations.len(), 2, "{error:#}");
-    for no_object in ["[]", "7", "null", r#""n""#] {
-        check(&bascule.call_error("s:x", no_object), "INVALID_INPUT not_sent false", &["object"]);
+    for not_an_object in ["[]", "7", "null", r#""n""#] {
+        check(&bascule.call_error("s:x", not_an_object), "INVALID_INPUT not_sent false", &["object"]);
     }
     assert!(!server.methods().contains(&"tools/call".to_owned()), "{:?}", server.methods());
     assert_eq!(text(&bascule.call("s:x", r#"{"n":7,"t":""}"#)), r#"{"n":7,"t":""}"#);
@@ -86,18 +86,18 @@ fn wrong_arguments_are_explained_and_never_sent() {
 
 // req: CL-03
 #[test]
-fn a_tool_that_reports_failure_has_answered() {
+fn tool_error_is_a_result() {
     let failed = json!({ "content": [{ "type": "text", "text": "disk full" }], "isError": true });
     let (bascule, _server) = scripted(tool_x([Behaviour::result(failed.clone())]));
     let (code, document) = bascule.run_json(&["call", "s:x"]);
     assert_eq!((code, &document["result"]), (1, &failed));
-    let ran = bascule.run(&["call", "s:x"]);
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), "disk full\n"), "{ran:?}");
+    let output = bascule.run(&["call", "s:x"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(1), "disk full\n"), "{output:?}");
 }
 
 // req: BR-05
 #[test]
-fn a_servers_own_error_keeps_its_code_and_its_data() {
+fn keeps_code_and_data_of_server_error() {
     let fault = json!({ "code": -31999, "message": "no such row", "data": { "row": 7 } });
     let error = scripted(tool_x([Behaviour::error(fault.clone())])).0.call_error("s:x", "{}");
     check(&error, "PROVIDER_ERROR answered false", &["no such row", "-31999"]);
@@ -106,15 +106,15 @@ fn a_servers_own_error_keeps_its_code_and_its_data() {
 
 // req: BR-06
 #[test]
-fn a_callers_correlation_id_is_on_results_errors_and_log_lines() {
+fn adds_given_correlation_id_to_results_errors_and_logs() {
     let (bascule, _server) = scripted(tool_x([Behaviour::text("fine"), Behaviour::exit(1)]));
     for expected in [0, 3] {
-        let ran = bascule.run(&["call", "s:x", "--correlation-id", "order-17/3", "--json", "-v"]);
-        assert_eq!(ran.code, Some(expected), "{ran:?}");
-        let document = ran.document();
-        let told = if expected == 0 { &document } else { &document["error"] };
-        assert_eq!(told["correlationId"], "order-17/3");
-        assert!(ran.stderr.contains("correlation_id=order-17/3"), "{ran:?}");
+        let output = bascule.run(&["call", "s:x", "--correlation-id", "order-17/3", "--json", "-v"]);
+        assert_eq!(output.code, Some(expected), "{output:?}");
+        let document = output.document();
+        let reported = if expected == 0 { &document } else { &document["error"] };
+        assert_eq!(reported["correlationId"], "order-17/3");
+        assert!(output.stderr.contains("correlation_id=order-17/3"), "{output:?}");
     }
     let gone = Bascule::with_server("s", json!({ "command": "no-such-program" }));
     let (_, document) = gone.run_json(&["call", "s:x", "--correlation-id", "order-18"]);
@@ -123,22 +123,22 @@ fn a_callers_correlation_id_is_on_results_errors_and_log_lines() {
 
 // req: BR-06
 #[test]
-fn without_one_a_fresh_correlation_id_is_made_for_every_call() {
+fn generates_correlation_id_for_every_call() {
     let (bascule, _server) = scripted(tool_x([Behaviour::text("fine"), Behaviour::exit(1)]));
     let result = bascule.run_json(&["call", "s:x"]).1["correlationId"].clone();
     let error = bascule.run_json(&["call", "s:x"]).1["error"]["correlationId"].clone();
-    let is_made = |id: &Value| id.as_str().is_some_and(|id| id.len() == 32);
-    assert!(is_made(&result) && is_made(&error) && result != error, "{result} {error}");
+    let is_generated = |id: &Value| id.as_str().is_some_and(|id| id.len() == 32);
+    assert!(is_generated(&result) && is_generated(&error) && result != error, "{result} {error}");
 }
 
 // req: BR-06
 #[test]
-fn a_correlation_id_that_could_forge_a_line_is_wrong_usage() {
+fn rejects_invalid_correlation_ids() {
     let (bascule, server) = scripted(tool_x([]));
     for illegal in ["", "two words", "a\nb", "é", &"x".repeat(129)] {
-        let ran = bascule.run(&["call", "s:x", "--correlation-id", illegal]);
-        assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{illegal:?}: {ran:?}");
-        assert!(ran.stderr.contains("correlation id"), "{ran:?}");
+        let output = bascule.run(&["call", "s:x", "--correlation-id", illegal]);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(2), ""), "{illegal:?}: {output:?}");
+        assert!(output.stderr.contains("correlation id"), "{output:?}");
     }
-    assert!(server.started().is_empty(), "nothing is started for nothing");
+    assert!(server.started().is_empty(), "no server is started for wrong usage");
 }

@@ -1,4 +1,4 @@
-//! Tool lists and schemas that are not as they should be, and tools that may not be used.
+//! Faulty tool lists and schemas, and tool filters.
 
 use bascule_testkit::{Behaviour, Script};
 use serde_json::{Value, json};
@@ -6,21 +6,21 @@ use serde_json::{Value, json};
 use super::{check, scripted, scripted_with, tool_x};
 use crate::support::{Bascule, text};
 
-/// The names of the tools that `bascule tools` lists.
-fn listed(bascule: &Bascule) -> Vec<String> {
+/// Ids of the tools that `bascule tools` lists.
+fn tool_ids(bascule: &Bascule) -> Vec<String> {
     let (code, tools) = bascule.run_json(&["tools"]);
     assert_eq!(code, 0, "{tools:#}");
     tools.as_array().unwrap().iter().map(|tool| tool["id"].as_str().unwrap().to_owned()).collect()
 }
 
-/// A tool `x` of this input schema, whose calls are echoed.
+/// A server with one tool, `x`, that has this input schema and echoes its arguments.
 fn with_schema(schema: Value) -> Script {
     Script::new().tool(json!({ "name": "x", "inputSchema": schema }))
 }
 
 // req: BR-04
 #[test]
-fn a_tool_whose_schema_does_not_compile_stays_usable_with_a_warning() {
+fn uses_tool_with_invalid_schema_with_warning() {
     let broken = [
         json!({ "type": "no such type" }),
         json!({ "type": "object", "properties": { "a": { "pattern": "(" } } }),
@@ -30,51 +30,54 @@ fn a_tool_whose_schema_does_not_compile_stays_usable_with_a_warning() {
     ];
     for schema in broken {
         let (bascule, _server) = scripted(with_schema(schema.clone()));
-        let ran = bascule.run(&["call", "s:x", r#"{"a":1}"#]);
-        assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "{\"a\":1}\n"), "{schema}: {ran:?}");
-        assert!(ran.stderr.contains("warning") && ran.stderr.contains("unvalidated"), "{schema}: {ran:?}");
+        let output = bascule.run(&["call", "s:x", r#"{"a":1}"#]);
+        assert_eq!((output.code, output.stdout.as_str()), (Some(0), "{\"a\":1}\n"), "{schema}: {output:?}");
+        assert!(
+            output.stderr.contains("warning") && output.stderr.contains("unvalidated"),
+            "{schema}: {output:?}"
+        );
     }
 }
 
 // req: BR-03
 #[test]
-fn a_tool_without_a_schema_takes_anything() {
+fn tool_without_schema_accepts_any_arguments() {
     let (bascule, _server) = scripted(Script::new().tool(json!({ "name": "x" })));
     assert_eq!(text(&bascule.call("s:x", r#"{"a":1}"#)), r#"{"a":1}"#);
 }
 
 // req: BR-03
 #[test]
-fn one_bad_entry_does_not_lose_the_others() {
+fn skips_invalid_entries_of_tool_list() {
     let script = Script::new().tools(["a"]).tool(json!({ "title": "nameless" })).tool(json!(7)).tools(["b"]);
     let (bascule, _server) = scripted(script);
-    assert_eq!(listed(&bascule), ["s:a", "s:b"]);
-    let ran = bascule.run(&["tools"]);
-    assert!(ran.stderr.contains("warning") && ran.stderr.contains("no tool"), "{ran:?}");
+    assert_eq!(tool_ids(&bascule), ["s:a", "s:b"]);
+    let output = bascule.run(&["tools"]);
+    assert!(output.stderr.contains("warning") && output.stderr.contains("no tool"), "{output:?}");
 }
 
 // req: BR-03
 #[test]
-fn of_two_tools_with_one_name_one_is_kept_with_a_warning() {
+fn keeps_first_of_duplicate_tools_with_warning() {
     let (bascule, _server) = scripted(Script::new().tools(["a", "a", "b"]));
-    assert_eq!(listed(&bascule), ["s:a", "s:b"]);
-    let ran = bascule.run(&["call", "s:a"]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert!(ran.stderr.contains("warning") && ran.stderr.contains("`a`"), "{ran:?}");
+    assert_eq!(tool_ids(&bascule), ["s:a", "s:b"]);
+    let output = bascule.run(&["call", "s:a"]);
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(output.stderr.contains("warning") && output.stderr.contains("`a`"), "{output:?}");
 }
 
 // req: BR-03
 #[test]
-fn a_list_of_many_pages_is_read_to_its_end() {
+fn reads_all_pages_of_tool_list() {
     let names: Vec<String> = (0..120).map(|n| format!("t{n}")).collect();
     let script = Script::new().tools(names.iter().map(String::as_str)).page_size(1);
     let ids: Vec<String> = names.iter().map(|name| format!("s:{name}")).collect();
-    assert_eq!(listed(&scripted(script).0), ids);
+    assert_eq!(tool_ids(&scripted(script).0), ids);
 }
 
 // req: BR-05
 #[test]
-fn a_list_that_pages_for_ever_is_given_up() {
+fn gives_up_endless_tool_list() {
     let (bascule, _server) = scripted(Script::new().tools(["a", "b"]).page_size(1).with_endless_pages());
     let error = bascule.call_error("s:a", "{}");
     check(&error, "PROVIDER_INIT_FAILED not_sent false", &["does not end", "1000 pages"]);
@@ -82,7 +85,7 @@ fn a_list_that_pages_for_ever_is_given_up() {
 
 // req: BR-05
 #[test]
-fn a_cursor_that_comes_twice_ends_the_list_at_once() {
+fn gives_up_tool_list_with_repeated_cursor() {
     let page = json!({ "tools": [], "nextCursor": "again" });
     let (bascule, server) = scripted(Script::new().on("tools/list", [Behaviour::result(page)]));
     let error = bascule.call_error("s:x", "{}");
@@ -92,9 +95,9 @@ fn a_cursor_that_comes_twice_ends_the_list_at_once() {
 
 // req: BR-05
 #[test]
-fn a_list_that_makes_no_sense_is_a_failed_start() {
-    for nonsense in [json!(7), json!({}), json!({ "tools": "none" })] {
-        let (bascule, _server) = scripted(Script::new().on("tools/list", [Behaviour::result(nonsense)]));
+fn invalid_tool_list_is_a_failed_start() {
+    for invalid in [json!(7), json!({}), json!({ "tools": "none" })] {
+        let (bascule, _server) = scripted(Script::new().on("tools/list", [Behaviour::result(invalid)]));
         let error = bascule.call_error("s:x", "{}");
         check(&error, "PROVIDER_INIT_FAILED not_sent false", &["`tools/list`", "not understood"]);
     }
@@ -102,10 +105,10 @@ fn a_list_that_makes_no_sense_is_a_failed_start() {
 
 // req: BR-03
 #[test]
-fn a_server_without_tools_is_no_failure() {
+fn accepts_server_without_tools() {
     let refusal = json!({ "code": -32601, "message": "no such method" });
     let (bascule, _server) = scripted(Script::new().on("tools/list", [Behaviour::error(refusal)]));
-    assert!(listed(&bascule).is_empty());
+    assert!(tool_ids(&bascule).is_empty());
     assert_eq!(bascule.call_error("s:x", "{}")["code"], "TOOL_NOT_FOUND");
 }
 
@@ -113,11 +116,11 @@ fn a_server_without_tools_is_no_failure() {
 // req: BR-04
 // req: BR-05
 #[test]
-fn what_the_filters_keep_back_is_hidden_denied_and_never_sent() {
+fn filtered_tools_are_hidden_denied_and_not_sent() {
     let script = Script::new().tools(["read_file", "read_secret", "write_file"]);
     let filters = json!({ "allowedTools": ["read_*"], "deniedTools": ["*secret*"] });
     let (bascule, server) = scripted_with(script, filters);
-    assert_eq!(listed(&bascule), ["s:read_file"]);
+    assert_eq!(tool_ids(&bascule), ["s:read_file"]);
     for hidden in ["s:read_secret", "s:write_file"] {
         check(&bascule.call_error(hidden, "{}"), "POLICY_DENIED not_sent false", &[hidden]);
         assert_eq!(bascule.run_json(&["describe", hidden]).1["error"]["code"], "POLICY_DENIED");
@@ -128,7 +131,7 @@ fn what_the_filters_keep_back_is_hidden_denied_and_never_sent() {
 
 // req: BR-04
 #[test]
-fn a_tool_that_is_not_there_is_answered_with_the_nearest_names_and_never_sent() {
+fn unknown_tool_names_nearest_and_is_not_sent() {
     let (bascule, server) = scripted(Script::new().tools(["read_file", "write_file"]));
     let error = bascule.call_error("s:read_fiel", "{}");
     check(&error, "TOOL_NOT_FOUND not_sent false", &["s:read_fiel", "s:read_file"]);
@@ -139,7 +142,7 @@ fn a_tool_that_is_not_there_is_answered_with_the_nearest_names_and_never_sent() 
 // req: BR-04
 // req: BR-05
 #[test]
-fn a_result_that_breaks_its_schema_is_carried_by_the_error() {
+fn invalid_output_error_contains_the_result() {
     let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
     let tool = json!({ "name": "x", "inputSchema": { "type": "object" }, "outputSchema": schema });
     let result = json!({ "content": [], "structuredContent": { "n": "seven" } });
@@ -151,30 +154,30 @@ fn a_result_that_breaks_its_schema_is_carried_by_the_error() {
 
 // req: BR-04
 #[test]
-fn what_is_no_tool_result_is_called_so() {
-    for nonsense in [json!(7), json!([]), json!(null), json!({ "isError": "yes" })] {
-        let error = scripted(tool_x([Behaviour::result(nonsense.clone())])).0.call_error("s:x", "{}");
+fn reports_malformed_tool_result() {
+    for invalid in [json!(7), json!([]), json!(null), json!({ "isError": "yes" })] {
+        let error = scripted(tool_x([Behaviour::result(invalid.clone())])).0.call_error("s:x", "{}");
         check(&error, "INVALID_OUTPUT answered false", &["no tool result"]);
-        assert_eq!(error["result"], nonsense);
+        assert_eq!(error["result"], invalid);
     }
 }
 
 #[test]
-fn names_can_neither_paint_the_screen_nor_break_the_table() {
+fn escapes_control_characters_in_tool_names() {
     let forged = "a\u{1b}[2J\nforged:tool\u{202e}";
     let (bascule, _server) = scripted(Script::new().tools([forged, &"x".repeat(70_000), "plain"]));
     for command in ["tools", "check"] {
-        let ran = bascule.run(&[command]);
-        assert_eq!(ran.code, Some(0), "{command}");
-        let tricky = |c: char| c != '\n' && c.is_control() || c == '\u{202e}';
-        assert!(!ran.stdout.contains(tricky) && !ran.stdout.contains("\nforged"), "{command}");
-        assert!(ran.stdout.len() < 80_000, "{command}: nobody else's line is as long");
+        let output = bascule.run(&[command]);
+        assert_eq!(output.code, Some(0), "{command}");
+        let is_control = |c: char| c != '\n' && c.is_control() || c == '\u{202e}';
+        assert!(!output.stdout.contains(is_control) && !output.stdout.contains("\nforged"), "{command}");
+        assert!(output.stdout.len() < 80_000, "{command}: the long name is not padded into other lines");
     }
-    assert_eq!(listed(&bascule).len(), 3);
+    assert_eq!(tool_ids(&bascule).len(), 3);
 }
 
 #[test]
-fn a_server_cannot_forge_a_line_of_ours() {
+fn server_text_cannot_forge_output_lines() {
     let info = json!({ "name": "good\n✓ bank  9 tools", "version": "1" });
     let fault = json!({ "code": 1, "message": "no\nbascule: all fine" });
     let script = tool_x([Behaviour::error(fault)]).server_info(info);
@@ -185,16 +188,20 @@ fn a_server_cannot_forge_a_line_of_ours() {
 
 // req: BR-12
 #[test]
-fn entries_that_are_no_tools_are_counted_rather_than_listed() {
+fn counts_invalid_entries_in_one_warning() {
     let script = (0..2_000).fold(Script::new().tools(["x"]), |script, _| script.tool(json!({})));
     let (bascule, _server) = scripted(script);
-    let ran = bascule.run(&["tools"]);
-    assert!(ran.stderr.contains("2000 entries") && ran.stderr.lines().count() < 12, "{}", ran.stderr);
+    let output = bascule.run(&["tools"]);
+    assert!(
+        output.stderr.contains("2000 entries") && output.stderr.lines().count() < 12,
+        "{}",
+        output.stderr
+    );
 }
 
 // req: BR-12
 #[test]
-fn a_tool_list_may_not_be_longer_than_a_message() {
+fn limits_tool_list_to_message_size() {
     let long =
         |n: usize| json!({ "name": format!("t{n}"), "description": "x".repeat(30_000), "inputSchema": {} });
     let script = (0..10).fold(Script::new().page_size(1), |script, n| script.tool(long(n)));
@@ -205,7 +212,7 @@ fn a_tool_list_may_not_be_longer_than_a_message() {
 }
 
 #[test]
-fn a_log_line_with_an_id_is_not_taken_for_the_answer() {
+fn ignores_log_line_with_matching_id() {
     let log = r#"{"level":30,"id":3,"msg":"handling request"}"#;
     let (bascule, _server) = scripted(tool_x([Behaviour::text("fine").after_line(log)]));
     assert_eq!(text(&bascule.call("s:x", "{}")), "fine");

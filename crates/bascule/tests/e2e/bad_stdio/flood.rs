@@ -1,4 +1,4 @@
-//! Servers that say too much, and servers that do not listen.
+//! Oversized messages, floods on stderr, and servers that do not read stdin.
 
 use bascule_testkit::{Behaviour, IdPosition, Script, ScriptedStdio};
 use serde_json::json;
@@ -9,8 +9,8 @@ use crate::support::{Bascule, text};
 
 const HUNDRED_MEGABYTES: usize = 100_000_000;
 
-/// What a hundred megabytes come to, depending on where in them the call's id stands.
-const FATES: [(IdPosition, &str, &str); 3] = [
+/// Expected errors for an oversized message, by the position of the request id in it.
+const OVERSIZED: [(IdPosition, &str, &str); 3] = [
     (IdPosition::Before, "PROVIDER_ERROR answered false", "the answer is longer than 67108864 bytes"),
     (IdPosition::After, "PROVIDER_ERROR answered false", "the answer is longer than 67108864 bytes"),
     (IdPosition::Missing, "OUTCOME_UNKNOWN unknown false", "longer than 67108864 bytes"),
@@ -19,31 +19,31 @@ const FATES: [(IdPosition, &str, &str); 3] = [
 // req: BR-05
 // req: BR-12
 #[test]
-fn a_line_of_a_hundred_megabytes_is_a_clear_error() {
-    for (place, expected, said) in FATES {
+fn rejects_line_of_hundred_megabytes() {
+    for (place, expected, message) in OVERSIZED {
         let (bascule, _server) = scripted(tool_x([Behaviour::big(HUNDRED_MEGABYTES, place)]));
-        check(&bascule.call_error("s:x", "{}"), expected, &[said]);
+        check(&bascule.call_error("s:x", "{}"), expected, &[message]);
     }
 }
 
 // req: BR-05
 // req: BR-12
 #[tokio::test]
-async fn after_a_line_of_a_hundred_megabytes_the_connection_goes_on() {
-    for (place, expected, said) in FATES {
+async fn connection_survives_line_of_hundred_megabytes() {
+    for (place, expected, message) in OVERSIZED {
         let behaviours = [Behaviour::big(HUNDRED_MEGABYTES, place), Behaviour::text("still here")];
         let server = ScriptedStdio::new(tool_x(behaviours));
         let bridge = bridge(server.entry()).await;
-        check(&call(&bridge, "s:x", "{}").await.unwrap_err(), expected, &[said]);
+        check(&call(&bridge, "s:x", "{}").await.unwrap_err(), expected, &[message]);
         assert_eq!(text(&call(&bridge, "s:x", "{}").await.unwrap()), "still here");
-        assert_eq!(server.started().len(), 1, "it is the same process");
+        assert_eq!(server.started().len(), 1, "the server is not restarted");
         terminate(&bridge).await;
     }
 }
 
 // req: BR-12
 #[tokio::test]
-async fn an_overlong_answer_of_a_known_call_harms_no_other() {
+async fn oversized_response_fails_only_its_call() {
     let script = Script::new().tools(["slow", "big"]);
     let script = script.calls("slow", [Behaviour::asking([json!({ "method": "ping" })])]);
     let script = script.calls("big", [Behaviour::big(300_000, IdPosition::After)]);
@@ -55,7 +55,7 @@ async fn an_overlong_answer_of_a_known_call_harms_no_other() {
         server.wait_for(r#""slow""#);
         let error = call(&bridge, "s:big", "{}").await.unwrap_err();
         check(&error, "PROVIDER_ERROR answered false", &["the answer is longer than 100000 bytes"]);
-        // Only now may the first call be answered: by hand, under its id.
+        // Answers the first call now, with its id.
         let waiting: serde_json::Value = serde_json::from_str(&server.wait_for(r#""slow""#)).unwrap();
         let answer = json!({ "jsonrpc": "2.0", "id": waiting["id"], "result": { "content": [] } });
         server.set_script(script.calls("big", [Behaviour::text("next").after_line(answer)]));
@@ -68,7 +68,7 @@ async fn an_overlong_answer_of_a_known_call_harms_no_other() {
 
 // req: BR-12
 #[test]
-fn the_limit_of_a_message_is_configurable_and_named() {
+fn message_limit_is_configurable_and_named_in_error() {
     let server = ScriptedStdio::new(tool_x([Behaviour::big(2_000, IdPosition::Before)]));
     let with_limit = |bytes: u64| {
         let servers = json!({ "s": server.entry() });
@@ -83,7 +83,7 @@ fn the_limit_of_a_message_is_configurable_and_named() {
 // req: SB-06
 // req: BR-12
 #[test]
-fn a_flood_on_stderr_hinders_nothing_and_only_its_end_is_kept() {
+fn keeps_only_the_end_of_stderr() {
     let flood = format!("{}the very last words\n", "All work and no play.\n".repeat(100_000));
     let script = tool_x([Behaviour::text("dry"), Behaviour::exit(9)]).stderr(&flood);
     let (bascule, _server) = scripted(script);
@@ -96,20 +96,20 @@ fn a_flood_on_stderr_hinders_nothing_and_only_its_end_is_kept() {
 // req: BR-05
 // req: BR-12
 #[test]
-fn a_server_that_never_reads_cannot_hold_up_a_huge_call() {
-    let mut entry = in_shell("exec sleep 600", "deaf");
+fn huge_call_times_out_if_server_does_not_read() {
+    let mut entry = in_shell("exec sleep 600", "not-reading");
     entry["timeoutMs"] = json!(500);
     let huge = format!(r#"{{"a":"{}"}}"#, "x".repeat(4 << 20));
-    let ran = Bascule::with_server("s", entry).run_with_input(&["call", "s:x", "-", "--json"], &huge);
-    assert_eq!(ran.code, Some(3), "{}", ran.stderr);
-    check(&ran.document()["error"], "PROVIDER_TIMEOUT unknown true", &["500 ms"]);
+    let output = Bascule::with_server("s", entry).run_with_input(&["call", "s:x", "-", "--json"], &huge);
+    assert_eq!(output.code, Some(3), "{}", output.stderr);
+    check(&output.document()["error"], "PROVIDER_TIMEOUT unknown true", &["500 ms"]);
 }
 
 // req: BR-05
 // req: BR-12
 #[tokio::test]
-async fn what_waits_for_a_server_that_never_reads_is_bounded() {
-    let mut entry = in_shell("exec sleep 600", "deaf");
+async fn bounds_queue_for_server_that_does_not_read() {
+    let mut entry = in_shell("exec sleep 600", "not-reading");
     entry["timeoutMs"] = json!(500);
     let bridge = bridge_with_config(json!({ "mcpServers": { "s": entry } })).await;
     let huge = format!(r#"{{"a":"{}"}}"#, "x".repeat((64 << 20) + 100_000));
@@ -122,7 +122,7 @@ async fn what_waits_for_a_server_that_never_reads_is_bounded() {
 
 // req: SB-02
 #[test]
-fn a_server_may_be_allowed_less_output_than_others() {
+fn applies_output_limit_of_server() {
     let long = tool_x([Behaviour::big(50_000, IdPosition::Before), Behaviour::text("short")]);
     let (bascule, _server) = scripted_with(long, json!({ "limits": { "maxOutputBytes": 10_000 } }));
     check(&bascule.call_error("s:x", "{}"), "PROVIDER_ERROR answered false", &["longer than 10000 bytes"]);

@@ -1,4 +1,4 @@
-//! Servers whose stdout holds what is no message, or no message of ours.
+//! Invalid and unexpected messages on stdout of a server.
 
 use bascule_testkit::{Behaviour, Script};
 use serde_json::json;
@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{check, scripted, scripted_with, tool_x};
 use crate::support::text;
 
-/// Junk of the kinds that servers print: logs, banners, half JSON, the wrong JSON, bytes of no text.
+/// Lines that servers print and that are no messages: logs, banners, incomplete or unrelated JSON, escape codes.
 const JUNK: [&str; 8] = [
     "[info] server listening",
     "",
@@ -21,18 +21,18 @@ const JUNK: [&str; 8] = [
 // req: SB-06
 // req: BR-12
 #[test]
-fn junk_on_stdout_before_and_between_messages_is_passed_over_and_shown() {
+fn skips_and_logs_junk_on_stdout() {
     let script = Script::new().tools(["x"]).junk_at_start(JUNK).junk_between(JUNK);
     let (bascule, _server) = scripted(script);
-    let ran = bascule.run(&["call", "s:x", r#"{"a":1}"#]);
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "{\"a\":1}\n"), "{ran:?}");
-    assert!(ran.stderr.contains("no message") && ran.stderr.contains("server=s"), "{ran:?}");
-    assert!(!ran.stderr.contains('\u{1b}'), "a server cannot paint the screen");
+    let output = bascule.run(&["call", "s:x", r#"{"a":1}"#]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(0), "{\"a\":1}\n"), "{output:?}");
+    assert!(output.stderr.contains("no message") && output.stderr.contains("server=s"), "{output:?}");
+    assert!(!output.stderr.contains('\u{1b}'), "escape codes of a server reached the terminal");
 }
 
 // req: BR-05
 #[test]
-fn a_broken_answer_with_the_calls_id_fails_at_once() {
+fn invalid_response_with_known_id_fails_the_call() {
     let broken = [r#"{"content":[}"#, r#"{"content":["#, "tru", "\u{1}"];
     for result in broken {
         let error = scripted(tool_x([Behaviour::result(result)])).0.call_error("s:x", "{}");
@@ -42,14 +42,14 @@ fn a_broken_answer_with_the_calls_id_fails_at_once() {
 
 // req: BR-05
 #[test]
-fn a_broken_line_without_an_id_is_only_junk() {
+fn invalid_line_without_id_is_skipped() {
     let behaviour = Behaviour::text("fine").after_line(r#"{"jsonrpc":"2.0","result":{"content":["#);
     assert_eq!(text(&scripted(tool_x([behaviour])).0.call("s:x", "{}")), "fine");
 }
 
 // req: BR-05
 #[test]
-fn an_answer_that_comes_twice_counts_once() {
+fn ignores_duplicate_responses() {
     let script = tool_x([Behaviour::text("once").twice()]);
     let script = script.on("initialize", [Behaviour::usual().twice()]);
     let script = script.on("tools/list", [Behaviour::usual().twice()]);
@@ -58,7 +58,7 @@ fn an_answer_that_comes_twice_counts_once() {
 
 // req: BR-05
 #[test]
-fn an_answer_under_an_unknown_id_is_nobodys() {
+fn ignores_responses_with_unknown_ids() {
     let stray = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"content":[]}}}}"#);
     let strays = ["999", "-1", "3.5", "null", r#""3""#, "18446744073709551616"];
     let behaviour = strays.iter().fold(Behaviour::text("mine"), |b, id| b.after_line(stray(id)));
@@ -67,7 +67,7 @@ fn an_answer_under_an_unknown_id_is_nobodys() {
 
 // req: BR-05
 #[test]
-fn a_call_answered_only_under_an_unknown_id_meets_its_deadline() {
+fn call_times_out_if_only_unknown_ids_are_answered() {
     let behaviour = Behaviour::silence().after_stray_response();
     let (bascule, _server) = scripted_with(tool_x([behaviour]), json!({ "timeoutMs": 300 }));
     check(&bascule.call_error("s:x", "{}"), "PROVIDER_TIMEOUT unknown true", &["300 ms"]);
@@ -75,13 +75,13 @@ fn a_call_answered_only_under_an_unknown_id_meets_its_deadline() {
 
 // req: BR-05
 #[test]
-fn a_server_that_asks_gets_a_proper_answer() {
-    let questions = ["ping", "roots/list", "sampling/createMessage", "elicitation/create", "no/such/method"];
-    let asking = Behaviour::asking(questions.map(|method| json!({ "method": method, "params": {} })));
+fn answers_requests_of_server() {
+    let methods = ["ping", "roots/list", "sampling/createMessage", "elicitation/create", "no/such/method"];
+    let asking = Behaviour::asking(methods.map(|method| json!({ "method": method, "params": {} })));
     let result = scripted(tool_x([asking])).0.call("s:x", "{}");
     let answers = result["structuredContent"]["answers"].as_array().unwrap();
-    assert_eq!((answers.len(), &answers[0]["result"]), (questions.len(), &json!({})));
-    for (answer, method) in answers.iter().zip(questions).skip(1) {
+    assert_eq!((answers.len(), &answers[0]["result"]), (methods.len(), &json!({})));
+    for (answer, method) in answers.iter().zip(methods).skip(1) {
         assert_eq!(answer["error"]["code"], -32601, "{answer}");
         assert!(answer["error"]["message"].as_str().unwrap().contains(method), "{answer}");
     }
@@ -89,7 +89,7 @@ fn a_server_that_asks_gets_a_proper_answer() {
 
 // req: BR-05
 #[test]
-fn a_batch_is_refused_politely_and_disturbs_nobody() {
+fn rejects_batch_and_continues() {
     let batch = r#"[{"jsonrpc":"2.0","id":"b","method":"ping"}]"#;
     let (bascule, server) = scripted(tool_x([Behaviour::text("fine").after_line(batch)]));
     assert_eq!(text(&bascule.call("s:x", "{}")), "fine");
@@ -99,7 +99,7 @@ fn a_batch_is_refused_politely_and_disturbs_nobody() {
 
 // req: BR-05
 #[test]
-fn notifications_of_every_kind_disturb_nobody() {
+fn ignores_unexpected_notifications() {
     let odd = r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":"not ours"}}"#;
     let behaviour = Behaviour::text("fine").after_log("hello").after_list_changed().after_line(odd);
     assert_eq!(text(&scripted(tool_x([behaviour.after_progress(3)])).0.call("s:x", "{}")), "fine");

@@ -1,4 +1,4 @@
-//! The bridge as a library: `McpBridgeAdapter` over real processes, with somebody who listens to its events.
+//! `McpBridgeAdapter` as a library, over real processes, with recorded events.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -15,23 +15,23 @@ use serde_json::{Value, json};
 use super::demo_with;
 use crate::support::{Bascule, demo_server, is_running};
 
-/// Remembers everything.
+/// Records all events.
 #[derive(Default)]
-pub(crate) struct Heard(Mutex<Vec<Value>>);
+pub(crate) struct RecordedEvents(Mutex<Vec<Value>>);
 
-impl EventSink for Heard {
+impl EventSink for RecordedEvents {
     fn offer(&self, event: Event) {
         self.0.lock().unwrap().push(serde_json::to_value(event).unwrap());
     }
 }
 
-impl Heard {
-    fn all(&self, kind: &str) -> Vec<Value> {
+impl RecordedEvents {
+    fn of_type(&self, kind: &str) -> Vec<Value> {
         self.0.lock().unwrap().iter().filter(|event| event["type"] == kind).cloned().collect()
     }
 
-    /// Everything that was told about one call.
-    fn about(&self, correlation_id: &str) -> Vec<Value> {
+    /// Events of one call.
+    fn of_call(&self, correlation_id: &str) -> Vec<Value> {
         self.0
             .lock()
             .unwrap()
@@ -42,15 +42,15 @@ impl Heard {
     }
 }
 
-/// Starts the servers of a configuration in this process.
-pub(crate) async fn start(folder: &Path) -> (McpBridgeAdapter, Arc<Heard>) {
+/// Starts a bridge with the `mcp.json` of this folder.
+pub(crate) async fn start(folder: &Path) -> (McpBridgeAdapter, Arc<RecordedEvents>) {
     let loaded = config::load(&folder.join("mcp.json"), &|_| None).unwrap();
-    let heard = Arc::<Heard>::default();
-    let config = BridgeConfig { events: heard.clone(), ..BridgeConfig::new(loaded.settings) };
-    (McpBridgeAdapter::init(config).await.unwrap(), heard)
+    let events = Arc::<RecordedEvents>::default();
+    let config = BridgeConfig { events: events.clone(), ..BridgeConfig::new(loaded.settings) };
+    (McpBridgeAdapter::init(config).await.unwrap(), events)
 }
 
-async fn start_demo(servers: Value) -> (McpBridgeAdapter, Arc<Heard>) {
+async fn start_demo(servers: Value) -> (McpBridgeAdapter, Arc<RecordedEvents>) {
     start(Bascule::with_servers(servers).folder()).await
 }
 
@@ -63,7 +63,7 @@ fn correlation(text: &str) -> Option<CorrelationId> {
     Some(CorrelationId::parse(text).unwrap())
 }
 
-/// Calls a tool and gives its result, which must be no failure.
+/// Calls a tool and returns its result, which must not be an error.
 pub(crate) async fn call(bridge: &McpBridgeAdapter, tool: &str, arguments: Value) -> Value {
     let outcome =
         bridge.execute(request(tool, &arguments), None).await.unwrap_or_else(|error| panic!("{error:?}"));
@@ -82,23 +82,26 @@ async fn execute(
 
 // req: BR-03
 #[tokio::test]
-async fn listing_is_told_once_for_every_server_that_starts() {
+async fn publishes_discovered_tools_once_per_started_server() {
     let servers = json!({ "clock": demo_server("clock"), "gone": { "command": "./not-there" }, "counter": demo_server("counter") });
-    let (bridge, heard) = start_demo(servers).await;
-    let told = |server: &str, names: [&str; 3]| json!({ "type": "provider.mcp.tools.discovered", "server": server, "count": 3, "names": names });
-    // They start at the same time.
-    let mut all = heard.all("provider.mcp.tools.discovered");
+    let (bridge, events) = start_demo(servers).await;
+    let discovered = |server: &str, names: [&str; 3]| json!({ "type": "provider.mcp.tools.discovered", "server": server, "count": 3, "names": names });
+    // The servers start concurrently.
+    let mut all = events.of_type("provider.mcp.tools.discovered");
     all.sort_by_key(|event| event["server"].to_string());
     assert_eq!(
         all,
-        [told("clock", ["now", "convert", "list_timezones"]), told("counter", ["increment", "read", "seen"])]
+        [
+            discovered("clock", ["now", "convert", "list_timezones"]),
+            discovered("counter", ["increment", "read", "seen"])
+        ]
     );
     bridge.terminate().await;
 }
 
 // req: BR-16, BR-03
 #[tokio::test]
-async fn an_adapter_lists_describes_calls_and_knows_how_its_servers_are() {
+async fn adapter_lists_describes_calls_and_reports_health() {
     let (bridge, _) =
         start_demo(json!({ "counter": demo_server("counter"), "gone": { "command": "./not-there" } })).await;
     let health = bridge.health();
@@ -119,8 +122,8 @@ async fn an_adapter_lists_describes_calls_and_knows_how_its_servers_are() {
 
 // req: BR-16, BR-11
 #[tokio::test]
-async fn after_terminate_nothing_is_left_and_nothing_can_be_called() {
-    let (bridge, heard) =
+async fn terminate_stops_servers_and_fails_later_calls() {
+    let (bridge, events) =
         start_demo(json!({ "notes": demo_server("notes"), "trouble": demo_server("trouble") })).await;
     let pids: Vec<u32> = bridge.health().iter().filter_map(|server| server.pid).collect();
     assert_eq!(pids.iter().filter(|pid| is_running(**pid)).count(), 2);
@@ -131,45 +134,51 @@ async fn after_terminate_nothing_is_left_and_nothing_can_be_called() {
     assert!(bridge.health().iter().all(|server| server.health == Health::Stopped && server.tools == 0));
     let error = execute(&bridge, "notes:list_notes", json!({}), "late").await.unwrap_err();
     assert_eq!(error.code, ErrorCode::ProviderUnavailable);
-    assert_eq!(heard.about("late").len(), 1);
+    assert_eq!(events.of_call("late").len(), 1);
 }
 
 // req: BR-11
 #[tokio::test]
-async fn terminate_does_not_wait_for_calls_under_way() {
-    let (bridge, heard) = start_demo(json!({ "trouble": demo_server("trouble") })).await;
+async fn terminate_does_not_wait_for_calls() {
+    let (bridge, events) = start_demo(json!({ "trouble": demo_server("trouble") })).await;
     let (ended, ()) = tokio::join!(execute(&bridge, "trouble:silence", json!({}), "cut"), async {
         tokio::task::yield_now().await;
         bridge.terminate().await;
     });
     assert!(ended.is_err());
-    assert_eq!(heard.about("cut").len(), 1);
+    assert_eq!(events.of_call("cut").len(), 1);
 }
 
-/// Makes a call under the name `call`, and checks the one event that is told about it.
-async fn check_event(bridge: &McpBridgeAdapter, heard: &Heard, tool: &str, arguments: Value, expected: &str) {
-    let before = heard.about("call").len();
+/// Calls a tool with correlation id `call` and checks its only event.
+async fn check_event(
+    bridge: &McpBridgeAdapter,
+    events: &RecordedEvents,
+    tool: &str,
+    arguments: Value,
+    expected: &str,
+) {
+    let before = events.of_call("call").len();
     let ended = execute(bridge, tool, arguments, "call").await;
-    let told = heard.about("call");
-    assert_eq!(told.len(), before + 1, "{tool}: {told:?}");
-    let event = told.last().unwrap();
+    let recorded = events.of_call("call");
+    assert_eq!(recorded.len(), before + 1, "{tool}: {recorded:?}");
+    let event = recorded.last().unwrap();
     assert_eq!((&event["tool"], event["correlationId"].as_str()), (&json!(tool), Some("call")));
-    let said = match &ended {
+    let summary = match &ended {
         Ok(_) => format!("{} {}", event["type"], event["isError"]),
         Err(error) => {
             assert_eq!(event["message"], error.message);
             format!("{} {} {}", event["type"], event["code"], event["retryable"])
         }
     };
-    assert_eq!(said.replace('"', "").replace("provider.mcp.tool.", ""), expected);
+    assert_eq!(summary.replace('"', "").replace("provider.mcp.tool.", ""), expected);
 }
 
 // req: BR-06, BR-07
 #[tokio::test]
-async fn exactly_one_event_tells_how_a_call_ended() {
-    let quickly = json!({ "limits": { "maxExecutionMs": 300 } });
-    let settings = json!({ "deniedTools": ["leak"], "tools": { "silence": quickly } });
-    let (bridge, heard) = start_demo(
+async fn publishes_one_final_event_per_call() {
+    let short = json!({ "limits": { "maxExecutionMs": 300 } });
+    let settings = json!({ "deniedTools": ["leak"], "tools": { "silence": short } });
+    let (bridge, events) = start_demo(
         json!({ "trouble": demo_with("trouble", settings), "gone": { "command": "./not-there" } }),
     )
     .await;
@@ -188,18 +197,18 @@ async fn exactly_one_event_tells_how_a_call_ended() {
         ("trouble:crash", json!({}), "failed PROVIDER_CRASHED true"),
         ("trouble:junk", json!({}), "failed PROVIDER_UNAVAILABLE true"),
     ] {
-        check_event(&bridge, &heard, tool, arguments, expected).await;
+        check_event(&bridge, &events, tool, arguments, expected).await;
     }
     bridge.terminate().await;
 }
 
 // req: BR-07
 #[tokio::test]
-async fn what_an_event_says_of_a_result_is_short() {
-    let (bridge, heard) = start_demo(json!({ "notes": demo_server("notes") })).await;
+async fn event_summary_is_short() {
+    let (bridge, events) = start_demo(json!({ "notes": demo_server("notes") })).await;
     let note = json!({ "title": "long", "text": "é".repeat(5_000) });
-    check_event(&bridge, &heard, "notes:add_note", note, "completed false").await;
-    let event = &heard.about("call")[0];
+    check_event(&bridge, &events, "notes:add_note", note, "completed false").await;
+    let event = &events.of_call("call")[0];
     assert!(event["durationMs"].as_f64().unwrap() > 0.0);
     let summary = event["summary"].as_str().unwrap();
     assert!(summary.len() < 300 && summary.ends_with('…'), "{summary}");
@@ -208,41 +217,41 @@ async fn what_an_event_says_of_a_result_is_short() {
 
 // req: BR-07
 #[tokio::test]
-async fn a_caller_who_leaves_is_told_of_once() {
-    let (bridge, heard) = start_demo(json!({ "trouble": demo_server("trouble") })).await;
-    // Polled once, so that it is under way; then dropped.
+async fn publishes_cancelled_once_when_caller_leaves() {
+    let (bridge, events) = start_demo(json!({ "trouble": demo_server("trouble") })).await;
+    // Polled once, so that the call is under way, then dropped.
     let left =
         tokio::time::timeout(Duration::ZERO, execute(&bridge, "trouble:silence", json!({}), "left")).await;
     assert!(left.is_err());
-    let told = heard.about("left");
+    let recorded = events.of_call("left");
     assert_eq!(
-        (told.len(), &told[0]["type"], &told[0]["code"]),
+        (recorded.len(), &recorded[0]["type"], &recorded[0]["code"]),
         (1, &json!("provider.mcp.tool.failed"), &json!("CANCELLED"))
     );
     drop(execute(&bridge, "trouble:silence", json!({}), "never"));
-    assert!(heard.about("never").is_empty(), "a call that was never begun never ended");
+    assert!(events.of_call("never").is_empty(), "a call that was never polled has no event");
     assert!(!call(&bridge, "trouble:junk", json!({})).await["content"].as_array().unwrap().is_empty());
     bridge.terminate().await;
 }
 
 // req: BR-07
 #[tokio::test]
-async fn a_caller_whose_task_is_ended_is_told_of_once() {
-    let (bridge, heard) = start_demo(json!({ "trouble": demo_server("trouble") })).await;
+async fn publishes_cancelled_once_when_task_is_aborted() {
+    let (bridge, events) = start_demo(json!({ "trouble": demo_server("trouble") })).await;
     let bridge = Arc::new(bridge);
-    let (begin, begun) = tokio::sync::oneshot::channel();
+    let (started_sender, started) = tokio::sync::oneshot::channel();
     let task = tokio::spawn({
         let bridge = bridge.clone();
         async move {
-            begin.send(()).unwrap();
+            started_sender.send(()).unwrap();
             execute(&bridge, "trouble:sleep", json!({ "ms": 600_000 }), "aborted").await.is_ok()
         }
     });
-    begun.await.unwrap();
+    started.await.unwrap();
     task.abort();
     assert!(task.await.unwrap_err().is_cancelled());
     assert_eq!(
-        heard.about("aborted").iter().map(|event| &event["code"]).collect::<Vec<_>>(),
+        events.of_call("aborted").iter().map(|event| &event["code"]).collect::<Vec<_>>(),
         [&json!("CANCELLED")]
     );
     bridge.terminate().await;
@@ -250,28 +259,28 @@ async fn a_caller_whose_task_is_ended_is_told_of_once() {
 
 // req: BR-06
 #[tokio::test]
-async fn calls_at_the_same_time_do_not_mix_up_their_ids() {
-    let (bridge, heard) = start_demo(json!({ "counter": demo_server("counter") })).await;
+async fn concurrent_calls_keep_their_correlation_ids() {
+    let (bridge, events) = start_demo(json!({ "counter": demo_server("counter") })).await;
     let calls = (0..50).map(|n| {
         let (bridge, id) = (&bridge, format!("id-{n}"));
         async move { (execute(bridge, "counter:increment", json!({ "token": id }), &id).await.unwrap(), id) }
     });
     for (outcome, id) in futures_util::future::join_all(calls).await {
-        assert_eq!((outcome.correlation_id.as_str(), heard.about(&id).len()), (id.as_str(), 1));
+        assert_eq!((outcome.correlation_id.as_str(), events.of_call(&id).len()), (id.as_str(), 1));
         assert_eq!(
             call(&bridge, "counter:seen", json!({ "token": id })).await["structuredContent"]["times"],
             1
         );
     }
-    let made = heard.all("provider.mcp.tool.completed");
-    assert_eq!(made.len(), 100, "those without an id were given one");
-    assert!(made[50..].iter().all(|event| event["correlationId"].as_str().unwrap().len() == 32));
+    let completed = events.of_type("provider.mcp.tool.completed");
+    assert_eq!(completed.len(), 100, "calls without an id have a generated one");
+    assert!(completed[50..].iter().all(|event| event["correlationId"].as_str().unwrap().len() == 32));
     bridge.terminate().await;
 }
 
 // req: BR-10, BR-12
 #[tokio::test]
-async fn a_crashed_server_is_unavailable_and_its_neighbour_is_not() {
+async fn crashed_server_does_not_affect_others() {
     let mut trouble = demo_server("trouble");
     trouble["reconnectBackoffMs"] = 30_000.into();
     let (bridge, _) = start_demo(json!({ "notes": demo_server("notes"), "trouble": trouble })).await;

@@ -1,4 +1,4 @@
-//! What is logged, where, and under which name.
+//! Log lines of the program and of the client library.
 
 use std::process::Command;
 
@@ -7,55 +7,55 @@ use bascule_testkit::{Behaviour, Script, ScriptedHttp};
 
 use crate::support::{Bascule, CommandOutput};
 
-/// The lines about one call.
-fn lines_of_the_call(ran: &CommandOutput) -> Vec<&str> {
-    ran.stderr.lines().filter(|line| line.contains("tool=")).collect()
+/// Log lines of the call.
+fn call_lines(output: &CommandOutput) -> Vec<&str> {
+    output.stderr.lines().filter(|line| line.contains("tool=")).collect()
 }
 
 // req: BR-06
 #[test]
-fn every_log_line_of_a_call_carries_its_correlation_id() {
+fn call_log_lines_have_the_correlation_id() {
     let bascule = Bascule::with_demo_servers();
-    for (tool, said) in [
+    for (tool, message) in [
         ("clock:now", "call completed"),
         ("trouble:fail", "call completed"),
         ("trouble:crash", "call failed"),
     ] {
-        let ran = bascule.run(&["call", tool, "-v", "--correlation-id", "trace-me"]);
-        let lines = lines_of_the_call(&ran);
-        assert!(lines.iter().any(|line| line.contains(said)), "{ran:?}");
-        assert!(lines.iter().all(|line| line.contains("correlation_id=trace-me")), "{ran:?}");
+        let output = bascule.run(&["call", tool, "-v", "--correlation-id", "trace-me"]);
+        let lines = call_lines(&output);
+        assert!(lines.iter().any(|line| line.contains(message)), "{output:?}");
+        assert!(lines.iter().all(|line| line.contains("correlation_id=trace-me")), "{output:?}");
     }
-    let ran = bascule.run(&["call", "clock:now", "{\"timezone\":1}"]);
-    assert!(lines_of_the_call(&ran).iter().all(|line| line.contains("correlation_id=")), "{ran:?}");
+    let output = bascule.run(&["call", "clock:now", "{\"timezone\":1}"]);
+    assert!(call_lines(&output).iter().all(|line| line.contains("correlation_id=")), "{output:?}");
 }
 
 #[test]
-fn log_lines_are_told_apart_and_hold_no_arguments() {
-    let ran = Bascule::with_demo_servers().run(&[
+fn log_lines_have_a_prefix_and_no_arguments() {
+    let output = Bascule::with_demo_servers().run(&[
         "call",
         "notes:add_note",
         r#"{"title":"s3cret","text":"s3cret"}"#,
         "-vvv",
     ]);
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let ours = |line: &str| line.starts_with("[bascule] ") || line.starts_with("[mcp-bridge] ");
-    assert!(!ran.stderr.is_empty() && ran.stderr.lines().all(ours), "{ran:?}");
-    assert!(!ran.stderr.contains("s3cret"), "{ran:?}");
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let has_prefix = |line: &str| line.starts_with("[bascule] ") || line.starts_with("[mcp-bridge] ");
+    assert!(!output.stderr.is_empty() && output.stderr.lines().all(has_prefix), "{output:?}");
+    assert!(!output.stderr.contains("s3cret"), "{output:?}");
 }
 
 #[test]
-fn how_much_is_logged_is_the_callers_choice() {
+fn log_level_is_configurable() {
     let bascule = Bascule::with_demo_servers();
     assert_eq!(bascule.run(&["call", "clock:now"]).stderr, "");
     let mut command = bascule.command(&["call", "clock:now"]);
-    let ran = CommandOutput::from(command.env("BASCULE_LOG", "info").output().unwrap());
-    assert!(ran.stderr.contains("[bascule] call completed"), "{ran:?}");
+    let output = CommandOutput::from(command.env("BASCULE_LOG", "info").output().unwrap());
+    assert!(output.stderr.contains("[bascule] call completed"), "{output:?}");
 }
 
 // req: CL-05
 #[test]
-fn the_library_tries_again_over_http() {
+fn library_retries_over_http() {
     let script = Script::new().tools(["greet"]).calls(
         "greet",
         [
@@ -77,13 +77,14 @@ fn the_library_tries_again_over_http() {
 
 // req: CL-02, CL-09
 #[test]
-fn without_logger_and_subscriber_the_librarys_lines_go_to_stderr_and_never_to_stdout() {
-    // The test above, in a process whose two streams can be read.
-    let speaker = "commands::logs::the_library_tries_again_over_http";
-    let mut this = Command::new(std::env::current_exe().unwrap());
-    let ran = CommandOutput::from(this.args(["--exact", speaker, "--nocapture"]).output().unwrap());
-    assert_eq!(ran.code, Some(0), "{ran:?}");
-    let lines: Vec<&str> = ran.stderr.lines().filter_map(|line| line.strip_prefix("[mcp-bridge] ")).collect();
+fn library_logs_to_stderr_by_default() {
+    // Runs the test above in a process of its own to read its stdout and stderr.
+    let test = "commands::logs::library_retries_over_http";
+    let mut rerun = Command::new(std::env::current_exe().unwrap());
+    let output = CommandOutput::from(rerun.args(["--exact", test, "--nocapture"]).output().unwrap());
+    assert_eq!(output.code, Some(0), "{output:?}");
+    let lines: Vec<&str> =
+        output.stderr.lines().filter_map(|line| line.strip_prefix("[mcp-bridge] ")).collect();
     let url = lines[0].strip_prefix("connecting to ").unwrap();
     assert_eq!(
         lines[1..],
@@ -94,5 +95,5 @@ fn without_logger_and_subscriber_the_librarys_lines_go_to_stderr_and_never_to_st
             "callTool greet attempt 2/3",
         ]
     );
-    assert!(!ran.stdout.contains("mcp-bridge") && !ran.stdout.contains("greet attempt"), "{ran:?}");
+    assert!(!output.stdout.contains("mcp-bridge") && !output.stdout.contains("greet attempt"), "{output:?}");
 }

@@ -133,7 +133,7 @@ fn announces_changed_list_once_to_concerned_clients() {
     assert_eq!(parse(&stream_all.next_message())["method"], "notifications/tools/list_changed");
     assert!(names(&at_all).contains(&"b__other".to_owned()));
     at_a.end_session();
-    assert_eq!(stream_a.next(), None, "a client of `a` stream nothing of `b`, and nothing twice");
+    assert_eq!(stream_a.next(), None, "a client of `a` receives nothing of `b`, and nothing twice");
 }
 
 // req: GW-04
