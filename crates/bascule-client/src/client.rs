@@ -1,4 +1,4 @@
-//! One connected server: the handshake done, its tools to be listed and called. Nothing is tried twice here.
+//! A client of one server: connects, does the handshake, lists and calls tools. Never retries.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -15,45 +15,43 @@ use serde_json::value::RawValue;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-/// A tool list may have this many pages; a longer one is taken for endless.
-const MOST_PAGES: usize = 1_000;
+/// Longer tool lists are treated as endless.
+const MAX_PAGES: usize = 1_000;
+const MAX_TOOLS: usize = 100_000;
 
-/// And this many tools.
-const MOST_TOOLS: usize = 100_000;
-
-/// How to connect.
+/// Options of [`Client::connect`].
 pub struct ClientOptions {
-    /// How long the handshake may take.
+    /// The time-out of the handshake.
     pub timeout: Duration,
-    /// The longest message that is read.
+    /// The maximum length of a received message.
     pub message_limit: usize,
-    /// Hears what the server says unasked. Must return at once.
+    /// Receives unsolicited messages of the server. Must return at once.
     pub listener: Listener,
-    /// Ends the handshake when it is cancelled.
-    pub stop: CancellationToken,
-    /// What the server is told that we can do for it: the JSON text of an object.
+    /// Cancels the handshake.
+    pub cancel: CancellationToken,
+    /// The client's capabilities: the JSON text of an object.
     pub capabilities: String,
-    /// Takes what the server then asks of us.
-    pub asked: Option<RequestHandler>,
-    /// Where its requests have their numbers from. Clients that share this never use one twice.
-    pub numbers: Arc<AtomicU64>,
+    /// Receives the server's requests.
+    pub request_handler: Option<RequestHandler>,
+    /// The counter of request ids. Clients that share it never use the same id.
+    pub request_ids: Arc<AtomicU64>,
 }
 
 impl Default for ClientOptions {
     fn default() -> Self {
         Self {
-            timeout: crate::timeout::DEFAULT,
+            timeout: crate::timeout::DEFAULT_TIMEOUT,
             message_limit: DEFAULT_MESSAGE_LIMIT,
-            listener: Box::new(log_what_is_odd),
-            stop: CancellationToken::new(),
+            listener: Box::new(log_unsolicited),
+            cancel: CancellationToken::new(),
             capabilities: "{}".into(),
-            asked: None,
-            numbers: Arc::new(AtomicU64::new(1)),
+            request_handler: None,
+            request_ids: Arc::new(AtomicU64::new(1)),
         }
     }
 }
 
-/// A server that has answered the handshake.
+/// A connected server after the handshake. Clones share the connection.
 #[derive(Clone)]
 pub struct Client {
     connection: Connection,
@@ -61,75 +59,68 @@ pub struct Client {
     message_limit: usize,
 }
 
-/// What a server said of itself.
+/// The server's response to `initialize`.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
-    /// Its own name, which has nothing to do with the one in the configuration.
+    /// The server's own name, unrelated to its name in the configuration.
     pub name: String,
-    /// Its version, in whatever scheme it likes.
     pub version: String,
-    /// The dialect agreed on.
     pub protocol: ProtocolVersion,
-    /// The whole answer to `initialize`, byte for byte.
+    /// The whole result, byte for byte.
     pub raw: Box<RawValue>,
 }
 
-/// Why there is no connection.
+/// The reason why connecting failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ConnectError {
     /// The request or the connection failed.
     #[error("the handshake failed: {failure}")]
     Failed {
-        /// What happened.
         failure: Failure,
-        /// The end of what the server's process wrote to stderr.
+        /// The last output of the server's process on stderr.
         stderr: String,
     },
-    /// No answer in time.
     #[error("the server did not answer `initialize` within {} ms", .limit.as_millis())]
     TimedOut {
-        /// How long we waited.
         limit: Duration,
-        /// The end of what the server's process wrote to stderr.
+        /// The last output of the server's process on stderr.
         stderr: String,
     },
-    /// Somebody did not want it any more.
-    #[error("the start was called off")]
-    Stopped,
-    /// The two sides have no dialect in common.
+    #[error("connecting was cancelled")]
+    Cancelled,
+    /// Client and server have no protocol version in common.
     #[error(transparent)]
     Version(#[from] UnknownVersion),
-    /// An answer that makes no sense.
-    #[error("the answer to `initialize` is not understood: {0}")]
+    #[error("the response to `initialize` is invalid: {0}")]
     Malformed(String),
 }
 
-/// Why there is no tool list.
+/// The reason why listing the tools failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ListError {
     /// The request or the connection failed.
     #[error("`tools/list` failed: {0}")]
     Failed(Failure),
-    /// A page that makes no sense.
-    #[error("the answer to `tools/list` is not understood: {0}")]
+    #[error("the response to `tools/list` is invalid: {0}")]
     Malformed(String),
-    /// It never ends.
+    /// More pages, tools or bytes than allowed, or a repeated cursor.
     #[error("the tool list does not end: {0}")]
     Endless(String),
 }
 
 impl Client {
-    /// Does the handshake. When it fails, nothing of the connection is left.
+    /// Connects and does the handshake. A failure closes the connection.
     pub async fn connect(transport: Transport, options: ClientOptions) -> Result<Self, ConnectError> {
-        let ClientOptions { message_limit, listener, asked, numbers, .. } = options;
-        let connection = Connection::open_with_ids(transport, message_limit, listener, asked, numbers);
-        let shaking = options.stop.run_until_cancelled(handshake(&connection, &options.capabilities));
-        let shaken = match timeout(options.timeout, shaking).await {
-            Ok(Some(shaken)) => shaken,
-            Ok(None) => Err(ConnectError::Stopped),
+        let ClientOptions { message_limit, listener, request_handler, request_ids, .. } = options;
+        let connection =
+            Connection::open_with_ids(transport, message_limit, listener, request_handler, request_ids);
+        let handshake = options.cancel.run_until_cancelled(handshake(&connection, &options.capabilities));
+        let result = match timeout(options.timeout, handshake).await {
+            Ok(Some(result)) => result,
+            Ok(None) => Err(ConnectError::Cancelled),
             Err(_) => Err(ConnectError::TimedOut { limit: options.timeout, stderr: connection.stderr() }),
         };
-        match shaken {
+        match result {
             Ok(info) => Ok(Self { connection, info, message_limit }),
             Err(error) => {
                 connection.close().await;
@@ -138,40 +129,39 @@ impl Client {
         }
     }
 
-    /// What the server said of itself.
     pub fn info(&self) -> &ServerInfo {
         &self.info
     }
 
-    /// All pages of the server's tools, and what is wrong with entries that had to be left out.
+    /// Lists the tools of all pages. The second value has warnings about invalid entries, which are skipped.
     pub async fn list_tools(&self) -> Result<(Vec<ToolDefinition>, Vec<String>), ListError> {
-        let (mut tools, mut left_out) = (Vec::new(), LeftOut::default());
+        let (mut tools, mut skipped) = (Vec::new(), SkippedEntries::default());
         let (mut seen, mut cursor, mut bytes) = (HashSet::new(), None::<String>, 0);
-        for _ in 0..MOST_PAGES {
+        for _ in 0..MAX_PAGES {
             let Some(page) = self.list_page(cursor.as_deref()).await? else {
-                return Ok((tools, left_out.told()));
+                return Ok((tools, skipped.into_warnings()));
             };
             for entry in page.tools {
                 bytes += entry.get().len();
                 match ToolDefinition::parse(entry) {
                     Ok(tool) => tools.push(tool),
-                    Err(error) => left_out.add(&error),
+                    Err(error) => skipped.add(&error),
                 }
             }
-            // All pages together may be as long as one message.
-            if bytes > self.message_limit || tools.len() > MOST_TOOLS {
+            // The limit of one message applies to all pages together.
+            if bytes > self.message_limit || tools.len() > MAX_TOOLS {
                 return Err(ListError::Endless(format!("{bytes} bytes and {} tools so far", tools.len())));
             }
-            let Some(next) = page.next_cursor else { return Ok((tools, left_out.told())) };
+            let Some(next) = page.next_cursor else { return Ok((tools, skipped.into_warnings())) };
             if !seen.insert(next.clone()) {
-                return Err(ListError::Endless(format!("cursor `{}` came twice", short(&next))));
+                return Err(ListError::Endless(format!("cursor `{}` is repeated", truncate(&next))));
             }
             cursor = Some(next);
         }
-        Err(ListError::Endless(format!("{MOST_PAGES} pages and {} tools so far", tools.len())))
+        Err(ListError::Endless(format!("{MAX_PAGES} pages and {} tools so far", tools.len())))
     }
 
-    /// One page; none from a server that has no tools.
+    /// Returns `None` if the server has no tools.
     async fn list_page(&self, cursor: Option<&str>) -> Result<Option<ToolPage>, ListError> {
         let params = cursor.map(|cursor| serde_json::json!({ "cursor": cursor }).to_string());
         match self.connection.request("tools/list", |_| params).answer().await {
@@ -186,7 +176,7 @@ impl Client {
         }
     }
 
-    /// Sends a call. `arguments` must be the JSON text of an object; it goes out as it is spelled.
+    /// Sends a tool call. `arguments` must be the JSON text of an object and is sent unchanged.
     pub fn call(&self, tool: &str, arguments: &str) -> PendingRequest {
         let name = serde_json::Value::from(tool);
         self.connection.request("tools/call", |id| {
@@ -194,7 +184,7 @@ impl Client {
         })
     }
 
-    /// Asks whether the server is still there. Any answer says that it is, a refusal too.
+    /// Checks that the server responds. An error response counts too.
     pub async fn ping(&self) -> Result<(), Failure> {
         match self.connection.request("ping", |_| None).answer().await {
             Ok(_) | Err(Failure::Answered(_)) => Ok(()),
@@ -202,72 +192,67 @@ impl Client {
         }
     }
 
-    /// Sends any request. `params` is told the id, which also serves as progress token, and is sent as it is spelled;
-    /// so are the members that stand in the request besides.
+    /// Sends any request. `params` receives the request id, which is also the progress token. The parameters and
+    /// `extra_members`, further members of the JSON-RPC message, are sent unchanged.
     pub fn request(
         &self,
         method: &str,
         params: impl FnOnce(u64) -> Option<String>,
-        hear: Option<OnProgress>,
-        more: Option<&str>,
+        on_progress: Option<OnProgress>,
+        extra_members: Option<&str>,
     ) -> PendingRequest {
-        self.connection.request_with_progress(method, params, hear, more)
+        self.connection.request_with_progress(method, params, on_progress, extra_members)
     }
 
-    /// Sends any notification.
-    pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Failure> {
-        self.connection.notify(method, params).await
-    }
-
-    /// Answers a request of the server's: the whole frame, as it is to be sent.
-    pub fn answer(&self, frame: Vec<u8>) {
+    /// Sends the response to a request of the server: the complete frame.
+    pub fn respond(&self, frame: Vec<u8>) {
         self.connection.answer(frame);
     }
 
-    /// Returns when the connection is over, for whatever reason.
-    pub async fn over(&self) {
+    /// Waits until the connection is closed, for any reason.
+    pub async fn closed(&self) {
         self.connection.over().await;
     }
 
-    /// The end of what the server's process wrote to stderr; empty where there is no process.
+    /// Returns the last output of the server's process on stderr; empty if there is no process.
     pub fn stderr(&self) -> String {
         self.connection.stderr()
     }
 
-    /// The server's process, where it is one.
+    /// Returns the process id of a stdio server.
     pub fn pid(&self) -> Option<u32> {
         self.connection.pid()
     }
 
-    /// Why the connection is over, if it is.
-    pub fn ended(&self) -> Option<std::sync::Arc<TransportError>> {
+    /// Returns the reason why the connection is closed, or `None` if it is open.
+    pub fn close_reason(&self) -> Option<Arc<TransportError>> {
         self.connection.ended()
     }
 
-    /// Ends the connection: session, tasks, process. Any number of times.
+    /// Closes the connection: session, tasks and process. Closing again has no effect.
     pub async fn close(&self) {
         self.connection.close().await;
     }
 }
 
-/// Entries that are no tools: the first few, and how many.
+/// Invalid entries of a tool list: the first few errors and the total count.
 #[derive(Default)]
-struct LeftOut {
+struct SkippedEntries {
     first: Vec<String>,
     count: usize,
 }
 
-impl LeftOut {
+impl SkippedEntries {
     fn add(&mut self, error: &serde_json::Error) {
         self.count += 1;
         if self.first.len() < 5 {
-            self.first.push(format!("an entry of the tool list is no tool: {error}"));
+            self.first.push(format!("the tool list has an invalid entry: {error}"));
         }
     }
 
-    fn told(mut self) -> Vec<String> {
+    fn into_warnings(mut self) -> Vec<String> {
         if self.count > self.first.len() {
-            self.first.push(format!("{} entries of the tool list are no tools", self.count));
+            self.first.push(format!("the tool list has {} invalid entries", self.count));
         }
         self.first
     }
@@ -282,54 +267,57 @@ struct ToolPage {
 
 async fn handshake(connection: &Connection, capabilities: &str) -> Result<ServerInfo, ConnectError> {
     let failed = |failure| ConnectError::Failed { failure, stderr: connection.stderr() };
-    let raw =
-        connection.request("initialize", |_| Some(offer(capabilities))).answer().await.map_err(failed)?;
-    let info = understand(raw)?;
+    let raw = connection
+        .request("initialize", |_| Some(initialize_params(capabilities)))
+        .answer()
+        .await
+        .map_err(failed)?;
+    let info = parse_initialize_result(raw)?;
     connection.set_version(info.protocol);
     connection.notify("notifications/initialized", None).await.map_err(failed)?;
     connection.listen();
     Ok(info)
 }
 
-fn offer(capabilities: &str) -> String {
+fn initialize_params(capabilities: &str) -> String {
     let (version, own) = (ProtocolVersion::LATEST.as_str(), env!("CARGO_PKG_VERSION"));
     format!(
         r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"clientInfo":{{"name":"bascule","version":"{own}"}}}}"#
     )
 }
 
-fn understand(raw: Box<RawValue>) -> Result<ServerInfo, ConnectError> {
+fn parse_initialize_result(raw: Box<RawValue>) -> Result<ServerInfo, ConnectError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Answer {
+    struct InitializeResult {
         protocol_version: String,
         #[serde(default)]
-        server_info: Named,
+        server_info: Implementation,
     }
     #[derive(Deserialize, Default)]
     #[serde(default)]
-    struct Named {
+    struct Implementation {
         name: String,
         version: String,
     }
-    let answer: Answer =
+    let result: InitializeResult =
         serde_json::from_str(raw.get()).map_err(|error| ConnectError::Malformed(error.to_string()))?;
-    let protocol = ProtocolVersion::agree(&answer.protocol_version)?;
-    Ok(ServerInfo { name: answer.server_info.name, version: answer.server_info.version, protocol, raw })
+    let protocol = ProtocolVersion::agree(&result.protocol_version)?;
+    Ok(ServerInfo { name: result.server_info.name, version: result.server_info.version, protocol, raw })
 }
 
-/// The listener of those who have none of their own.
-fn log_what_is_odd(heard: Unsolicited<'_>) {
-    match heard {
+/// The default listener.
+fn log_unsolicited(message: Unsolicited<'_>) {
+    match message {
         Unsolicited::Notification(_) => {}
         Unsolicited::Junk { line, why } => {
-            tracing::debug!(bytes = line.len(), why, "passed over what is no message")
+            tracing::debug!(bytes = line.len(), why, "ignoring invalid message")
         }
-        Unsolicited::Unmatched { id } => tracing::debug!(id, "an answer that nobody waits for"),
-        Unsolicited::TooLong { limit } => tracing::warn!(limit, "a message was too long to be read"),
+        Unsolicited::Unmatched { id } => tracing::debug!(id, "ignoring response without a pending request"),
+        Unsolicited::TooLong { limit } => tracing::warn!(limit, "ignoring message over the length limit"),
     }
 }
 
-fn short(text: &str) -> String {
+fn truncate(text: &str) -> String {
     text.chars().take(60).collect()
 }

@@ -1,4 +1,4 @@
-//! What reaches the caller when a call, or connecting, fails.
+//! The error of `connect_to_server` and `call_tool`.
 
 use std::time::Duration;
 
@@ -6,59 +6,56 @@ use bascule_mcp::{Failure, RpcError};
 
 use crate::{ConnectError, InvalidTimeout};
 
-/// A failure, what caused it, and what was done about it.
+/// A failure with its cause and the number of attempts.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{cause}")]
 pub struct McpBridgeError {
-    /// The last thing that went wrong.
-    pub cause: Cause,
-    /// How often it was tried.
+    /// The cause of the last failure.
+    pub cause: ErrorCause,
     pub attempts: u32,
-    /// Whether it is of a kind that may pass.
+    /// True if the failure may be transient.
     pub retryable: bool,
 }
 
-/// What went wrong.
+/// The cause of a failure.
 #[derive(Debug, Clone, thiserror::Error)]
-pub enum Cause {
+pub enum ErrorCause {
     /// The request or the connection failed.
     #[error("{0}")]
     Failed(Failure),
-    /// No answer in time; the request was cancelled.
+    /// The request timed out and was cancelled at the server.
     #[error("no answer within {} ms", .0.as_millis())]
     TimedOut(Duration),
-    /// The answer is no tool result.
-    #[error("the answer is no tool result: {0}")]
-    Malformed(String),
-    /// `close()` was called before.
+    #[error("the response is not a valid tool result: {0}")]
+    InvalidResult(String),
+    /// `close()` was called.
     #[error("the bridge is closed")]
     Closed,
-    /// There is no connection.
     #[error("{0}")]
     Connect(ConnectError),
-    /// The address, or what the factory made of it.
+    /// The URL is invalid, or the transport factory failed.
     #[error("{0}")]
-    Address(String),
-    /// The arguments are not the JSON text of an object.
-    #[error("arguments must be a JSON object: {0}")]
-    Arguments(String),
-    /// The environment asks for an impossible time-out.
+    InvalidUrl(String),
+    #[error("the arguments must be a JSON object: {0}")]
+    InvalidArguments(String),
     #[error("{0}")]
-    Settings(InvalidTimeout),
+    InvalidTimeout(InvalidTimeout),
 }
 
-impl Cause {
-    /// Whether another attempt may fare better (CL-05). Everything not named here may not.
+impl ErrorCause {
+    /// Returns true if another attempt may succeed (CL-05).
     pub fn is_retryable(&self) -> bool {
         match self {
-            Cause::TimedOut(_) | Cause::Connect(ConnectError::TimedOut { .. }) => true,
-            Cause::Failed(failure) | Cause::Connect(ConnectError::Failed { failure, .. }) => passes(failure),
+            ErrorCause::TimedOut(_) | ErrorCause::Connect(ConnectError::TimedOut { .. }) => true,
+            ErrorCause::Failed(failure) | ErrorCause::Connect(ConnectError::Failed { failure, .. }) => {
+                is_transient(failure)
+            }
             _ => false,
         }
     }
 }
 
-fn passes(failure: &Failure) -> bool {
+fn is_transient(failure: &Failure) -> bool {
     match failure {
         Failure::Answered(error) => matches!(
             error.code,
@@ -70,7 +67,7 @@ fn passes(failure: &Failure) -> bool {
 }
 
 impl McpBridgeError {
-    pub(crate) fn new(cause: Cause, attempts: u32) -> Self {
+    pub(crate) fn new(cause: ErrorCause, attempts: u32) -> Self {
         Self { retryable: cause.is_retryable(), cause, attempts }
     }
 }
@@ -83,7 +80,12 @@ mod tests {
     #[test]
     fn only_three_codes_are_retryable() {
         let with = |code| {
-            Cause::Failed(Failure::Answered(RpcError { code, message: "".into(), data: None, raw: None }))
+            ErrorCause::Failed(Failure::Answered(RpcError {
+                code,
+                message: "".into(),
+                data: None,
+                raw: None,
+            }))
         };
         for code in [-32603, -32001, -32000] {
             assert!(with(code).is_retryable(), "{code}");
@@ -91,8 +93,8 @@ mod tests {
         for code in [-32600, -32601, -32602, -32700, -32002, -31999, 0, 1] {
             assert!(!with(code).is_retryable(), "{code}");
         }
-        assert!(Cause::TimedOut(Duration::from_secs(1)).is_retryable());
-        assert!(!Cause::Closed.is_retryable());
-        assert!(!Cause::Failed(Failure::Garbled).is_retryable());
+        assert!(ErrorCause::TimedOut(Duration::from_secs(1)).is_retryable());
+        assert!(!ErrorCause::Closed.is_retryable());
+        assert!(!ErrorCause::Failed(Failure::Garbled).is_retryable());
     }
 }

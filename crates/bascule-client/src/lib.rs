@@ -1,7 +1,7 @@
 //! An MCP client for any Rust program.
 //!
-//! Two functions do most of it: [`connect_to_server`] and [`call_tool`]. A call that fails in a way that may
-//! pass is tried again; a tool that *reports* failure is a result like any other, because it has worked.
+//! The main functions are [`connect_to_server`] and [`call_tool`]. Calls are retried after transient failures. A tool
+//! that *reports* a failure returns a result, not an error.
 //!
 //! ```no_run
 //! use bascule_client::{CallToolOptions, ConnectOptions, call_tool, connect_to_server};
@@ -15,10 +15,10 @@
 //! # }
 //! ```
 //!
-//! Beneath them, [`Client`] is one connected server: the handshake is done, tools can be listed and called,
-//! and nothing is ever tried twice. Bascule itself is built on that.
+//! [`Client`] is the layer below: one connected server, without retries. Bascule uses it directly, with the types
+//! of `bascule_mcp`.
 //!
-//! The library writes nothing to stdout, and depends on no server, bus or database.
+//! The library writes nothing to stdout and depends on no server, bus or database.
 
 mod bridge;
 mod client;
@@ -32,14 +32,10 @@ pub use bridge::{
     CallToolOptions, ConnectOptions, McpBridge, TransportFactory, call_tool, connect_to_server,
 };
 pub use client::{Client, ClientOptions, ConnectError, ListError, ServerInfo};
-pub use error::{Cause, McpBridgeError};
-pub use log::{LogLevel, Logger, TARGET};
+pub use error::{ErrorCause, McpBridgeError};
+pub use log::{LOG_TARGET, LogLevel, Logger};
 pub use result::CallToolResult;
 pub use timeout::{Environment, InvalidTimeout};
 
-pub use bascule_mcp::{
-    Exit, Failure, Grace, HttpEndpoint, Id, Lifeline, Listener, Message, OnProgress, PendingEvent,
-    PendingRequest, ProtocolVersion, RequestHandler, RequestResult, RpcError, ServerMessage, StdioChild,
-    Transport, TransportError, Unsolicited, error_response, notification, patch, request_with_id,
-    success_response, success_response_from, with_extras,
-};
+/// The types of the wire that a transport factory and an error's cause consist of.
+pub use bascule_mcp::{Failure, HttpEndpoint, RpcError, Transport, TransportError};

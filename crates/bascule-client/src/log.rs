@@ -1,16 +1,15 @@
-//! Where the library's log lines go: to the caller's logger, else to `tracing`, else to stderr (CL-02, CL-09).
+//! Writes the library's log lines to the caller's logger, else to `tracing`, else to stderr (CL-02, CL-09).
 
 use std::borrow::Cow;
 use std::io::Write;
 use std::sync::Arc;
 
-/// The target of our lines in `tracing`.
-pub const TARGET: &str = "mcp-bridge";
+/// The `tracing` target of all log lines.
+pub const LOG_TARGET: &str = "mcp-bridge";
 
-/// Takes log lines, without line breaks and without `[mcp-bridge]`.
+/// Receives log lines without line breaks and without the prefix `[mcp-bridge]`.
 pub type Logger = Arc<dyn Fn(LogLevel, &str) + Send + Sync>;
 
-/// How much a line matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogLevel {
     Info,
@@ -18,11 +17,11 @@ pub enum LogLevel {
     Error,
 }
 
-/// A logger or the lack of one.
+/// The caller's logger, if any.
 #[derive(Clone, Default)]
-pub(crate) struct Log(pub(crate) Option<Logger>);
+pub(crate) struct LogOutput(pub(crate) Option<Logger>);
 
-impl Log {
+impl LogOutput {
     pub(crate) fn info(&self, line: &str) {
         self.write(LogLevel::Info, line);
     }
@@ -36,30 +35,30 @@ impl Log {
     }
 
     fn write(&self, level: LogLevel, line: &str) {
-        let line = &*one_line(line);
+        let line = &*remove_control_characters(line);
         match &self.0 {
             Some(logger) => logger(level, line),
-            None if somebody_listens() => trace(level, line),
-            // A failing stderr leaves nobody to tell.
-            None => drop(writeln!(std::io::stderr().lock(), "[{TARGET}] {line}")),
+            None if has_tracing_subscriber() => trace(level, line),
+            // If stderr fails, there is no other place to report it.
+            None => drop(writeln!(std::io::stderr().lock(), "[{LOG_TARGET}] {line}")),
         }
     }
 }
 
-fn somebody_listens() -> bool {
+fn has_tracing_subscriber() -> bool {
     tracing::dispatcher::get_default(|current| !current.is::<tracing::subscriber::NoSubscriber>())
 }
 
 fn trace(level: LogLevel, line: &str) {
     match level {
-        LogLevel::Info => tracing::info!(target: TARGET, "{line}"),
-        LogLevel::Warn => tracing::warn!(target: TARGET, "{line}"),
-        LogLevel::Error => tracing::error!(target: TARGET, "{line}"),
+        LogLevel::Info => tracing::info!(target: LOG_TARGET, "{line}"),
+        LogLevel::Warn => tracing::warn!(target: LOG_TARGET, "{line}"),
+        LogLevel::Error => tracing::error!(target: LOG_TARGET, "{line}"),
     }
 }
 
-/// A server's words cannot forge a second line or colour the terminal.
-fn one_line(line: &str) -> Cow<'_, str> {
+/// Keeps text of a server from forging a second line or sending codes to the terminal.
+fn remove_control_characters(line: &str) -> Cow<'_, str> {
     match line.contains(char::is_control) {
         true => line.replace(char::is_control, " ").into(),
         false => line.into(),
@@ -73,11 +72,12 @@ mod tests {
 
     // req: CL-09
     #[test]
-    fn a_line_stays_a_line() {
+    fn replaces_control_characters() {
         let lines = Arc::new(Mutex::new(Vec::new()));
         let log = lines.clone();
-        let log =
-            Log(Some(Arc::new(move |level, line: &str| log.lock().unwrap().push((level, line.to_owned())))));
+        let log = LogOutput(Some(Arc::new(move |level, line: &str| {
+            log.lock().unwrap().push((level, line.to_owned()))
+        })));
         log.warn("a\nb\u{1b}[31m");
         assert_eq!(*lines.lock().unwrap(), [(LogLevel::Warn, "a b [31m".to_owned())]);
     }

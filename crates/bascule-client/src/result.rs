@@ -1,10 +1,10 @@
-//! What a tool answered, as it was sent.
+//! The result of a tool call.
 
 use bascule_mcp::patch;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// A `CallToolResult`, byte for byte, and the few questions one asks of it.
+/// A `CallToolResult`, kept byte for byte.
 #[derive(Debug, Clone)]
 pub struct CallToolResult {
     raw: Box<RawValue>,
@@ -13,7 +13,7 @@ pub struct CallToolResult {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct View<'a> {
+struct ResultFields<'a> {
     #[serde(borrow, default)]
     content: Vec<&'a RawValue>,
     #[serde(borrow)]
@@ -22,45 +22,42 @@ struct View<'a> {
 }
 
 impl CallToolResult {
-    /// Takes a result. One that is not even an object is no result.
+    /// Fails if the value is not an object.
     pub fn parse(raw: Box<RawValue>) -> Result<Self, serde_json::Error> {
-        Self::read(raw).map_err(|(_, error)| error)
+        Self::from_raw(raw).map_err(|(_, error)| error)
     }
 
-    /// The same, and gives back what is no result.
-    pub fn read(raw: Box<RawValue>) -> Result<Self, (Box<RawValue>, serde_json::Error)> {
-        match says_error(raw.get()) {
+    /// Like `parse`, but returns an invalid value together with the error.
+    pub fn from_raw(raw: Box<RawValue>) -> Result<Self, (Box<RawValue>, serde_json::Error)> {
+        match read_is_error(raw.get()) {
             Ok(is_error) => Ok(Self { raw, is_error }),
             Err(error) => Err((raw, error)),
         }
     }
 
-    /// Whether the tool says that it failed.
+    /// Returns true if the tool reports a failure.
     pub fn is_error(&self) -> bool {
         self.is_error
     }
 
-    /// The whole result.
     pub fn raw(&self) -> &RawValue {
         &self.raw
     }
 
-    /// The whole result, to keep.
     pub fn into_raw(self) -> Box<RawValue> {
         self.raw
     }
 
-    /// The content blocks, each as it was sent.
+    /// Returns the content blocks, byte for byte.
     pub fn content(&self) -> Vec<&RawValue> {
-        self.view().map_or(Vec::new(), |view| view.content)
+        self.fields().map_or(Vec::new(), |fields| fields.content)
     }
 
-    /// The structured result, where there is one.
     pub fn structured_content(&self) -> Option<&RawValue> {
-        self.view()?.structured_content
+        self.fields()?.structured_content
     }
 
-    /// All text blocks, joined by line breaks.
+    /// Returns all text blocks, joined by line breaks.
     pub fn text(&self) -> String {
         #[derive(Deserialize)]
         struct Text {
@@ -71,15 +68,15 @@ impl CallToolResult {
         texts.map(|block| block.text).collect::<Vec<_>>().join("\n")
     }
 
-    fn view(&self) -> Option<View<'_>> {
-        let view: View<'_> = serde_json::from_str(self.raw.get()).ok()?;
-        debug_assert_eq!(view.is_error.unwrap_or(false), self.is_error);
-        Some(view)
+    fn fields(&self) -> Option<ResultFields<'_>> {
+        let fields: ResultFields<'_> = serde_json::from_str(self.raw.get()).ok()?;
+        debug_assert_eq!(fields.is_error.unwrap_or(false), self.is_error);
+        Some(fields)
     }
 }
 
-/// A result may be long, and looking for one field is quicker than reading it: only what is odd is read.
-fn says_error(result: &str) -> Result<bool, serde_json::Error> {
+/// Searches for the one field, because parsing a long result takes longer. Parses only unusual results.
+fn read_is_error(result: &str) -> Result<bool, serde_json::Error> {
     #[derive(Deserialize)]
     #[serde(rename_all = "camelCase")]
     struct Flag {
@@ -102,7 +99,7 @@ mod tests {
 
     // req: CL-03
     #[test]
-    fn content_and_failure_are_kept_as_sent() {
+    fn keeps_content_and_is_error() {
         let text = r#"{"content":[{"type":"text","text":"a","x":1.0},{"type":"vendor/hologram"},{"type":"text","text":"b"}],"isError":true,"x-more":null}"#;
         let result = parse(text).unwrap();
         assert!(result.is_error());
@@ -113,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_result_may_be_structured_or_empty() {
+    fn accepts_structured_and_empty_results() {
         assert_eq!(
             parse(r#"{"structuredContent":{"n":1.0}}"#).unwrap().structured_content().unwrap().get(),
             r#"{"n":1.0}"#

@@ -1,12 +1,12 @@
-//! How long to wait before trying again. Whether to is `Cause::is_retryable`; waiting is the caller's.
+//! The backoff between attempts. `ErrorCause::is_retryable` decides whether to retry.
 
 use std::time::Duration;
 
-const FIRST: Duration = Duration::from_millis(1_000);
+const FIRST_DELAY: Duration = Duration::from_millis(1_000);
 
-/// The wait after the `failures`th failure: 1 s, 2 s, 4 s …
-pub(crate) fn delay_after(failures: u32) -> Duration {
-    FIRST.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1)))
+/// Returns the delay after `failures` failures: 1 s, 2 s, 4 s …
+pub(crate) fn backoff_delay(failures: u32) -> Duration {
+    FIRST_DELAY.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1)))
 }
 
 #[cfg(test)]
@@ -15,8 +15,11 @@ mod tests {
 
     // req: CL-05
     #[test]
-    fn each_wait_is_twice_the_one_before() {
-        assert_eq!([1, 2, 3, 4, 11].map(|n| delay_after(n).as_millis()), [1000, 2000, 4000, 8000, 1_024_000]);
-        assert!(delay_after(u32::MAX) > delay_after(30), "and never overflows");
+    fn doubles_the_delay_after_each_failure() {
+        assert_eq!(
+            [1, 2, 3, 4, 11].map(|n| backoff_delay(n).as_millis()),
+            [1000, 2000, 4000, 8000, 1_024_000]
+        );
+        assert!(backoff_delay(u32::MAX) > backoff_delay(30), "no overflow");
     }
 }

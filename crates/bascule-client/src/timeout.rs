@@ -1,29 +1,25 @@
-//! How long to wait: an option, else the environment, else thirty seconds (CL-04).
+//! Resolves a time-out: the option, else the environment, else thirty seconds (CL-04).
 
 use std::collections::HashMap;
 use std::time::Duration;
 
-/// What holds where nobody says otherwise.
-pub(crate) const DEFAULT: Duration = Duration::from_millis(30_000);
+pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_millis(30_000);
 
-/// Ours, and the one that is read where ours is not set.
+/// In order of precedence.
 const VARIABLES: [&str; 2] = ["BASCULE_MCP_TIMEOUT", "COLIBRI_MCP_TIMEOUT"];
 
-/// Replaces the process environment for configuration look-ups.
+/// An environment that replaces the one of the process.
 pub type Environment = HashMap<String, String>;
 
-/// A time-out that is none.
+/// An environment variable contains an invalid time-out.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{variable}` must be a positive number of milliseconds, is `{value}`")]
 pub struct InvalidTimeout {
-    /// Which variable.
     pub variable: &'static str,
-    /// What stands in it.
     pub value: String,
 }
 
-/// The time-out in force.
-pub(crate) fn resolve(
+pub(crate) fn resolve_timeout(
     option: Option<Duration>,
     environment: Option<&Environment>,
 ) -> Result<Duration, InvalidTimeout> {
@@ -39,7 +35,7 @@ pub(crate) fn resolve(
             return parse(variable, value);
         }
     }
-    Ok(DEFAULT)
+    Ok(DEFAULT_TIMEOUT)
 }
 
 fn parse(variable: &'static str, value: String) -> Result<Duration, InvalidTimeout> {
@@ -56,13 +52,15 @@ mod tests {
 
     fn check(variables: &[(&str, &str)], expected: Result<u64, &str>) {
         let environment = variables.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        let got = resolve(None, Some(&environment)).map(|d| d.as_millis() as u64).map_err(|e| e.to_string());
-        assert_eq!(got, expected.map_err(str::to_owned));
+        let actual = resolve_timeout(None, Some(&environment))
+            .map(|d| d.as_millis() as u64)
+            .map_err(|e| e.to_string());
+        assert_eq!(actual, expected.map_err(str::to_owned));
     }
 
     // req: CL-04
     #[test]
-    fn thirty_seconds_unless_the_environment_says_otherwise() {
+    fn reads_environment_else_uses_thirty_seconds() {
         check(&[], Ok(30_000));
         check(&[("BASCULE_MCP_TIMEOUT", "250")], Ok(250));
         check(&[("COLIBRI_MCP_TIMEOUT", "250")], Ok(250));
@@ -71,19 +69,19 @@ mod tests {
 
     // req: CL-04
     #[test]
-    fn what_is_no_positive_integer_is_a_clear_error() {
+    fn refuses_values_that_are_not_positive_integers() {
         for value in ["0", "-1", "1.5", "1e3", "soon", "", " 5", "+5", "99999999999999999999999"] {
-            let said =
+            let message =
                 format!("`BASCULE_MCP_TIMEOUT` must be a positive number of milliseconds, is `{value}`");
-            check(&[("BASCULE_MCP_TIMEOUT", value), ("COLIBRI_MCP_TIMEOUT", "2")], Err(&said));
+            check(&[("BASCULE_MCP_TIMEOUT", value), ("COLIBRI_MCP_TIMEOUT", "2")], Err(&message));
         }
     }
 
     // req: CL-02
     #[test]
-    fn an_option_wins_and_a_map_replaces_the_environment() {
+    fn option_wins_and_map_replaces_environment() {
         let broken = Environment::from([("BASCULE_MCP_TIMEOUT".into(), "soon".into())]);
-        assert_eq!(resolve(Some(Duration::from_secs(1)), Some(&broken)), Ok(Duration::from_secs(1)));
-        assert_eq!(resolve(None, Some(&Environment::new())), Ok(DEFAULT));
+        assert_eq!(resolve_timeout(Some(Duration::from_secs(1)), Some(&broken)), Ok(Duration::from_secs(1)));
+        assert_eq!(resolve_timeout(None, Some(&Environment::new())), Ok(DEFAULT_TIMEOUT));
     }
 }

@@ -174,7 +174,7 @@ fn check_result(
     raw: Box<RawValue>,
     correlation_id: &CorrelationId,
 ) -> BridgeResult<ToolResult> {
-    let result = CallToolResult::read(raw).map_err(|(raw, error)| {
+    let result = CallToolResult::from_raw(raw).map_err(|(raw, error)| {
         let message = format!("`{}` answered with something that is no tool result: {error}", tool.id());
         let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, message);
         error.result = Some(raw);

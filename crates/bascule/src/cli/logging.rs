@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use bascule_client::TARGET;
+use bascule_client::LOG_TARGET;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
@@ -49,7 +49,7 @@ where
         };
         // The lines of the client library are a contract: they keep their target and have no level.
         let (target, level) = match event.metadata().target() {
-            TARGET => (TARGET, ""),
+            LOG_TARGET => (LOG_TARGET, ""),
             _ => ("bascule", level),
         };
         writeln!(writer, "[{target}] {level}{}{}", line.message, line.rest)

@@ -104,10 +104,10 @@ impl Upstream {
             timeout: bound.length,
             message_limit: most.map_or(context.message_limit, |most| most.min(context.message_limit)),
             listener: listener(name.clone(), changed.clone(), context.profile.clone()),
-            stop: context.stop.clone(),
+            cancel: context.stop.clone(),
             capabilities: context.profile.capabilities.to_string(),
-            asked: Some(request_handler(context.profile.clone())),
-            numbers: context.profile.request_ids.clone(),
+            request_handler: Some(request_handler(context.profile.clone())),
+            request_ids: context.profile.request_ids.clone(),
         };
         match Client::connect(transport, options).await {
             Ok(client) => {
@@ -181,7 +181,7 @@ impl Upstream {
 
     /// Returns when the connection has ended.
     pub(crate) async fn closed(&self) {
-        self.client.over().await;
+        self.client.closed().await;
     }
 
     /// Returns when the server has announced changed tools since the last call.
@@ -190,7 +190,7 @@ impl Upstream {
     }
 
     pub(crate) fn ended(&self) -> Option<Arc<TransportError>> {
-        self.client.ended()
+        self.client.close_reason()
     }
 
     /// Runs one request and awaits its answer, which is the server's word as it came. Dropped, it is cancelled.
@@ -226,7 +226,7 @@ impl Upstream {
 
     /// Sends a frame that has no response. A frame is lost only with its connection, whose end the actor notices.
     pub(crate) fn send(&self, frame: Vec<u8>) {
-        self.client.answer(frame);
+        self.client.respond(frame);
     }
 
     /// Returns the confinement of the server's process, where the bridge starts one.

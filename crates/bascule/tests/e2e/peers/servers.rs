@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bascule_client::{CallToolOptions, Cause, ConnectOptions, McpBridge, call_tool, connect_to_server};
+use bascule_client::{CallToolOptions, ConnectOptions, ErrorCause, McpBridge, call_tool, connect_to_server};
 use bascule_mcp::Failure;
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ async fn check_library(bridge: McpBridge, workshop: &Workshop) {
     let failed = call_tool(&bridge, "fail", "{}", patient()).await.unwrap();
     assert_eq!((failed.text().as_str(), failed.is_error()), ("the anvil broke", true));
     let refused = call_tool(&bridge, "refuse", "{}", patient()).await.unwrap_err();
-    let Cause::Failed(Failure::Answered(fault)) = refused.cause else { panic!("{refused:?}") };
+    let ErrorCause::Failed(Failure::Answered(fault)) = refused.cause else { panic!("{refused:?}") };
     assert_eq!((fault.code, fault.message.as_str(), refused.retryable), (-32042, "out of iron", false));
     assert_eq!(fault.data.unwrap().get(), r#"{"left":0}"#);
 
@@ -59,7 +59,7 @@ async fn check_library(bridge: McpBridge, workshop: &Workshop) {
     let renamed = call_tool(&bridge, "rename", "{}", patient()).await.unwrap();
     assert_eq!(renamed.text(), "or so they say", "nor did `list_changed`");
     let late = call_tool(&bridge, "wait", "{}", within(2_000)).await.unwrap_err();
-    assert!(matches!(late.cause, Cause::TimedOut(_)), "{late:?}");
+    assert!(matches!(late.cause, ErrorCause::TimedOut(_)), "{late:?}");
     workshop.has_noted("cancelled: the time-out was reached", 1);
     let after = call_tool(&bridge, "add", r#"{"a":1,"b":1}"#, patient()).await.unwrap();
     assert_eq!(after.structured_content().unwrap().get(), r#"{"sum":2.0}"#);

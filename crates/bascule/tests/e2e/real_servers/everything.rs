@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bascule_client::{CallToolOptions, Cause, ConnectOptions, McpBridge, call_tool, connect_to_server};
+use bascule_client::{CallToolOptions, ConnectOptions, ErrorCause, McpBridge, call_tool, connect_to_server};
 use serde_json::{Value, json};
 
 use super::{HttpServer, START, check_catalog, check_refused, listed_by, node};
@@ -196,7 +196,7 @@ async fn the_client_library_connects_calls_and_closes() {
     bridge.close().await;
     server.logs("Received session termination request", 1);
     let closed = call_tool(&bridge, "echo", r#"{"message":"late"}"#, patient()).await.unwrap_err();
-    assert!(matches!(closed.cause, Cause::Closed));
+    assert!(matches!(closed.cause, ErrorCause::Closed));
     let url = server.url();
     let lines = lines.lock().unwrap();
     assert_eq!(
@@ -213,7 +213,10 @@ async fn the_client_library_notices_that_the_server_is_slow_or_gone() {
     let long = r#"{"duration":60,"steps":1}"#;
     let late = call_tool(&bridge, "trigger-long-running-operation", long, once(Duration::from_secs(2))).await;
     let late = late.unwrap_err();
-    assert!(matches!(late.cause, Cause::TimedOut(_)) && late.retryable && late.attempts == 1, "{late:?}");
+    assert!(
+        matches!(late.cause, ErrorCause::TimedOut(_)) && late.retryable && late.attempts == 1,
+        "{late:?}"
+    );
     let still =
         call_tool(&bridge, "echo", r#"{"message":"there?"}"#, once(Duration::from_secs(60))).await.unwrap();
     assert_eq!(still.text(), "Echo: there?");
@@ -225,5 +228,5 @@ async fn the_client_library_notices_that_the_server_is_slow_or_gone() {
     bridge.close().await;
     let quiet = ConnectOptions { logger: Some(Arc::new(|_, _| {})), ..ConnectOptions::default() };
     let refused = connect_to_server(&url, quiet).await.err().expect("nobody is there");
-    assert!(matches!(refused.cause, Cause::Connect(_)) && refused.attempts == 1, "{refused:?}");
+    assert!(matches!(refused.cause, ErrorCause::Connect(_)) && refused.attempts == 1, "{refused:?}");
 }
