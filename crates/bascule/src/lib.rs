@@ -8,6 +8,7 @@ pub mod cli;
 pub mod config;
 
 mod adapter;
+mod api;
 mod call;
 mod call_record;
 mod client;
@@ -23,7 +24,6 @@ mod post_mortem;
 mod relay;
 mod reload;
 mod script;
-mod status;
 
 pub use adapter::{BridgeConfig, McpBridgeAdapter};
 pub use reload::{Plan, Reloaded};

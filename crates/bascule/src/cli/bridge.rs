@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use bascule_catalog::CatalogTool;
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, ProviderAdapter, ServerName, ToolId,
+    BridgeResult, CallOutcome, CallRequest, CorrelationId, ProviderAdapter, ServerName, ToolId,
 };
-use serde_json::json;
 
-use crate::control::{ListedTool, Listing, RunningBridge, What};
+use crate::api::{self, ToolListing};
+use crate::control::RunningBridge;
 use crate::{McpBridgeAdapter, ScriptOutcome, ScriptRequest};
 
 /// The same operations on both kinds of bridge.
@@ -21,43 +21,38 @@ pub(crate) enum BridgeHandle {
 
 impl BridgeHandle {
     /// Lists the tools of one server (`None`: all servers), and the errors of servers that are down.
-    pub(crate) async fn tools(
-        &self,
-        server: Option<&ServerName>,
-    ) -> BridgeResult<(Vec<Arc<CatalogTool>>, Vec<BridgeError>)> {
-        let Listing { tools, missing } = match self {
-            Self::Own(bridge) => Listing::of(bridge, server),
-            Self::Running(bridge) => bridge.ask(What::Tools, json!({ "server": server })).await?,
-        };
-        let tools = tools.into_iter().map(ListedTool::tool).collect::<BridgeResult<_>>()?;
-        Ok((tools, missing))
+    pub(crate) async fn list_tools(&self, server: Option<&ServerName>) -> BridgeResult<ToolListing> {
+        match self {
+            Self::Own(bridge) => Ok(api::list_tools(bridge, server).await),
+            Self::Running(bridge) => bridge.list_tools(server).await,
+        }
     }
 
     /// Returns one tool, or the error that a call of it would return.
-    pub(crate) async fn tool(&self, id: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
+    pub(crate) async fn find_tool(&self, id: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
         match self {
-            Self::Own(bridge) => bridge.get_tool(id),
-            Self::Running(bridge) => {
-                bridge.ask::<ListedTool>(What::Tool, json!({ "tool": id })).await?.tool()
-            }
+            Self::Own(bridge) => api::find_tool(bridge, id).await,
+            Self::Running(bridge) => bridge.find_tool(id).await,
         }
     }
 
     /// Calls a tool. Dropping the future cancels the call.
-    pub(crate) async fn call(&self, request: CallRequest, id: CorrelationId) -> BridgeResult<CallOutcome> {
+    pub(crate) async fn call_tool(
+        &self,
+        request: CallRequest,
+        id: CorrelationId,
+    ) -> BridgeResult<CallOutcome> {
         match self {
-            Self::Own(bridge) => bridge.execute(request, Some(id)).await,
-            Self::Running(bridge) => {
-                bridge.call(&request.tool, &request.arguments, request.timeout, &id).await
-            }
+            Self::Own(bridge) => api::call_tool(bridge, request, Some(id)).await,
+            Self::Running(bridge) => bridge.call_tool(request, id).await,
         }
     }
 
     /// Runs a script. Dropping the future kills it.
     pub(crate) async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
         match self {
-            Self::Own(bridge) => bridge.run_script(request).await,
-            Self::Running(bridge) => bridge.ask(What::Run, &request).await,
+            Self::Own(bridge) => api::run_script(bridge, request).await,
+            Self::Running(bridge) => bridge.run_script(&request).await,
         }
     }
 

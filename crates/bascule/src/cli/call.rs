@@ -57,7 +57,7 @@ impl Call {
             .with_bridge(servers, printer, async |bridge| {
                 let timeout = timeout.map(|duration| CallTimeout { since, duration });
                 let activity = format!("calling {id}");
-                let call = bridge.call(CallRequest { tool: id, arguments, timeout }, correlation);
+                let call = bridge.call_tool(CallRequest { tool: id, arguments, timeout }, correlation);
                 Ok(print(&with_spinner(printer.json, &activity, call).await?, printer))
             })
             .await

@@ -11,7 +11,7 @@ use super::error::CommandError;
 use super::printer::Printer;
 use super::terminal::with_spinner;
 use crate::config::{self, LoadedConfig, Problem, ServerSettings, Settings};
-use crate::control::{Place, RunningBridge};
+use crate::control::{RunningBridge, SocketPath};
 use crate::normalise::addressed;
 use crate::{BridgeConfig, McpBridgeAdapter, ToolSelection};
 
@@ -70,8 +70,8 @@ impl CommandContext {
                 self.path.display()
             ))
         };
-        match Place::of(&self.path) {
-            Ok(place) => RunningBridge::at(&place).await.ok_or_else(none),
+        match SocketPath::new(&self.path) {
+            Ok(path) => RunningBridge::connect(&path).await.ok_or_else(none),
             Err(_) => Err(none()),
         }
     }
@@ -85,7 +85,10 @@ impl CommandContext {
         work: impl AsyncFnOnce(&BridgeHandle) -> Result<T, CommandError>,
     ) -> Result<T, CommandError> {
         let running = if self.no_daemon { None } else { self.running_bridge().await.ok() };
-        if running.is_none() && !self.no_daemon && Place::of(&self.path).is_ok_and(|place| place.is_taken()) {
+        if running.is_none()
+            && !self.no_daemon
+            && SocketPath::new(&self.path).is_ok_and(|path| path.is_locked())
+        {
             let message = "the running bridge of this configuration does not respond: use `--no-daemon` to run without it";
             return Err(CommandError::Usage(message.into()));
         }

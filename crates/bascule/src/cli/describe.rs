@@ -34,7 +34,7 @@ impl Describe {
         let settings = context.settings.server(id.server()).cloned();
         context
             .with_bridge(servers, printer, async |bridge| {
-                let tool = bridge.tool(&id).await?;
+                let tool = bridge.find_tool(&id).await?;
                 let settings = settings.expect("the tool was found, so its server is configured");
                 match printer.json {
                     true => printer.print_json(&tool_json(&tool, &settings)),

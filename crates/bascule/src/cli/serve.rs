@@ -21,10 +21,10 @@ use tracing::{info, warn};
 use super::context::{CommandContext, Signals, jailer};
 use super::error::{CommandError, error_chain};
 use super::printer::Printer;
-use crate::config::{self, BridgeSettings, ConfigError, FileWatch, Settings, ToolView};
-use crate::control::{Door, Place};
+use crate::config::{BridgeSettings, ConfigError, FileWatch, LoadedConfig, Settings, ToolView};
+use crate::control::{ControlServer, SocketPath};
 use crate::gateway::Gateway;
-use crate::{BridgeConfig, McpBridgeAdapter};
+use crate::{BridgeConfig, McpBridgeAdapter, api};
 
 /// The time that clients have, after the grace, to receive the errors of abandoned requests.
 const FINAL_RESPONSES: Duration = Duration::from_secs(2);
@@ -65,7 +65,7 @@ enum ShowOption {
 struct ServeState {
     bridge: Arc<McpBridgeAdapter>,
     gateway: Arc<Gateway>,
-    control: Option<Door>,
+    control: Option<ControlServer>,
     /// The HTTP and stdio servers.
     servers: TaskTracker,
     stop: CancellationToken,
@@ -91,9 +91,10 @@ impl Serve {
         };
         let mut signals = Signals::new();
         let hangups = signal(SignalKind::hangup()).map_err(|error| failed("handle SIGHUP", error))?;
-        let place = Place::of(&context.path).map_err(|error| failed("locate the control socket", error))?;
+        let socket =
+            SocketPath::new(&context.path).map_err(|error| failed("locate the control socket", error))?;
         // With --stdio a client starts a bridge of its own, which may run beside another one.
-        let claim = match Door::claim(&place).await {
+        let claim = match ControlServer::claim(&socket).await {
             Ok(claim) => Some(claim),
             Err(_) if self.stdio => None,
             Err(error) => return Err(failed("open the control socket", error)),
@@ -106,7 +107,8 @@ impl Serve {
         let bus = Arc::new(EmbeddedBus::new(ReplayLimits::default()));
         let (path, initial) = (context.path, context.settings.bridge.clone());
         let bridge = Arc::new(start(context.settings, &bus).await?);
-        let control = claim.map(|claim| Door::open(place, claim, bridge.clone(), bus.clone())).transpose();
+        let control =
+            claim.map(|claim| ControlServer::start(socket, claim, bridge.clone(), bus.clone())).transpose();
         let control = match control {
             Ok(control) => control,
             Err(error) => {
@@ -219,13 +221,14 @@ impl ServeState {
 
     /// Applies the configuration file. A file that cannot be used changes nothing.
     async fn reload(&self) {
-        match config::load(&self.path, &|name: &str| std::env::var(name).ok()) {
-            Ok(loaded) => {
-                for warning in &loaded.warnings {
-                    warn!("{warning}");
-                }
-                self.apply_bridge_settings(&loaded.settings.bridge);
-                let reloaded = self.bridge.reload(loaded.settings, self.grace).await;
+        let apply = |loaded: &LoadedConfig| {
+            for warning in &loaded.warnings {
+                warn!("{warning}");
+            }
+            self.apply_bridge_settings(&loaded.settings.bridge);
+        };
+        match api::reload(&self.bridge, &self.path, self.grace, apply).await {
+            Ok(reloaded) => {
                 info!(plan = ?reloaded.plan, refused = ?reloaded.refused, "configuration reloaded");
             }
             Err(ConfigError::Invalid(problems)) => {
@@ -258,7 +261,7 @@ impl ServeState {
     }
 
     async fn shut_down(&self) {
-        self.control.iter().for_each(Door::shut);
+        self.control.iter().for_each(ControlServer::stop_accepting);
         self.stop.cancel();
         self.servers.close();
         let started = Instant::now();

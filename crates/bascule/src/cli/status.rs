@@ -11,8 +11,8 @@ use super::context::CommandContext;
 use super::error::CommandError;
 use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
-use crate::control::What;
-use crate::status::{BridgeStatus, ServerStatus};
+use crate::api::{BridgeStatus, ServerStatus};
+use crate::control::Operation;
 
 /// Show the servers of the running bridge: health, tools, process, restarts
 #[derive(Debug, clap::Args)]
@@ -29,9 +29,9 @@ impl StatusCommand {
         printer: &Printer,
     ) -> Result<ExitCode, CommandError> {
         let bridge = context.running_bridge().await?;
-        let mut answers = bridge.listen(What::Status, json!({ "watch": self.watch })).await?;
-        while let Some(answer) = answers.next().await? {
-            print_status(&answer, printer)?;
+        let mut responses = bridge.subscribe(Operation::Status, json!({ "watch": self.watch })).await?;
+        while let Some(status) = responses.next().await? {
+            print_status(&status, printer)?;
             if self.watch && !printer.json {
                 printer.print_line("");
             }
@@ -59,7 +59,7 @@ impl Refresh {
         let bridge = context.running_bridge().await?;
         let server = self.server.as_deref().map(ServerName::parse).transpose();
         let server = server.map_err(|error| CommandError::Usage(error.to_string()))?;
-        let status: Box<RawValue> = bridge.ask(What::Refresh, json!({ "server": server })).await?;
+        let status: Box<RawValue> = bridge.request(Operation::Refresh, json!({ "server": server })).await?;
         print_status(&status, printer)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -84,7 +84,7 @@ impl Events {
     ) -> Result<ExitCode, CommandError> {
         let bridge = context.running_bridge().await?;
         let params = json!({ "pattern": self.pattern, "replay": self.replay });
-        let mut events = bridge.listen(What::Events, params).await?;
+        let mut events = bridge.subscribe(Operation::Events, params).await?;
         while let Some(event) = events.next().await? {
             match printer.json {
                 true => printer.print_json(&event),

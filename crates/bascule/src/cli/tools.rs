@@ -8,6 +8,7 @@ use super::context::CommandContext;
 use super::error::CommandError;
 use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
+use crate::api::ToolListing;
 
 /// List the tools of all servers, or of one
 #[derive(Debug, clap::Args)]
@@ -31,10 +32,12 @@ impl Tools {
         let only = server.clone().map(|server| vec![server]);
         context
             .with_bridge(only, printer, async |bridge| {
-                let (tools, missing) = bridge.tools(server.as_ref()).await?;
-                print_missing(&missing, printer);
+                let ToolListing { tools, start_failures } = bridge.list_tools(server.as_ref()).await?;
+                print_missing(&start_failures, printer);
                 // No server started, so the first error is the result.
-                if let (true, Some(error)) = (missing.len() == requested, missing.into_iter().next()) {
+                if let (true, Some(error)) =
+                    (start_failures.len() == requested, start_failures.into_iter().next())
+                {
                     return Err(CommandError::Bridge(Box::new(error)));
                 }
                 if printer.json {

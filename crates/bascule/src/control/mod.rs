@@ -1,59 +1,112 @@
-//! How the command line reaches a bridge that is running: a socket that only its user can open, and a token that a
-//! confined server cannot read.
+//! The control socket: commands reach a running bridge through a Unix socket that only its user can open, with a token that
+//! a confined server cannot read.
 //!
-//! Landlock does not keep a process from connecting to a socket in the file system. The token lies extra it in a
-//! folder that no sandbox grants, and changes with every start. The token is a line, one line of JSON asks, one or more
-//! answer.
+//! Landlock does not prevent connections to a socket in the file system. So each connection presents a token, stored beside
+//! the socket in a folder that no sandbox grants and replaced at every start. The protocol is lines: the token, one
+//! [`ControlRequest`], then one or more [`ControlResponse`]s. The operations themselves are in `api`.
 
-mod ask;
-mod door;
-mod place;
+mod client;
+mod handler;
+mod server;
+mod socket_path;
 
-pub(crate) use ask::{ListedTool, Listing, RunningBridge};
-pub(crate) use door::Door;
-pub(crate) use place::Place;
+pub(crate) use client::RunningBridge;
+pub(crate) use server::ControlServer;
+pub(crate) use socket_path::SocketPath;
 
-use bascule_model::BridgeError;
+use std::sync::Arc;
+
+use bascule_catalog::CatalogTool;
+use bascule_model::{BridgeError, CorrelationId, ServerName, ToolDefinition, ToolId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// No question is longer: the arguments of a call are part of it.
-const LONGEST_QUESTION: u64 = 64 << 20;
+use crate::api::ToolListing;
 
-/// A question, in one line.
+/// The largest request, which contains the arguments of a call.
+const MAX_REQUEST_BYTES: u64 = 64 << 20;
+
 #[derive(Serialize, Deserialize)]
-struct Question {
-    what: What,
+struct ControlRequest {
+    #[serde(rename = "what")]
+    operation: Operation,
     #[serde(skip_serializing_if = "Option::is_none")]
     params: Option<Box<RawValue>>,
 }
 
-/// What can be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum What {
-    /// Which process, of which configuration.
+pub(crate) enum Operation {
+    /// The process id and the configuration file of the bridge.
     Identity,
-    /// How the servers are; with `watch`, again at every change.
+    /// The status of the servers; with `watch`, once more after every change.
     Status,
-    /// List the tools of one server again, or of all.
+    /// Lists the tools of one server again, or of all.
     Refresh,
-    /// What happens from now on, and what happened lately.
+    /// Events from now on, and recent ones.
     Events,
-    /// The tools there are.
     Tools,
-    /// One tool, or why it cannot be had.
+    /// One tool, or the error that a call of it would meet.
     Tool,
-    /// Make a call. Who hangs up cancels it.
+    /// A call. Closing the connection cancels it.
     Call,
-    /// Run a script. Who hangs up kills it.
+    /// A script. Closing the connection kills it.
     Run,
 }
 
-/// An answer, in one line.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-enum Reply {
+enum ControlResponse {
     Ok(Box<RawValue>),
     Error(Box<BridgeError>),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct CallParams {
+    tool: ToolId,
+    arguments: Box<RawValue>,
+    timeout_ms: Option<u64>,
+    /// The part of the time-out that passed before the request was sent.
+    #[serde(default)]
+    waited_ms: u64,
+    correlation_id: Option<CorrelationId>,
+}
+
+/// A tool on the socket: its server and its definition, as the server wrote it.
+#[derive(Serialize, Deserialize)]
+struct ToolRecord {
+    server: ServerName,
+    definition: Box<RawValue>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct ToolListingRecord {
+    tools: Vec<ToolRecord>,
+    #[serde(rename = "missing")]
+    start_failures: Vec<BridgeError>,
+}
+
+impl ToolRecord {
+    fn new(tool: &CatalogTool) -> Self {
+        let server = ServerName::parse(tool.id().server()).expect("a tool id begins with a server name");
+        Self { server, definition: tool.definition().raw.clone() }
+    }
+
+    fn parse(self) -> serde_json::Result<Arc<CatalogTool>> {
+        let definition = ToolDefinition::parse(self.definition)?;
+        Ok(Arc::new(CatalogTool::new(&self.server, definition)))
+    }
+}
+
+impl ToolListingRecord {
+    fn new(listing: ToolListing) -> Self {
+        let tools = listing.tools.iter().map(|tool| ToolRecord::new(tool)).collect();
+        Self { tools, start_failures: listing.start_failures }
+    }
+
+    fn parse(self) -> serde_json::Result<ToolListing> {
+        let tools = self.tools.into_iter().map(ToolRecord::parse).collect::<Result<_, _>>()?;
+        Ok(ToolListing { tools, start_failures: self.start_failures })
+    }
 }

@@ -172,7 +172,7 @@ fn second_bridge_for_same_file_exits() {
     let second = wait_for_output(spawn(&bridge.bascule, &["serve", "--listen", "127.0.0.1:0", "-v"]));
     assert_eq!(second.code, Some(2), "{second:?}");
     assert!(
-        second.stderr.contains("runs already") && second.stderr.contains(&bridge.pid().to_string()),
+        second.stderr.contains("already running") && second.stderr.contains(&bridge.pid().to_string()),
         "{second:?}"
     );
     assert!(!second.stderr.contains("counter"), "the second bridge started a server: {second:?}");
