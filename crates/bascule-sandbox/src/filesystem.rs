@@ -18,9 +18,9 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 
 /// Confines this process and its future children to `files`. They cannot signal processes outside, nor connect to
 /// abstract sockets there.
-pub(crate) fn restrict(files: &FileAccess) -> Result<Option<RestrictionStatus>, RulesetError> {
+pub(crate) fn restrict(files: &FileAccess) -> Result<(), RulesetError> {
     let (readable, writable): (BTreeSet<PathBuf>, BTreeSet<PathBuf>) = match files {
-        FileAccess::All => return Ok(None),
+        FileAccess::All => return Ok(()),
         FileAccess::AllExcept { secrets, write } => {
             let closed = closed_paths(secrets);
             let writable = write.iter().filter_map(|path| path.canonicalize().ok());
@@ -40,7 +40,7 @@ pub(crate) fn restrict(files: &FileAccess) -> Result<Option<RestrictionStatus>, 
     let all = AccessFs::from_all(WANTED);
     let devices: BitFlags<AccessFs> =
         AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
-    let status = Ruleset::default()
+    Ruleset::default()
         .handle_access(all)?
         .scope(Scope::from_all(WANTED))?
         .create()?
@@ -50,7 +50,7 @@ pub(crate) fn restrict(files: &FileAccess) -> Result<Option<RestrictionStatus>, 
         .add_rules(path_beneath_rules(DEVICES, devices))?
         .add_rules(path_beneath_rules(shared, all))?
         .restrict_self()?;
-    Ok(Some(status))
+    Ok(())
 }
 
 /// Denies everything: opening paths, TCP ports, signals to processes outside.

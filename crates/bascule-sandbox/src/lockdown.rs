@@ -38,12 +38,6 @@ impl LockdownLimits {
     }
 }
 
-impl Default for LockdownLimits {
-    fn default() -> Self {
-        Self::for_scripts(512 << 20, 30)
-    }
-}
-
 /// The result of a lockdown. Protections that every lockdown has are not listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockdownReport {

@@ -5,7 +5,6 @@ use std::fs;
 use std::io::Read;
 
 /// The children of every process at one moment. One scan serves all watched trees.
-#[derive(Default)]
 pub(crate) struct ProcessTree {
     children: HashMap<u32, Vec<u32>>,
 }
@@ -45,24 +44,23 @@ impl ProcessTree {
 
     /// All descendants of a process, parents before children.
     pub(crate) fn descendants_of(&self, root: u32) -> Vec<u32> {
-        let mut found = self.children.get(&root).cloned().unwrap_or_default();
-        let mut next = 0;
-        while let Some(pid) = found.get(next) {
-            found.extend(self.children.get(pid).cloned().unwrap_or_default());
-            next += 1;
-        }
-        found
+        let children = |pid| self.children.get(&pid).cloned().unwrap_or_default();
+        with_descendants(children(root), children)
     }
 }
 
 /// All descendants of a process, parents before children. May miss processes that start meanwhile.
 pub(crate) fn descendants_of(root: u32) -> Vec<u32> {
-    let Some(mut found) = children_of(root) else {
-        return ProcessScanner::default().scan().descendants_of(root);
-    };
+    match children_of(root) {
+        Some(found) => with_descendants(found, |pid| children_of(pid).unwrap_or_default()),
+        None => ProcessScanner::default().scan().descendants_of(root),
+    }
+}
+
+fn with_descendants(mut found: Vec<u32>, children: impl Fn(u32) -> Vec<u32>) -> Vec<u32> {
     let mut next = 0;
     while let Some(pid) = found.get(next) {
-        found.extend(children_of(*pid).unwrap_or_default());
+        found.extend(children(*pid));
         next += 1;
     }
     found
@@ -84,7 +82,7 @@ pub(crate) fn all_pids() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-pub(crate) fn parent_of(pid: u32) -> Option<u32> {
+fn parent_of(pid: u32) -> Option<u32> {
     // One read: the kernel generates the file for every read, and reading to the end takes several.
     let mut start = [0; 512];
     let length = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut start).ok()?;

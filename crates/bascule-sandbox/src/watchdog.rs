@@ -106,10 +106,9 @@ impl TreeWatch {
 
     /// Writes the limits to the control group. The kernel may refuse that while the group uses more memory.
     fn update_cgroup(&self) {
-        let cgroup = self.cgroup.as_ref();
-        let is_set = cgroup.is_some_and(|cgroup| cgroup.set_limits(self.limits()).is_ok());
-        let is_enforced = is_set && cgroup.is_some_and(CgroupGuard::limits_memory);
-        self.is_enforced.store(is_enforced, Ordering::Relaxed);
+        let enforces =
+            |cgroup: &CgroupGuard| cgroup.set_limits(self.limits()).is_ok() && cgroup.limits_memory();
+        self.is_enforced.store(self.cgroup.as_ref().is_some_and(enforces), Ordering::Relaxed);
     }
 
     fn is_enforced(&self) -> bool {

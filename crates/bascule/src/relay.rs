@@ -131,10 +131,9 @@ async fn relay(target: RelayTarget) -> Result<(), String> {
                 calls_by_id.insert(id, calls.spawn(call));
             }
             (Ok(Message::Notification { method, params }), _) if method == "notifications/cancelled" => {
-                cancelled_id(params)
-                    .and_then(|id| calls_by_id.remove(&id))
-                    .into_iter()
-                    .for_each(|call| call.abort());
+                if let Some(call) = cancelled_id(params).and_then(|id| calls_by_id.remove(&id)) {
+                    call.abort();
+                }
             }
             _ => {}
         }

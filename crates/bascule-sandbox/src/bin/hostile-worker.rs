@@ -83,7 +83,7 @@ fn host_forever() {
 
 fn lock_down_with_threads() {
     std::thread::spawn(std::thread::park);
-    println!("{}", lock_down(&LockdownLimits::default()).unwrap_err());
+    println!("{}", lock_down(&limits("threads")).unwrap_err());
 }
 
 fn worker(name: &str) {
@@ -92,14 +92,7 @@ fn worker(name: &str) {
         "folder": std::env::current_dir().unwrap(),
     });
     let host = std::os::unix::process::parent_id();
-    let seconds = match name {
-        "burn" => 1,
-        // Longer than a test waits for it to be killed.
-        "spin" => 100,
-        _ => LockdownLimits::default().cpu_seconds,
-    };
-    let limits = LockdownLimits { cpu_seconds: seconds, ..LockdownLimits::default() };
-    let report = lock_down(&limits).unwrap();
+    let report = lock_down(&limits(name)).unwrap();
     // SAFETY: the host opened it, and nothing else uses it.
     let mut socket = unsafe { UnixStream::from_raw_fd(0) };
     let line = serde_json::to_string(&report).unwrap() + "\n";
@@ -127,6 +120,16 @@ fn worker(name: &str) {
         call => describe_result(attempt(call, host)),
     };
     socket.write_all(reply.as_bytes()).unwrap();
+}
+
+fn limits(name: &str) -> LockdownLimits {
+    let limits = LockdownLimits::for_scripts(512 << 20, 30);
+    match name {
+        "burn" => LockdownLimits { cpu_seconds: 1, ..limits },
+        // Longer than a test waits for it to be killed.
+        "spin" => LockdownLimits { cpu_seconds: 100, ..limits },
+        _ => limits,
+    }
 }
 
 fn spin() -> ! {
