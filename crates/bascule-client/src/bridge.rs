@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::log::LogOutput;
 use crate::retry::backoff_delay;
 use crate::timeout::{Environment, resolve_timeout};
-use crate::{CallToolResult, Client, ClientOptions, ErrorCause, Logger, McpBridgeError};
+use crate::{CallToolResult, ClientOptions, ErrorCause, Logger, McpBridgeError, McpClient};
 
 /// Creates the transport for a URL.
 pub type TransportFactory =
@@ -45,7 +45,7 @@ const DEFAULT_MAX_ATTEMPTS: u32 = 3;
 
 /// A connection to one server.
 pub struct McpBridge {
-    client: Client,
+    client: McpClient,
     url: String,
     closed: CancellationToken,
     log: LogOutput,
@@ -53,7 +53,7 @@ pub struct McpBridge {
 
 impl McpBridge {
     /// Returns the underlying client, for requests other than calls.
-    pub fn client(&self) -> &Client {
+    pub fn client(&self) -> &McpClient {
         &self.client
     }
 
@@ -81,7 +81,7 @@ pub async fn connect_to_server(url: &str, options: ConnectOptions) -> Result<Mcp
         None => HttpEndpoint::new(url, []).map(Transport::Http).map_err(|error| error.to_string()),
     };
     let transport = transport.map_err(|error| failed(ErrorCause::InvalidUrl(error)))?;
-    let client = Client::connect(transport, ClientOptions { timeout, ..ClientOptions::default() });
+    let client = McpClient::connect(transport, ClientOptions { timeout, ..ClientOptions::default() });
     let client = client.await.map_err(|error| failed(ErrorCause::Connect(error)))?;
     log.info(&format!("connected to {shown}"));
     Ok(McpBridge { client, url: url.to_owned(), closed: CancellationToken::new(), log })

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 const MAX_PAGES: usize = 1_000;
 const MAX_TOOLS: usize = 100_000;
 
-/// Options of [`Client::connect`].
+/// Options of [`McpClient::connect`].
 pub struct ClientOptions {
     /// The time-out of the handshake.
     pub timeout: Duration,
@@ -53,7 +53,7 @@ impl Default for ClientOptions {
 
 /// A connected server after the handshake. Clones share the connection.
 #[derive(Clone)]
-pub struct Client {
+pub struct McpClient {
     connection: Connection,
     info: ServerInfo,
     message_limit: usize,
@@ -108,7 +108,7 @@ pub enum ListError {
     Endless(String),
 }
 
-impl Client {
+impl McpClient {
     /// Connects and does the handshake. A failure closes the connection.
     pub async fn connect(transport: Transport, options: ClientOptions) -> Result<Self, ConnectError> {
         let ClientOptions { message_limit, listener, request_handler, request_ids, .. } = options;

@@ -15,7 +15,7 @@
 //! # }
 //! ```
 //!
-//! [`Client`] is the layer below: one connected server, without retries. Bascule uses it directly, with the types
+//! [`McpClient`] is the layer below: one connected server, without retries. Bascule uses it directly, with the types
 //! of `bascule_mcp`.
 //!
 //! The library writes nothing to stdout and depends on no server, bus or database.
@@ -31,7 +31,7 @@ mod timeout;
 pub use bridge::{
     CallToolOptions, ConnectOptions, McpBridge, TransportFactory, call_tool, connect_to_server,
 };
-pub use client::{Client, ClientOptions, ConnectError, ListError, ServerInfo};
+pub use client::{ClientOptions, ConnectError, ListError, McpClient, ServerInfo};
 pub use error::{ErrorCause, McpBridgeError};
 pub use log::{LOG_TARGET, LogLevel, Logger};
 pub use result::CallToolResult;

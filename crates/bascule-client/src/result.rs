@@ -60,11 +60,11 @@ impl CallToolResult {
     /// Returns all text blocks, joined by line breaks.
     pub fn text(&self) -> String {
         #[derive(Deserialize)]
-        struct Text {
+        struct TextBlock {
             text: String,
         }
         let blocks = self.content();
-        let texts = blocks.iter().filter_map(|block| serde_json::from_str::<Text>(block.get()).ok());
+        let texts = blocks.iter().filter_map(|block| serde_json::from_str::<TextBlock>(block.get()).ok());
         texts.map(|block| block.text).collect::<Vec<_>>().join("\n")
     }
 

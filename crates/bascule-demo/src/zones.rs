@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 
 use jiff::tz::{TimeZone, db};
+use strsim::levenshtein;
 
 /// Returns the zone, or an error message with the nearest names.
 pub(crate) fn find(name: &str) -> Result<TimeZone, String> {
@@ -31,35 +32,12 @@ fn nearest(name: &str) -> Vec<String> {
 /// Returns the smaller edit distance of the whole name and of its last part: people often type only the city.
 fn distance(wanted: &str, name: &str) -> usize {
     let city = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
-    edit_distance(wanted, name).min(edit_distance(&city(wanted), &city(name)))
-}
-
-/// Returns the Levenshtein distance.
-fn edit_distance(from: &str, to: &str) -> usize {
-    let to: Vec<char> = to.chars().collect();
-    let mut row: Vec<usize> = (0..=to.len()).collect();
-    for (i, a) in from.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, b) in to.iter().enumerate() {
-            let change = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = change.min(diagonal + 1).min(row[j] + 1);
-        }
-    }
-    row[to.len()]
+    levenshtein(wanted, name).min(levenshtein(&city(wanted), &city(name)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn counts_edits() {
-        assert_eq!(
-            [edit_distance("kitten", "sitting"), edit_distance("", "ab"), edit_distance("ab", "ab")],
-            [3, 2, 0]
-        );
-    }
 
     #[test]
     fn nearest_contains_the_intended_name() {

@@ -31,7 +31,7 @@ pub struct ToolHints {
 impl ToolDefinition {
     /// Parses one entry of a tool list. Fails only if the name is missing; malformed optional fields are dropped.
     pub fn parse(raw: Box<RawValue>) -> Result<Self, serde_json::Error> {
-        let entry: ToolEntry = serde_json::from_str(raw.get())?;
+        let entry: ListedTool = serde_json::from_str(raw.get())?;
         let hints = entry.annotations.and_then(|a| serde_json::from_str(a.get()).ok()).unwrap_or_default();
         Ok(Self {
             name: entry.name,
@@ -46,7 +46,7 @@ impl ToolDefinition {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ToolEntry<'a> {
+struct ListedTool<'a> {
     name: String,
     #[serde(borrow)]
     description: Option<&'a RawValue>,

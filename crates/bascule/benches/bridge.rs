@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use bascule::config::{ServerSettings, Settings, TransportSettings};
 use bascule::{BridgeConfig, McpBridgeAdapter};
 use bascule_catalog::{Catalog, ServerTools, ToolFilter};
-use bascule_client::{Client, ClientOptions};
+use bascule_client::{ClientOptions, McpClient};
 use bascule_mcp::{Grace, HttpEndpoint, StdioChild, Transport};
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolDefinition, ToolId};
 use bascule_testkit::binary;
@@ -232,7 +232,7 @@ async fn library_over_http(calls: usize) -> Cost {
 }
 
 async fn library(transport: Transport, calls: usize) -> Cost {
-    let client = Client::connect(transport, ClientOptions::default()).await.unwrap();
+    let client = McpClient::connect(transport, ClientOptions::default()).await.unwrap();
     for _ in 0..calls / 10 {
         client.call("echo", ARGUMENTS).answer().await.unwrap();
     }

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use bascule::config::{BridgeSettings, ServerSettings, Settings, TransportSettings};
 use bascule::{BridgeConfig, McpBridgeAdapter, ScriptRequest, ToolSelection};
-use bascule_client::{Client, ClientOptions};
+use bascule_client::{ClientOptions, McpClient};
 use bascule_mcp::{Grace, StdioChild, Transport};
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolId};
 use bascule_testkit::binary;
@@ -65,7 +65,7 @@ fn check(what: &str, measured: f64, limit: f64) -> bool {
 async fn measure() -> Vec<Ratios> {
     let server = Command::new(binary("echo-server"));
     let child = StdioChild::spawn(server, Grace::default(), None).unwrap();
-    let client = Client::connect(Transport::Stdio(child), ClientOptions::default()).await.unwrap();
+    let client = McpClient::connect(Transport::Stdio(child), ClientOptions::default()).await.unwrap();
     let bridge = McpBridgeAdapter::init(configuration()).await.unwrap();
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
@@ -85,7 +85,7 @@ async fn measure() -> Vec<Ratios> {
     rounds
 }
 
-async fn direct_calls(client: &Client) -> Times {
+async fn direct_calls(client: &McpClient) -> Times {
     let mut times = Vec::new();
     for _ in 0..CALLS {
         let start = Instant::now();

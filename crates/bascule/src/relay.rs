@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use bascule_client::{Client, ClientOptions};
+use bascule_client::{ClientOptions, McpClient};
 use bascule_mcp::{
     Failure, HttpEndpoint, Id, Message, ServerMessage, Transport, Unsolicited, error_response, notification,
     success_response,
@@ -105,7 +105,7 @@ fn read_target() -> Result<RelayTarget, String> {
 
 async fn relay(target: RelayTarget) -> Result<(), String> {
     let mut lines = BufReader::new(tokio::io::stdin()).split(b'\n');
-    let mut remote: Option<Client> = None;
+    let mut remote: Option<McpClient> = None;
     let mut calls = JoinSet::new();
     let mut calls_by_id = HashMap::<String, AbortHandle>::new();
     loop {
@@ -145,7 +145,7 @@ async fn relay(target: RelayTarget) -> Result<(), String> {
     Ok(())
 }
 
-async fn connect(target: &RelayTarget) -> Result<Client, String> {
+async fn connect(target: &RelayTarget) -> Result<McpClient, String> {
     let headers = target.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let endpoint = HttpEndpoint::new(&target.url, headers).map_err(|error| error.to_string())?;
     let transport = match target.transport {
@@ -164,12 +164,12 @@ async fn connect(target: &RelayTarget) -> Result<Client, String> {
         }),
         ..ClientOptions::default()
     };
-    Client::connect(transport, options).await.map_err(|error| error.to_string())
+    McpClient::connect(transport, options).await.map_err(|error| error.to_string())
 }
 
 /// Forwards one request. Aborting the task cancels the request at the remote server.
 async fn forward(
-    client: Client,
+    client: McpClient,
     id: String,
     method: String,
     params: Option<Box<RawValue>>,

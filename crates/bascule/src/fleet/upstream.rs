@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bascule_client::{Client, ClientOptions, ConnectError, ServerInfo};
+use bascule_client::{ClientOptions, ConnectError, McpClient, ServerInfo};
 use bascule_mcp::{
     Failure, HttpEndpoint, PendingEvent, ServerMessage, Transport, TransportError, Unsolicited,
 };
@@ -32,7 +32,7 @@ use crate::{launch, normalise, relay};
 
 pub(crate) struct Upstream {
     settings: Arc<ServerSettings>,
-    client: Client,
+    client: McpClient,
     watch: Option<Arc<TreeWatch>>,
     /// Notified each time the server announces changed tools.
     changed: Arc<Notify>,
@@ -109,7 +109,7 @@ impl Upstream {
             request_handler: Some(request_handler(context.profile.clone())),
             request_ids: context.profile.request_ids.clone(),
         };
-        match Client::connect(transport, options).await {
+        match McpClient::connect(transport, options).await {
             Ok(client) => {
                 let pid = client.pid();
                 let mut upstream = Self { settings, client, watch, changed, pid };
