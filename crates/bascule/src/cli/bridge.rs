@@ -11,7 +11,7 @@ use crate::api::{self, ToolListing};
 use crate::control::RunningBridge;
 use crate::{McpBridgeAdapter, ScriptOutcome, ScriptRequest};
 
-/// The same operations on both kinds of bridge.
+/// A bridge in this process or in another one.
 pub(crate) enum BridgeHandle {
     /// Started for this command, and stopped with it.
     Own(McpBridgeAdapter),

@@ -101,7 +101,7 @@ fn print_writers(path: &str, bridge: &McpBridgeAdapter, printer: &Printer) {
     let names: Vec<String> = bridge.writers_of(Path::new(path)).iter().map(ToString::to_string).collect();
     if !names.is_empty() {
         let warning = format!(
-            "{path} is writable by {}, which can thereby change their own confinement: move the file, or set another `cwd`",
+            "{path} is writable by {}: a server could change its own confinement; move the file, or set another `cwd`",
             names.join(", ")
         );
         printer.print_line(&printer.style.red(&warning));
