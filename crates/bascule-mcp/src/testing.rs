@@ -13,10 +13,6 @@ use crate::{
 /// The longest message read in these tests.
 pub(crate) const LIMIT: usize = 100_000;
 
-/// The machine may have other things to do: where it matters that something is quick, one good round of so many is
-/// enough.
-pub(crate) const ROUNDS: usize = 6;
-
 /// A connection, and what was heard on it.
 pub(crate) struct Played {
     pub(crate) connection: Connection,
@@ -91,6 +87,22 @@ impl Played {
 /// Awaits what may take its time, but not for ever.
 pub(crate) async fn patiently<T>(work: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(60), work).await.expect("it does not hang")
+}
+
+/// Runs `work` while all timers are stopped and returns the time that it waited for timers: zero, unless it never
+/// completes without them. Network traffic goes on, so the result does not depend on the load of the machine.
+pub(crate) async fn timer_wait(work: impl Future) -> Duration {
+    tokio::time::pause();
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    // tokio does not advance a paused clock while a blocking task runs.
+    let keeper = tokio::task::spawn_blocking(move || wait.recv_timeout(Duration::from_secs(60)));
+    let start = tokio::time::Instant::now();
+    work.await;
+    let waited = start.elapsed();
+    drop(done);
+    let _ = keeper.await;
+    tokio::time::resume();
+    waited
 }
 
 /// Looks again and again, without holding up the test's own runtime, until it is so.
