@@ -1,11 +1,11 @@
-// Two servers at once, one error caught, one value back. `bascule run demo/morning.ts`
+// Calls two servers at once, catches an error and returns one value: `bascule run demo/morning.ts`
 interface Morning { zone: string; notes: unknown; trouble: string }
 
 const [time, found] = await Promise.all([
   clock.now({ timezone: 'Europe/Zurich' }),
   notes.searchNotes({ query: 'drawbridge' }),
 ]);
-console.log('asked two servers at once');
+console.log('called two servers at once');
 
 let trouble = 'none';
 try {
