@@ -1,14 +1,14 @@
-//! What a call through Bascule costs, beside the bare pipe or socket it runs over, and what confinement costs,
-//! beside a server that is not confined: in one run.
+//! Cost of calls through the client library and the bridge, compared with a bare pipe or socket, and cost of
+//! sandboxed servers, compared with unsandboxed ones.
 //!
-//! `make bench`. Calls are measured twice: on a machine that is otherwise idle, where every answer has to wake a
-//! sleeping core, and on one kept busy by others of the lowest priority, where the work itself shows. Processor time is this process's own (CLOCK_PROCESS_CPUTIME_ID, what `getrusage` adds up but
-//! finer), so the server's share is not in it. A target that is missed is printed as missed.
+//! `make bench`. Calls are measured on an idle machine, where every answer wakes a sleeping core, and under background
+//! load of the lowest priority, where the work itself dominates. CPU time is that of this process
+//! (CLOCK_PROCESS_CPUTIME_ID), without the server's. A missed target is printed as missed.
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "figures go to stdout; a bench that cannot go on should not"
+    reason = "figures go to stdout; a bench that cannot continue should panic"
 )]
 
 #[path = "bridge/fleet.rs"]
@@ -28,26 +28,26 @@ use bascule_client::{ClientOptions, McpClient};
 use bascule_mcp::{Grace, HttpEndpoint, StdioChild, Transport};
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolDefinition, ToolId};
 use bascule_testkit::binary;
-use machine::{Neighbours, Others, target};
+use machine::{BackgroundLoad, MachineReport, target};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 use serde_json::value::RawValue;
 
 const ARGUMENTS: &str = r#"{"message":"hello"}"#;
-/// As long as the request that the library sends, so that the bare echo carries the same.
+/// As long as the request of the client library, so that the bare echo transfers the same.
 const LINE: &str = r#"{"jsonrpc":"2.0","id":1000,"method":"tools/call","params":{"name":"echo","arguments":{"message":"hello"},"_meta":{"progressToken":1000}}}"#;
 
 fn main() {
-    let _neighbours = Neighbours::watch();
+    let _report = MachineReport::start();
     let quick = std::env::var_os("BASCULE_BENCH_QUICK").is_some();
     let calls = if quick { 300 } else { 20_000 };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let _guard = runtime.enter();
     println!("{calls} calls each, one at a time; times in microseconds");
     measure_calls("idle machine", &runtime, calls);
-    let others = Others::start();
+    let load = BackgroundLoad::start();
     measure_calls("busy machine", &runtime, calls);
-    drop(others);
+    drop(load);
 
     println!();
     let tools = defined(tools::real_tools(1_000));
@@ -56,7 +56,7 @@ fn main() {
     target("1,000 real tools assembled and compiled", assembled.as_secs_f64() * 1e3, 50.0, "ms");
     target("peak resident memory of `bascule call` with one server", resident, 12.0, "MB");
 
-    // Last: from the first confined server on, the watchdog's share is in this process's time.
+    // Last: after the first sandboxed server, the CPU time of this process includes the watchdog.
     println!();
     runtime.block_on(measure_starts(if quick { 20 } else { 300 }));
     let idle = Duration::from_secs(if quick { 2 } else { 20 });
@@ -71,15 +71,15 @@ fn main() {
     fleet::measure_idle(idle);
 }
 
-/// How many servers the watchdog is measured with.
+/// Number of servers in the measurements of many servers.
 const WATCHED: usize = 50;
 
-/// Starts one server bare and one confined, in turn, so that both meet the same machine.
+/// Starts unsandboxed and sandboxed servers in turn, so that both see the same load.
 async fn measure_starts(starts: usize) {
-    let (mut bare, mut confined) = (Vec::new(), Vec::new());
+    let (mut unsandboxed, mut sandboxed) = (Vec::new(), Vec::new());
     for _ in 0..starts {
-        bare.push(start(None).await);
-        confined.push(start(Some(env!("CARGO_BIN_EXE_bascule"))).await);
+        unsandboxed.push(start(None).await);
+        sandboxed.push(start(Some(env!("CARGO_BIN_EXE_bascule"))).await);
     }
     println!("{:34}{:>10}{:>10}", format!("{starts} starts each; milliseconds"), "p50", "p99");
     let show = |name: &str, times: &mut Vec<Duration>| {
@@ -88,12 +88,12 @@ async fn measure_starts(starts: usize) {
         println!("{name:34}{:10.2}{:10.2}", at(0.5), at(0.99));
         at(0.5)
     };
-    let bare = show("bare server", &mut bare);
-    let more = show("confined server", &mut confined) - bare;
-    target("confined start, beyond the bare one's", more, 5.0, "ms");
+    let unsandboxed = show("unsandboxed server", &mut unsandboxed);
+    let more = show("sandboxed server", &mut sandboxed) - unsandboxed;
+    target("start of a sandboxed server, added time at p50", more, 5.0, "ms");
 }
 
-/// From nothing until the server has shaken hands and listed its one tool.
+/// Time until a server is initialized and has listed its tool.
 async fn start(jailer: Option<&str>) -> Duration {
     let begin = Instant::now();
     let bridge = McpBridgeAdapter::init(echo_servers(1, jailer)).await.unwrap();
@@ -103,20 +103,20 @@ async fn start(jailer: Option<&str>) -> Duration {
     took
 }
 
-/// The share of a core that this process takes while it holds so many confined servers and nobody calls.
+/// Share of a core that this process uses with this many idle sandboxed servers.
 async fn share_while_idle(servers: usize, idle: Duration) -> f64 {
     let jailer = Some(env!("CARGO_BIN_EXE_bascule"));
     let bridge = McpBridgeAdapter::init(echo_servers(servers, jailer)).await.unwrap();
     assert_eq!(bridge.list_tools().len(), servers);
-    let (begin, before) = (Instant::now(), processor_time());
+    let (begin, before) = (Instant::now(), cpu_time());
     std::thread::sleep(idle);
-    let share = (processor_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
+    let share = (cpu_time() - before).as_secs_f64() / begin.elapsed().as_secs_f64();
     bridge.terminate().await;
     share
 }
 
 fn measure_calls(when: &str, runtime: &tokio::runtime::Runtime, calls: usize) {
-    println!("\n{when:34}{:>10}{:>10}{:>14}", "p50", "p99", "processor");
+    println!("\n{when:34}{:>10}{:>10}{:>14}", "p50", "p99", "CPU time");
     let pipe = bare_pipe(calls);
     pipe.print("bare pipe echo");
     let stdio = runtime.block_on(library_over_stdio(calls));
@@ -127,52 +127,47 @@ fn measure_calls(when: &str, runtime: &tokio::runtime::Runtime, calls: usize) {
     socket.print("bare socket echo");
     let http = runtime.block_on(library_over_http(calls));
     http.print("library call over HTTP");
-    target("library call over stdio, processor time", stdio.processor, 20.0, "µs");
-    target("  of which beyond the bare pipe's", stdio.processor - pipe.processor, f64::NAN, "µs");
-    let above = bridge.processor - stdio.processor;
+    target("library call over stdio, CPU time", stdio.cpu, 20.0, "µs");
+    target("  beyond the bare pipe", stdio.cpu - pipe.cpu, f64::NAN, "µs");
+    let added = bridge.cpu - stdio.cpu;
     // req: BR-15
-    target("bridge call over stdio, processor time above the library's", above, 8.0, "µs");
-    target(
-        "library call over HTTP, beyond the bare socket's",
-        http.processor - socket.processor,
-        f64::NAN,
-        "µs",
-    );
+    target("bridge call over stdio, CPU time beyond the library", added, 8.0, "µs");
+    target("library call over HTTP, CPU time beyond the bare socket", http.cpu - socket.cpu, f64::NAN, "µs");
 }
 
-/// What one way of calling costs.
+/// Latencies and CPU time per call, in microseconds.
 struct Cost {
     p50: f64,
     p99: f64,
-    processor: f64,
+    cpu: f64,
 }
 
 impl Cost {
     fn print(&self, name: &str) {
-        println!("{name:34}{:10.1}{:10.1}{:14.1}", self.p50, self.p99, self.processor);
+        println!("{name:34}{:10.1}{:10.1}{:14.1}", self.p50, self.p99, self.cpu);
     }
 }
 
-/// Collects the time of each call and the processor time of all.
-struct Watch {
+/// Collects the latency of each call and the CPU time of all.
+struct Stopwatch {
     each: Vec<Duration>,
-    processor: Duration,
+    cpu: Duration,
 }
 
-impl Watch {
+impl Stopwatch {
     fn start() -> Self {
-        Self { each: Vec::with_capacity(20_000), processor: processor_time() }
+        Self { each: Vec::with_capacity(20_000), cpu: cpu_time() }
     }
 
     fn stop(mut self) -> Cost {
-        let processor = processor_time() - self.processor;
+        let cpu = cpu_time() - self.cpu;
         self.each.sort_unstable();
         let at = |share: f64| micros(self.each[((self.each.len() - 1) as f64 * share) as usize]);
-        Cost { p50: at(0.5), p99: at(0.99), processor: micros(processor) / self.each.len() as f64 }
+        Cost { p50: at(0.5), p99: at(0.99), cpu: micros(cpu) / self.each.len() as f64 }
     }
 }
 
-fn processor_time() -> Duration {
+fn cpu_time() -> Duration {
     let now = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
 }
@@ -208,13 +203,13 @@ fn echo_lines(calls: usize, input: &mut impl Write, output: &mut impl BufRead) -
         output.read_line(&mut line).unwrap();
     };
     (0..calls / 10).for_each(|_| once());
-    let mut watch = Watch::start();
+    let mut stopwatch = Stopwatch::start();
     for _ in 0..calls {
         let begin = Instant::now();
         once();
-        watch.each.push(begin.elapsed());
+        stopwatch.each.push(begin.elapsed());
     }
-    watch.stop()
+    stopwatch.stop()
 }
 
 async fn library_over_stdio(calls: usize) -> Cost {
@@ -236,13 +231,13 @@ async fn library(transport: Transport, calls: usize) -> Cost {
     for _ in 0..calls / 10 {
         client.call("echo", ARGUMENTS).answer().await.unwrap();
     }
-    let mut watch = Watch::start();
+    let mut stopwatch = Stopwatch::start();
     for _ in 0..calls {
         let begin = Instant::now();
         client.call("echo", ARGUMENTS).answer().await.unwrap();
-        watch.each.push(begin.elapsed());
+        stopwatch.each.push(begin.elapsed());
     }
-    let cost = watch.stop();
+    let cost = stopwatch.stop();
     client.close().await;
     cost
 }
@@ -257,18 +252,18 @@ async fn bridge_over_stdio(calls: usize) -> Cost {
     for _ in 0..calls / 10 {
         bridge.execute(request.clone(), None).await.unwrap();
     }
-    let mut watch = Watch::start();
+    let mut stopwatch = Stopwatch::start();
     for _ in 0..calls {
         let begin = Instant::now();
         bridge.execute(request.clone(), None).await.unwrap();
-        watch.each.push(begin.elapsed());
+        stopwatch.each.push(begin.elapsed());
     }
-    let cost = watch.stop();
+    let cost = stopwatch.stop();
     bridge.terminate().await;
     cost
 }
 
-/// So many of the quickest server, `echo-0` and on, confined where there is a jailer.
+/// Configures echo servers `echo-0`, `echo-1` and so on, sandboxed if there is a jailer.
 fn echo_servers(count: usize, jailer: Option<&str>) -> BridgeConfig {
     let command = binary("echo-server").display().to_string();
     let server = |n| {
@@ -288,7 +283,7 @@ fn defined(tools: Vec<serde_json::Value>) -> Vec<ToolDefinition> {
     tools.into_iter().map(defined).collect()
 }
 
-/// The fastest of a few: what it takes, not what else the machine was doing.
+/// Fastest of five runs, to exclude the load of the machine.
 fn assemble(tools: &[ToolDefinition]) -> Duration {
     let once = || {
         let tools = tools.to_vec();
@@ -303,7 +298,7 @@ fn assemble(tools: &[ToolDefinition]) -> Duration {
     (0..5).map(|_| once()).min().unwrap()
 }
 
-/// The peak, in MB, of the real program while a call is under way.
+/// Peak resident memory of the program during a call, in MB.
 fn resident_of_one_call() -> f64 {
     let folder = std::env::temp_dir().join(format!("bascule-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).unwrap();
@@ -337,7 +332,7 @@ fn echo(arguments: &[&str], stdin: Stdio, stderr: Stdio) -> Child {
     command.args(arguments).stdin(stdin).stdout(Stdio::piped()).stderr(stderr).spawn().unwrap()
 }
 
-/// An echo that listens, and where.
+/// Starts a listening echo server. Returns it and its address.
 fn listening_echo(arguments: &[&str]) -> (Child, String) {
     let mut child = echo(arguments, Stdio::null(), Stdio::piped());
     let mut line = String::new();

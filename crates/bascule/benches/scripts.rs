@@ -12,7 +12,7 @@
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "figures go to stdout; a bench that cannot go on should not"
+    reason = "figures go to stdout; a bench that cannot continue should panic"
 )]
 
 #[path = "scripts/deno.rs"]
@@ -30,7 +30,7 @@ use bascule::{BridgeConfig, McpBridgeAdapter, ScriptMode, ScriptOutcome, ScriptR
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolId};
 use bascule_testkit::binary;
 use futures_util::future::join_all;
-use machine::{Neighbours, Others, target};
+use machine::{BackgroundLoad, MachineReport, target};
 use serde_json::value::RawValue;
 
 const ONE: &str = "const one: number = 1; return one satisfies number";
@@ -46,7 +46,7 @@ const READY: u32 = 4;
 const LANES: usize = 8;
 
 fn main() {
-    let _neighbours = Neighbours::watch();
+    let _report = MachineReport::start();
     let quick = std::env::var_os("BASCULE_BENCH_QUICK").is_some();
     let scripts = if quick { 20 } else { 300 };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -56,9 +56,9 @@ fn main() {
         println!("{scripts} scripts each, one at a time; p50 in microseconds");
         // req: CM-12
         measure("idle machine", &bridge, scripts).await;
-        let others = Others::start();
+        let load = BackgroundLoad::start();
         measure("busy machine", &bridge, scripts).await;
-        drop(others);
+        drop(load);
         println!();
         memory(&bridge).await;
         sustained(&bridge, Duration::from_secs(if quick { 1 } else { 5 })).await;

@@ -1,14 +1,14 @@
-//! A long time of bad luck: servers are killed, stopped, changed, added and removed at random while calls are made
-//! whose side effects are counted. Nothing may be lost, done twice, or left over.
+//! Soak test: servers are killed, stopped, changed, added and removed at random during calls whose side effects are
+//! counted. No call may be lost or run twice, and no resource may leak.
 //!
-//! A short time by default; `make soak` takes `SOAK_SECONDS`. `SOAK_SEED` repeats a sequence, as far as processes do.
+//! Runs for a short time by default, or for `SOAK_SECONDS` (`make soak`). `SOAK_SEED` repeats a random sequence.
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
     dead_code,
     unreachable_pub,
-    reason = "a test may fail where it stands, its figures are worth a look, and it uses what it needs of `support`"
+    reason = "tests may panic, print figures and use only parts of `support`"
 )]
 
 #[path = "e2e/support.rs"]
@@ -36,16 +36,16 @@ use support::{
     resident_kb,
 };
 
-/// How many names there are for servers; not all have one all the time.
+/// Number of server names; not all are configured all the time.
 const SERVERS: u64 = 5;
-/// How many call at the same time.
+/// Number of concurrent callers.
 const CALLERS: u64 = 6;
-/// How much more memory there may be in use afterwards, in kB.
+/// Allowed growth of resident memory in kB.
 const MORE_MEMORY: u64 = 24 << 10;
 
 // req: BR-07, BR-09, BR-11, BR-13, SB-05
 #[test]
-fn bad_luck_loses_nothing_does_nothing_twice_and_leaves_nothing() {
+fn random_faults_lose_no_call_and_leak_nothing() {
     let seconds = std::env::var("SOAK_SECONDS").map_or(15, |seconds| seconds.parse().unwrap());
     let seed =
         std::env::var("SOAK_SEED").map_or_else(|_| std::process::id().into(), |seed| seed.parse().unwrap());
@@ -55,12 +55,12 @@ fn bad_luck_loses_nothing_does_nothing_twice_and_leaves_nothing() {
 }
 
 async fn soak(time: Duration, seed: u64) {
-    // What is made once and kept (the runtime's own, the watchdog) is there after the first.
-    live(Duration::from_secs(1), seed).await;
+    // The first run creates what is kept for the whole process (runtime, watchdog).
+    run_bridge(Duration::from_secs(1), seed).await;
     let (before, memory) = (open_descriptors(), resident_kb());
     let tasks = alive_tasks();
-    live(time, seed).await;
-    // What the system has still to close, it closes.
+    run_bridge(time, seed).await;
+    // The system may still be closing descriptors.
     eventually("no descriptor is left", || has_no_new_descriptors(&before));
     eventually("no task is left", || alive_tasks() <= tasks);
     let more = resident_kb().saturating_sub(memory);
@@ -72,36 +72,36 @@ fn alive_tasks() -> usize {
     tokio::runtime::Handle::current().metrics().num_alive_tasks()
 }
 
-/// The life of one bridge.
-async fn live(time: Duration, seed: u64) {
+/// Runs one bridge with random faults and checks the outcome of every call.
+async fn run_bridge(time: Duration, seed: u64) {
     let folder = tempfile::tempdir().unwrap();
     let ledger = Arc::<Ledger>::default();
-    let mut luck = Luck(seed | 1);
-    let mut world = World::new(folder.path());
+    let mut random = Random(seed | 1);
+    let mut config_state = RandomConfig::new(folder.path());
     let config = BridgeConfig {
         jailer: Some(program().into()),
         events: ledger.clone(),
-        ..BridgeConfig::new(world.settings())
+        ..BridgeConfig::new(config_state.settings())
     };
     let bridge = Arc::new(McpBridgeAdapter::init(config).await.unwrap());
-    let until = Instant::now() + time;
+    let deadline = Instant::now() + time;
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {
-        callers.spawn(call_until(until, bridge.clone(), ledger.clone(), Luck(luck.next() | 1)));
+        callers.spawn(call_until(deadline, bridge.clone(), ledger.clone(), Random(random.next() | 1)));
     }
-    let mischief = mischief(until, &bridge, &mut world, &mut luck).await;
+    let faults = inject_faults(deadline, &bridge, &mut config_state, &mut random).await;
     callers.join_all().await;
     bridge.terminate().await;
-    assert_eq!(children(std::process::id()), [] as [u32; 0], "no process is left, not even as a zombie");
-    // The watchdog may be looking at the last of them.
+    assert_eq!(children(std::process::id()), [] as [u32; 0], "a process or zombie is left");
+    // The watchdog may still be reading the last group.
     eventually("no control group is left", || cgroups_of(std::process::id()).is_empty());
-    ledger.balance(&side_effects(folder.path()), &mischief);
+    ledger.check(&side_effects(folder.path()), &faults);
 }
 
-/// A number after another, the same ones for the same seed.
-struct Luck(u64);
+/// Pseudo-random numbers from a seed.
+struct Random(u64);
 
-impl Luck {
+impl Random {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -118,25 +118,25 @@ impl Luck {
     }
 }
 
-/// The configuration as it is meant to be: which servers there are, and which version of each.
-struct World {
+/// The current configuration: names of servers and the version of each.
+struct RandomConfig {
     folder: PathBuf,
     servers: BTreeMap<String, u64>,
     versions: u64,
 }
 
-impl World {
+impl RandomConfig {
     fn new(folder: &Path) -> Self {
         let servers = (0..SERVERS).map(|n| (format!("c{n}"), n)).collect();
         Self { folder: folder.to_owned(), servers, versions: SERVERS }
     }
 
-    /// Adds, changes or removes one.
-    fn change(&mut self, luck: &mut Luck) -> &'static str {
-        let name = format!("c{}", luck.below(SERVERS));
+    /// Adds, changes or removes a server.
+    fn change(&mut self, random: &mut Random) -> &'static str {
+        let name = format!("c{}", random.below(SERVERS));
         self.versions += 1;
         let known = self.servers.contains_key(&name);
-        if known && luck.below(3) == 0 {
+        if known && random.below(3) == 0 {
             self.servers.remove(&name);
             return "removed";
         }
@@ -151,7 +151,7 @@ impl World {
         parse(&json!({ "mcpServers": servers }).to_string(), &origin, &|_| None).unwrap().settings
     }
 
-    /// Each version counts in a file of its own: a server that starts reads what was counted before.
+    /// Each version counts in its own file, which a restarted server reads.
     fn entry(&self, version: u64) -> Value {
         json!({
             "command": demo_program(), "args": ["counter"], "cwd": self.folder,
@@ -163,23 +163,23 @@ impl World {
     }
 }
 
-/// Until the time has come: one misfortune after another. Says how many of each there were.
-async fn mischief(
-    until: Instant,
+/// Injects random faults until the deadline. Returns the number of each kind.
+async fn inject_faults(
+    deadline: Instant,
     bridge: &Arc<McpBridgeAdapter>,
-    world: &mut World,
-    luck: &mut Luck,
+    config_state: &mut RandomConfig,
+    random: &mut Random,
 ) -> BTreeMap<&'static str, u32> {
-    let (mut done, mut going_on) = (BTreeMap::new(), JoinSet::new());
-    while Instant::now() < until {
-        luck.pause(400).await;
-        let what = match luck.below(8) {
-            0..3 => hit(bridge, luck, Signal::KILL).map(|_| "killed"),
-            3..5 => hit(bridge, luck, Signal::STOP).map(|pid| {
-                let wait = Duration::from_millis(luck.below(3_000));
-                // Some wake up by themselves; the others have to be found out.
-                if luck.below(2) == 0 {
-                    going_on.spawn(async move {
+    let (mut done, mut wakeups) = (BTreeMap::new(), JoinSet::new());
+    while Instant::now() < deadline {
+        random.pause(400).await;
+        let what = match random.below(8) {
+            0..3 => signal_random(bridge, random, Signal::KILL).map(|_| "killed"),
+            3..5 => signal_random(bridge, random, Signal::STOP).map(|pid| {
+                let wait = Duration::from_millis(random.below(3_000));
+                // Half of them continue by themselves; the bridge must detect the others.
+                if random.below(2) == 0 {
+                    wakeups.spawn(async move {
                         sleep(wait).await;
                         let _ = kill_process(pid, Signal::CONT);
                     });
@@ -187,13 +187,13 @@ async fn mischief(
                 "stopped"
             }),
             5..7 => {
-                let what = world.change(luck);
-                bridge.reload(world.settings(), Duration::from_secs(1)).await;
+                let what = config_state.change(random);
+                bridge.reload(config_state.settings(), Duration::from_secs(1)).await;
                 Some(what)
             }
             _ => {
                 let server =
-                    bridge.health().get(luck.below(SERVERS) as usize).map(|server| server.name.clone());
+                    bridge.health().get(random.below(SERVERS) as usize).map(|server| server.name.clone());
                 if let Some(server) = server {
                     let _ = timeout(Duration::from_secs(1), bridge.refresh(&server)).await;
                 }
@@ -202,26 +202,31 @@ async fn mischief(
         };
         what.into_iter().for_each(|what| *done.entry(what).or_default() += 1);
     }
-    going_on.join_all().await;
+    wakeups.join_all().await;
     done
 }
 
-/// Sends a signal to a server, or to the jail it is in.
-fn hit(bridge: &McpBridgeAdapter, luck: &mut Luck, signal: Signal) -> Option<Pid> {
+/// Sends a signal to a random server or to its jail.
+fn signal_random(bridge: &McpBridgeAdapter, random: &mut Random, signal: Signal) -> Option<Pid> {
     let jails: Vec<u32> = bridge.health().iter().filter_map(|server| server.pid).collect();
-    let jail = *jails.get(luck.below(jails.len().max(1) as u64) as usize)?;
-    let of_jail = luck.below(4) == 0;
+    let jail = *jails.get(random.below(jails.len().max(1) as u64) as usize)?;
+    let of_jail = random.below(4) == 0;
     let pid = if of_jail { jail } else { *children(jail).first()? };
     let pid = Pid::from_raw(pid as i32)?;
-    // It may be gone by itself.
+    // The process may have exited already.
     kill_process(pid, signal).ok().map(|()| pid)
 }
 
-/// Calls with tokens of its own until the time has come.
-async fn call_until(until: Instant, bridge: Arc<McpBridgeAdapter>, ledger: Arc<Ledger>, mut luck: Luck) {
-    while Instant::now() < until {
-        let (server, token) = (luck.below(SERVERS), ledger.open());
-        let duration = Duration::from_millis(if luck.below(4) == 0 { luck.below(30) } else { 5_000 });
+/// Makes calls with unique tokens until the deadline.
+async fn call_until(
+    deadline: Instant,
+    bridge: Arc<McpBridgeAdapter>,
+    ledger: Arc<Ledger>,
+    mut random: Random,
+) {
+    while Instant::now() < deadline {
+        let (server, token) = (random.below(SERVERS), ledger.open());
+        let duration = Duration::from_millis(if random.below(4) == 0 { random.below(30) } else { 5_000 });
         let request = CallRequest {
             tool: ToolId::parse(&format!("c{server}:increment")).unwrap(),
             arguments: RawValue::from_string(json!({ "token": token.to_string() }).to_string()).unwrap(),
@@ -229,36 +234,36 @@ async fn call_until(until: Instant, bridge: Arc<McpBridgeAdapter>, ledger: Arc<L
         };
         let id = CorrelationId::parse(&token.to_string()).unwrap();
         let calling = bridge.execute(request, Some(id));
-        let ended = if luck.below(10) == 0 {
-            // Some leave.
-            timeout(Duration::from_micros(luck.below(5_000)), calling).await.ok()
+        let ended = if random.below(10) == 0 {
+            // Some callers drop the call.
+            timeout(Duration::from_micros(random.below(5_000)), calling).await.ok()
         } else {
             Some(calling.await)
         };
         ledger.close(token, ended.map(|ended| ended.map(drop)));
-        luck.pause(20).await;
+        random.pause(20).await;
     }
 }
 
-/// What came of a call, as its caller knows it.
+/// Outcome of a call as its caller sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum End {
+enum Outcome {
     Succeeded,
     NotSent,
-    /// Sent, and nobody knows whether it ran; or the caller left.
-    Open,
+    /// The call may have run, or its caller left.
+    Unknown,
 }
 
-/// The calls, in the order of their tokens.
+/// All calls, indexed by token.
 #[derive(Default)]
 struct Ledger(Mutex<Vec<Entry>>);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Entry {
-    end: Option<End>,
+    outcome: Option<Outcome>,
     code: Option<ErrorCode>,
-    /// How many events told of its end.
-    told: u8,
+    /// Number of final events.
+    events: u8,
 }
 
 impl EventSink for Ledger {
@@ -266,7 +271,7 @@ impl EventSink for Ledger {
         if let Event::ToolCompleted { correlation_id, .. } | Event::ToolFailed { correlation_id, .. } = event
         {
             let token: usize = correlation_id.as_str().parse().unwrap();
-            self.0.lock().unwrap()[token].told += 1;
+            self.0.lock().unwrap()[token].events += 1;
         }
     }
 }
@@ -280,46 +285,51 @@ impl Ledger {
 
     fn close(&self, token: usize, ended: Option<Result<(), Box<BridgeError>>>) {
         let entry = &mut self.0.lock().unwrap()[token];
-        assert_eq!(entry.end, None, "one outcome");
+        assert_eq!(entry.outcome, None, "one outcome");
         entry.code = ended.as_ref().and_then(|ended| ended.as_ref().err()).map(|error| error.code);
-        entry.end = Some(match ended {
-            Some(Ok(())) => End::Succeeded,
-            Some(Err(error)) if error.delivery == Delivery::NotSent => End::NotSent,
-            _ => End::Open,
+        entry.outcome = Some(match ended {
+            Some(Ok(())) => Outcome::Succeeded,
+            Some(Err(error)) if error.delivery == Delivery::NotSent => Outcome::NotSent,
+            _ => Outcome::Unknown,
         });
     }
 
-    /// Every call ended once, was told of once, and did what its end says.
-    fn balance(&self, effects: &HashMap<usize, u32>, mischief: &BTreeMap<&'static str, u32>) {
+    /// Checks that every call has one outcome and one event, and that its side effects match the outcome.
+    fn check(&self, effects: &HashMap<usize, u32>, faults: &BTreeMap<&'static str, u32>) {
         let entries = self.0.lock().unwrap();
         let mut ends = BTreeMap::<String, u32>::new();
         for (token, entry) in entries.iter().enumerate() {
             let times = effects.get(&token).copied().unwrap_or(0);
-            let end = entry.end.expect("every call ended");
-            // A caller who left before the call began was never told of; it left nothing either.
-            let untold = end == End::Open && entry.code.is_none() && entry.told == 0 && times == 0;
-            assert!(entry.told == 1 || untold, "call {token} was told of {} times: {entry:?}", entry.told);
+            let end = entry.outcome.expect("every call ended");
+            // A call that was dropped before its first poll has no event and no side effect.
+            let is_dropped =
+                end == Outcome::Unknown && entry.code.is_none() && entry.events == 0 && times == 0;
+            assert!(
+                entry.events == 1 || is_dropped,
+                "call {token} has {} final events: {entry:?}",
+                entry.events
+            );
             let right = match end {
-                End::Succeeded => times == 1,
-                End::NotSent => times == 0,
-                End::Open => times <= 1,
+                Outcome::Succeeded => times == 1,
+                Outcome::NotSent => times == 0,
+                Outcome::Unknown => times <= 1,
             };
             assert!(right, "call {token} ran {times} times: {entry:?}");
             let how = entry.code.map_or_else(|| format!("{end:?}"), |code| format!("{end:?} {code:?}"));
             *ends.entry(how).or_default() += 1;
         }
-        println!("{} calls: {ends:?}; {mischief:?}", entries.len());
-        assert!(effects.keys().all(|token| *token < entries.len()), "no token came from nowhere");
+        println!("{} calls: {ends:?}; {faults:?}", entries.len());
+        assert!(effects.keys().all(|token| *token < entries.len()), "unknown token");
     }
 }
 
-/// How often each token was counted, over all servers and all their lives.
+/// Number of side effects of each token, over all servers and restarts.
 fn side_effects(folder: &Path) -> HashMap<usize, u32> {
     let mut effects = HashMap::new();
     for file in std::fs::read_dir(folder).unwrap() {
         let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
         for line in text.lines() {
-            // What was killed while it wrote may have left half a line, which the next one goes on.
+            // A server killed during a write may leave half a line, to which the next line is appended.
             let whole = line.rfind(r#"{"by""#).map_or("", |at| &line[at..]);
             let Ok(line) = serde_json::from_str::<Value>(whole) else { continue };
             *effects.entry(line["token"].as_str().unwrap().parse().unwrap()).or_default() += 1;

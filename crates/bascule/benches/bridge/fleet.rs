@@ -1,4 +1,4 @@
-//! What many servers cost, and what a process for each call does.
+//! Cost of many servers, and of a new process for each call.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,22 +15,22 @@ use super::{WATCHED, echo_servers, micros, target};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_bascule");
 
-/// The times that something took, in order.
+/// Sorted durations.
 struct Times(Vec<Duration>);
 
 impl Times {
-    fn of(mut times: Vec<Duration>) -> Self {
+    fn new(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
         Self(times)
     }
 
-    /// In microseconds.
+    /// Quantile in microseconds.
     fn at(&self, share: f64) -> f64 {
         micros(self.0[((self.0.len() - 1) as f64 * share) as usize])
     }
 }
 
-/// A call in a fresh process that was ready, beside one in a process that all share: the same confined server.
+/// Compares calls in a new process from the pool with calls in a shared process of the same sandboxed server.
 pub(super) async fn measure_isolation(calls: usize) {
     let demo = |isolation| {
         let (command, args) = (binary("bascule-demo").display().to_string(), vec!["counter".to_owned()]);
@@ -42,28 +42,28 @@ pub(super) async fn measure_isolation(calls: usize) {
     };
     let (mut shared, mut fresh) = (Vec::new(), Vec::new());
     let [one, many] = [Isolation::Shared, Isolation::PerCall].map(demo);
-    let (one, many) = (confined(1, one).await, confined(1, many).await);
+    let (one, many) = (sandboxed(1, one).await, sandboxed(1, many).await);
     for _ in 0..calls {
         shared.push(call(&one, "echo-0:increment", "{}").await);
         while many.health()[0].pid.is_none() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
-        // What was used before has gone by then, too.
+        // By then the previous process has exited, too.
         tokio::time::sleep(Duration::from_millis(2)).await;
         fresh.push(call(&many, "echo-0:increment", "{}").await);
     }
     one.terminate().await;
     many.terminate().await;
-    let (shared, fresh) = (Times::of(shared), Times::of(fresh));
-    println!("{:34}{:>10}{:>10}", format!("{calls} confined calls each; microseconds"), "p50", "p99");
-    println!("{:34}{:10.1}{:10.1}", "  in the process all share", shared.at(0.5), shared.at(0.99));
-    println!("{:34}{:10.1}{:10.1}", "  in a fresh one from the pool", fresh.at(0.5), fresh.at(0.99));
-    target("call in a fresh process from the pool, p50", fresh.at(0.5) / 1e3, 3.0, "ms");
+    let (shared, fresh) = (Times::new(shared), Times::new(fresh));
+    println!("{:34}{:>10}{:>10}", format!("{calls} sandboxed calls each; microseconds"), "p50", "p99");
+    println!("{:34}{:10.1}{:10.1}", "  in a shared process", shared.at(0.5), shared.at(0.99));
+    println!("{:34}{:10.1}{:10.1}", "  in a new process from the pool", fresh.at(0.5), fresh.at(0.99));
+    target("call in a new process from the pool, p50", fresh.at(0.5) / 1e3, 3.0, "ms");
 }
 
-/// While one server of many is replaced, the others are called: how much slower does the slowest call get?
+/// Measures calls of other servers while one of many servers is replaced.
 pub(super) async fn measure_reload(calls: usize) {
-    let bridge = confined(WATCHED, |_| {}).await;
+    let bridge = sandboxed(WATCHED, |_| {}).await;
     let others: Vec<String> = (1..WATCHED).map(|n| format!("echo-{n}:echo")).collect();
     let mut other = others.iter().cycle();
     let mut call_next = async || call(&bridge, other.next().unwrap(), super::ARGUMENTS).await;
@@ -94,38 +94,38 @@ pub(super) async fn measure_reload(calls: usize) {
         took.push(begin.elapsed());
     }
     bridge.terminate().await;
-    let (quiet, during, took) = (Times::of(quiet), Times::of(during), Times::of(took));
+    let (quiet, during, took) = (Times::new(quiet), Times::new(during), Times::new(took));
     let title = format!("{WATCHED} servers, calls in microseconds");
     println!("{title:34}{:>10}{:>10}{:>10}", "p50", "p99", "slowest");
-    for (name, times) in [("  nothing else happens", &quiet), ("  one server is replaced", &during)] {
+    for (name, times) in [("  without reload", &quiet), ("  during reload of one server", &during)] {
         println!("{name:34}{:10.1}{:10.1}{:10.1}", times.at(0.5), times.at(0.99), times.at(1.0));
     }
-    println!("{:62}{:8.2} ms", "replacing one server takes, p50", took.at(0.5) / 1e3);
+    println!("{:62}{:8.2} ms", "reload of one server, p50", took.at(0.5) / 1e3);
     let slower = during.at(1.0) / quiet.at(0.5);
-    target("slowest call of another server meanwhile, beside the usual p50", slower, 2.0, "×");
-    target("  p99 of them, beside the usual p50", during.at(0.99) / quiet.at(0.5), f64::NAN, "×");
-    target("  slowest when nothing happens, beside it", quiet.at(1.0) / quiet.at(0.5), f64::NAN, "×");
+    target("slowest call during reload / p50 without reload", slower, 2.0, "×");
+    target("  p99 during reload / p50 without reload", during.at(0.99) / quiet.at(0.5), f64::NAN, "×");
+    target("  slowest without reload / p50 without reload", quiet.at(1.0) / quiet.at(0.5), f64::NAN, "×");
 }
 
-/// The real program with many servers and nothing to do.
+/// Measures an idle `bascule serve` with many servers.
 pub(super) fn measure_idle(idle: Duration) {
-    let serving = Serving::start(WATCHED, 20);
-    let (begin, before) = (Instant::now(), serving.ticks());
+    let process = ServeProcess::start(WATCHED, 20);
+    let (begin, before) = (Instant::now(), process.ticks());
     std::thread::sleep(idle);
-    let share = (serving.ticks() - before) as f64 / 100.0 / begin.elapsed().as_secs_f64();
+    let share = (process.ticks() - before) as f64 / 100.0 / begin.elapsed().as_secs_f64();
     let what = format!("`bascule serve`, {WATCHED} servers with 20 tools each, idle");
-    target(&format!("{what}: resident"), serving.resident(), 25.0, "MB");
-    target(&format!("{what}: of a core"), share * 100.0, 0.5, "%");
+    target(&format!("{what}: resident memory"), process.resident(), 25.0, "MB");
+    target(&format!("{what}: share of a core"), share * 100.0, 0.5, "%");
 }
 
-/// A bridge that stays, in a folder of its own.
-struct Serving {
+/// A running `bascule serve` in a temporary folder.
+struct ServeProcess {
     bridge: Child,
     folder: PathBuf,
 }
 
-impl Serving {
-    /// Returns when all servers are healthy.
+impl ServeProcess {
+    /// Returns after all servers are healthy.
     fn start(servers: usize, tools: usize) -> Self {
         let folder = std::env::temp_dir().join(format!("bascule-bench-serve-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -134,11 +134,11 @@ impl Serving {
         std::fs::write(folder.join("mcp.json"), json!({ "mcpServers": servers }).to_string()).unwrap();
         let bridge =
             bascule(&folder, &["serve", "--listen", "127.0.0.1:0"]).stderr(Stdio::null()).spawn().unwrap();
-        let serving = Self { bridge, folder };
-        while !serving.is_ready() {
+        let process = Self { bridge, folder };
+        while !process.is_ready() {
             std::thread::sleep(Duration::from_millis(100));
         }
-        serving
+        process
     }
 
     fn is_ready(&self) -> bool {
@@ -148,14 +148,14 @@ impl Serving {
         status["servers"].as_array().is_some_and(|servers| servers.iter().all(healthy))
     }
 
-    /// The processor time it has had, in hundredths of a second.
+    /// CPU time of the process in hundredths of a second.
     fn ticks(&self) -> u64 {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.bridge.id())).unwrap();
         let fields = stat.rsplit_once(") ").unwrap().1.split(' ').skip(11).take(2);
         fields.map(|field| field.parse::<u64>().unwrap()).sum()
     }
 
-    /// What it holds in memory, in MB.
+    /// Resident memory in MB.
     fn resident(&self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.bridge.id())).unwrap();
         let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
@@ -163,9 +163,9 @@ impl Serving {
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServeProcess {
     fn drop(&mut self) {
-        // Asked, so that it takes its servers and its socket with it.
+        // SIGTERM, so that the bridge stops its servers and removes its socket.
         let _ = Command::new("kill").arg(self.bridge.id().to_string()).status();
         let _ = self.bridge.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -178,8 +178,8 @@ fn bascule(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// A bridge with so many confined servers, each changed so.
-async fn confined(servers: usize, change: impl Fn(&mut ServerSettings)) -> McpBridgeAdapter {
+/// Starts a bridge with this many sandboxed servers and applies a change to each.
+async fn sandboxed(servers: usize, change: impl Fn(&mut ServerSettings)) -> McpBridgeAdapter {
     let mut config = echo_servers(servers, Some(PROGRAM));
     config.settings.servers.iter_mut().for_each(change);
     let bridge = McpBridgeAdapter::init(config).await.unwrap();

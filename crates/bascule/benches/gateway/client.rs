@@ -1,6 +1,6 @@
-//! The least client that can call one tool, so that its own cost hardly shows in what it measures.
+//! A minimal MCP client that calls one tool, cheap enough not to distort the measurement.
 //!
-//! Messages are written and searched as text, nothing is decoded.
+//! Messages are written and searched as text and never parsed.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,39 +8,39 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
 const VERSION: &str = "2025-06-18";
-/// Longer than any answer takes that is still worth measuring.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// Upper bound of every read and write.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Where a server is found.
+/// A server under measurement.
 #[derive(Clone)]
-pub(super) enum Door {
-    /// It is started, and spoken to over its stdin and stdout.
+pub(super) enum Target {
+    /// A command that is started and used over stdio.
     Stdio(Vec<String>),
-    /// Streamable HTTP at this address.
+    /// URL of a Streamable HTTP server.
     Http(String),
 }
 
-/// A client that has shaken hands and knows the tool to call.
+/// An initialized client that knows the tool to call.
 pub(super) struct Client {
-    link: Link,
+    connection: Connection,
     tool: String,
     sent: u64,
     answer: Vec<u8>,
 }
 
 impl Client {
-    /// Connects, and takes the first tool that is an `echo`, under whatever name it is offered here.
-    pub(super) fn open(door: &Door) -> io::Result<Self> {
-        let link = match door {
-            Door::Stdio(command) => Link::Stdio(Pipes::start(command)?),
-            Door::Http(url) => Link::Http(Http::connect(url)?),
+    /// Connects and selects the first tool whose name ends with `echo`.
+    pub(super) fn open(target: &Target) -> io::Result<Self> {
+        let connection = match target {
+            Target::Stdio(command) => Connection::Stdio(Pipes::start(command)?),
+            Target::Http(url) => Connection::Http(Http::connect(url)?),
         };
-        let mut client = Self { link, tool: String::new(), sent: 0, answer: Vec::new() };
-        let hello = format!(
+        let mut client = Self { connection, tool: String::new(), sent: 0, answer: Vec::new() };
+        let initialize = format!(
             r#""method":"initialize","params":{{"protocolVersion":"{VERSION}","capabilities":{{}},"clientInfo":{{"name":"bench","version":"1"}}}}"#
         );
-        client.ask(&hello)?;
-        client.link.notify(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)?;
+        client.request(&initialize)?;
+        client.connection.notify(br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#)?;
         client.tool = client
             .tools()?
             .into_iter()
@@ -49,9 +49,9 @@ impl Client {
         Ok(client)
     }
 
-    /// The names of all tools on the first page.
+    /// Names of the tools on the first page.
     pub(super) fn tools(&mut self) -> io::Result<Vec<String>> {
-        self.ask(r#""method":"tools/list""#)?;
+        self.request(r#""method":"tools/list""#)?;
         let text = String::from_utf8_lossy(&self.answer);
         let names = text.split("\"name\":").skip(1).filter_map(|rest| rest.split('"').nth(1));
         Ok(names.map(str::to_owned).collect())
@@ -62,19 +62,19 @@ impl Client {
             r#""method":"tools/call","params":{{"name":"{}","arguments":{{"message":"hello"}}}}"#,
             self.tool
         );
-        self.ask(&call)
+        self.request(&call)
     }
 
-    /// How long the last answer was.
+    /// Length of the last answer in bytes.
     pub(super) fn received(&self) -> usize {
         self.answer.len()
     }
 
-    fn ask(&mut self, what: &str) -> io::Result<()> {
+    fn request(&mut self, what: &str) -> io::Result<()> {
         self.sent += 1;
         let message = format!(r#"{{"jsonrpc":"2.0","id":{},{what}}}"#, self.sent);
-        self.link.exchange(message.as_bytes(), &mut self.answer)?;
-        // A refusal is short: a long answer need not be looked through.
+        self.connection.exchange(message.as_bytes(), &mut self.answer)?;
+        // Error results are short, so long answers are not searched.
         let refused = self.answer.len() < 4_000 && contains(&self.answer, br#""isError":true"#);
         match contains(&self.answer, br#""result":"#) && !refused {
             true => Ok(()),
@@ -87,12 +87,12 @@ fn contains(text: &[u8], part: &[u8]) -> bool {
     text.windows(part.len()).any(|window| window == part)
 }
 
-enum Link {
+enum Connection {
     Stdio(Pipes),
     Http(Http),
 }
 
-impl Link {
+impl Connection {
     fn exchange(&mut self, message: &[u8], answer: &mut Vec<u8>) -> io::Result<()> {
         answer.clear();
         match self {
@@ -145,10 +145,10 @@ impl Drop for Pipes {
     }
 }
 
-/// One connection that is kept.
+/// A persistent connection.
 struct Http {
     stream: BufReader<TcpStream>,
-    /// All of a request that stays the same.
+    /// Constant part of the request head.
     head: String,
     session: Option<String>,
 }
@@ -159,8 +159,8 @@ impl Http {
         let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
         let stream = TcpStream::connect(host)?;
         stream.set_nodelay(true)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let head = format!(
             "POST /{path} HTTP/1.1\r\nHost: {host}\r\nContent-Type: application/json\r\n\
              Accept: application/json, text/event-stream\r\nMCP-Protocol-Version: {VERSION}\r\n"
@@ -196,7 +196,7 @@ impl Http {
         }
     }
 
-    /// From now on every request names it.
+    /// Adds the session id to every later request.
     fn keep_session(&mut self, id: &str) {
         if self.session.is_none() {
             self.head += &format!("Mcp-Session-Id: {id}\r\n");

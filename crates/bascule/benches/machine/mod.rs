@@ -1,11 +1,11 @@
-//! What the benches share: the machine they run on, and how they report a target.
+//! Background load, CPU steal time and the report of targets, shared by the benches.
 
 use std::process::{Child, Command};
 
-/// Processes that keep every core from sleeping, and give way to everybody else.
-pub(super) struct Others(Vec<Child>);
+/// Keeps every core busy with processes of the lowest priority. Killed when dropped.
+pub(super) struct BackgroundLoad(Vec<Child>);
 
-impl Others {
+impl BackgroundLoad {
     pub(super) fn start() -> Self {
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
         let spin =
@@ -14,56 +14,53 @@ impl Others {
     }
 }
 
-impl Drop for Others {
+impl Drop for BackgroundLoad {
     fn drop(&mut self) {
-        for other in &mut self.0 {
-            other.kill().unwrap();
-            other.wait().unwrap();
+        for process in &mut self.0 {
+            process.kill().unwrap();
+            process.wait().unwrap();
         }
     }
 }
 
-/// What the processors have done since the machine started, in ticks.
-struct Ticks {
+/// CPU ticks of the machine since boot.
+struct CpuTicks {
     all: u64,
-    /// What this machine wanted and others on the same hardware were given.
-    taken: u64,
+    /// CpuTicks that other virtual machines on the same hardware have taken.
+    stolen: u64,
 }
 
-impl Ticks {
+impl CpuTicks {
     fn now() -> Option<Self> {
         let stat = std::fs::read_to_string("/proc/stat").ok()?;
         let counts: Vec<u64> =
             stat.lines().next()?.split(' ').filter_map(|count| count.parse().ok()).collect();
-        // The two behind the eighth are part of the first two.
-        Some(Self { all: counts.iter().take(8).sum(), taken: *counts.get(7)? })
+        // Guest time (fields 9 and 10) is part of the first two fields.
+        Some(Self { all: counts.iter().take(8).sum(), stolen: *counts.get(7)? })
     }
 }
 
-/// Where others share the hardware, a figure says as much about them as about us: tells how much they took.
-pub(super) struct Neighbours(Option<Ticks>);
+/// Prints the load and the CPU time taken by other virtual machines when dropped: both distort the figures.
+pub(super) struct MachineReport(Option<CpuTicks>);
 
-impl Neighbours {
-    pub(super) fn watch() -> Self {
-        Self(Ticks::now())
+impl MachineReport {
+    pub(super) fn start() -> Self {
+        Self(CpuTicks::now())
     }
 }
 
-impl Drop for Neighbours {
+impl Drop for MachineReport {
     fn drop(&mut self) {
         let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
         println!("\nload average at the end: {}", load.split(' ').next().unwrap_or("?"));
-        if let (Some(before), Some(now)) = (&self.0, Ticks::now()) {
-            let share = (now.taken - before.taken) as f64 / (now.all - before.all).max(1) as f64;
-            println!(
-                "taken meanwhile by other machines on the same hardware (steal): {:.1} %",
-                share * 100.0
-            );
+        if let (Some(before), Some(now)) = (&self.0, CpuTicks::now()) {
+            let share = (now.stolen - before.stolen) as f64 / (now.all - before.all).max(1) as f64;
+            println!("CPU time taken by other virtual machines (steal): {:.1} %", share * 100.0);
         }
     }
 }
 
-/// Without a target (NaN) the figure stands alone.
+/// Prints a figure and, unless the target is NaN, whether the target is met.
 pub(super) fn target(what: &str, measured: f64, at_most: f64, unit: &str) {
     let verdict = match measured <= at_most {
         _ if at_most.is_nan() => String::new(),

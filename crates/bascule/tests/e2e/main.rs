@@ -1,9 +1,9 @@
-//! The built program, from outside: real processes, real servers, real sockets.
+//! End-to-end tests of the built program with real processes, servers and sockets.
 
 #![allow(
     clippy::unwrap_used,
     unreachable_pub,
-    reason = "a test may fail where it stands, and nobody depends on it"
+    reason = "tests may panic, and no other crate depends on them"
 )]
 
 mod embedded;

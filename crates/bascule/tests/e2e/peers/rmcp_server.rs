@@ -1,4 +1,4 @@
-//! A server built with rmcp, served in memory or over HTTP. It writes down what happens to it.
+//! A server built with rmcp, in memory or over HTTP. It records what happens to it.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
@@ -23,21 +23,21 @@ use tokio::runtime::Runtime;
 
 use crate::support::eventually;
 
-/// The server. Clones write into one journal.
+/// The server. Clones share the journal.
 #[derive(Clone, Default)]
-pub(super) struct Workshop {
+pub(super) struct RmcpServer {
     journal: Arc<Mutex<Vec<String>>>,
 }
 
-impl Workshop {
+impl RmcpServer {
     fn note(&self, line: impl Into<String>) {
         self.journal.lock().unwrap().push(line.into());
     }
 
-    /// Waits until this has happened so many times.
-    pub(super) fn has_noted(&self, line: &str, times: usize) {
+    /// Waits until the journal contains this line this many times.
+    pub(super) fn wait_for_line(&self, line: &str, times: usize) {
         let count = || self.journal.lock().unwrap().iter().filter(|noted| *noted == line).count();
-        eventually(&format!("`{line}` is noted {times} times"), || count() == times);
+        eventually(&format!("the journal contains `{line}` {times} times"), || count() == times);
     }
 
     async fn work(&self, arguments: Value, context: RequestContext<RoleServer>) -> CallToolResult {
@@ -49,29 +49,29 @@ impl Workshop {
             let report = ProgressNotificationParam::new(token.clone(), step as f64).with_total(steps as f64);
             context.peer.notify_progress(report.with_message("hammering")).await.unwrap();
         }
-        said("finished")
+        text_result("finished")
     }
 
-    /// Until somebody cancels the call.
+    /// Waits until the call is cancelled.
     async fn wait(&self, context: RequestContext<RoleServer>) -> CallToolResult {
         self.note("waiting");
         context.ct.cancelled().await;
         self.note("no longer waiting");
-        said("nobody reads this")
+        text_result("nobody reads this")
     }
 }
 
-fn said(text: &str) -> CallToolResult {
+fn text_result(text: &str) -> CallToolResult {
     CallToolResult::success(vec![ContentBlock::text(text)])
 }
 
-impl ServerHandler for Workshop {
+impl ServerHandler for RmcpServer {
     fn get_info(&self) -> ServerConfig {
         let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
         ServerConfig::new(capabilities).with_server_info(Implementation::new("workshop", "3.8"))
     }
 
-    /// In two pages.
+    /// Returns two pages.
     async fn list_tools(
         &self,
         page: Option<PaginatedRequestParams>,
@@ -103,7 +103,7 @@ impl ServerHandler for Workshop {
             "wait" => self.wait(context).await,
             "rename" => {
                 context.peer.notify_tool_list_changed().await.unwrap();
-                said("or so they say")
+                text_result("or so they say")
             }
             _ => return Err(ErrorData::new(ErrorCode(-32042), "out of iron", Some(json!({ "left": 0 })))),
         };
@@ -111,7 +111,7 @@ impl ServerHandler for Workshop {
     }
 
     async fn on_initialized(&self, context: NotificationContext<RoleServer>) {
-        let client = context.peer.peer_info().expect("it has introduced itself");
+        let client = context.peer.peer_info().expect("the client is initialized");
         self.note(format!("hello {} {}", client.client_info.name, client.protocol_version));
     }
 
@@ -145,14 +145,14 @@ fn tools() -> Vec<Tool> {
     ]
 }
 
-/// A way to a workshop that runs in this process; rmcp's bytes on one side, our messages on the other.
-pub(super) fn in_memory(workshop: Workshop) -> Transport {
-    let (transport, mut far) = Transport::pair();
-    let (near, theirs) = tokio::io::duplex(1 << 16);
-    tokio::spawn(async move { workshop.serve(theirs).await.unwrap().waiting().await });
-    let (read, mut write) = tokio::io::split(near);
+/// A transport to a server in this process: the bytes of rmcp on one side, our messages on the other.
+pub(super) fn in_memory(server: RmcpServer) -> Transport {
+    let (transport, mut peer) = Transport::pair();
+    let (local, remote) = tokio::io::duplex(1 << 16);
+    tokio::spawn(async move { server.serve(remote).await.unwrap().waiting().await });
+    let (read, mut write) = tokio::io::split(local);
     tokio::spawn(async move {
-        while let Some(mut frame) = far.incoming.recv().await {
+        while let Some(mut frame) = peer.incoming.recv().await {
             frame.push(b'\n');
             write.write_all(&frame).await.unwrap();
         }
@@ -160,7 +160,7 @@ pub(super) fn in_memory(workshop: Workshop) -> Transport {
     tokio::spawn(async move {
         let mut lines = BufReader::new(read).lines();
         while let Ok(Some(line)) = lines.next_line().await {
-            if far.outgoing.send(line.into_bytes()).await.is_err() {
+            if peer.outgoing.send(line.into_bytes()).await.is_err() {
                 return;
             }
         }
@@ -168,20 +168,20 @@ pub(super) fn in_memory(workshop: Workshop) -> Transport {
     transport
 }
 
-/// A workshop on a loopback port, in threads of its own, for as long as this lives.
-pub(super) struct Served {
-    pub(super) workshop: Workshop,
+/// A server on a loopback port with its own runtime. Stops when dropped.
+pub(super) struct RmcpHttpServer {
+    pub(super) server: RmcpServer,
     pub(super) url: String,
     runtime: Option<Runtime>,
 }
 
-impl Served {
-    /// With sessions, answering with event streams.
+impl RmcpHttpServer {
+    /// Uses sessions and event streams.
     pub(super) fn with_sessions() -> Self {
         Self::start(StreamableHttpServerConfig::default())
     }
 
-    /// Without sessions, answering with JSON.
+    /// Uses no sessions and answers with JSON.
     pub(super) fn stateless() -> Self {
         Self::start(
             StreamableHttpServerConfig::default().with_legacy_session_mode(false).with_json_response(true),
@@ -189,29 +189,29 @@ impl Served {
     }
 
     fn start(config: StreamableHttpServerConfig) -> Self {
-        let workshop = Workshop::default();
+        let server = RmcpServer::default();
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let url = format!("http://{}/mcp", listener.local_addr().unwrap());
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
-        let staff = workshop.clone();
-        let service = StreamableHttpService::new(move || Ok(staff.clone()), Arc::default(), config);
+        let handler = server.clone();
+        let service = StreamableHttpService::new(move || Ok(handler.clone()), Arc::default(), config);
         runtime.spawn(accept(listener, service));
-        Self { workshop, url, runtime: Some(runtime) }
+        Self { server, url, runtime: Some(runtime) }
     }
 }
 
-impl Drop for Served {
+impl Drop for RmcpHttpServer {
     fn drop(&mut self) {
-        // A test may itself run in a runtime, which may not wait for the end of another.
+        // A test may run in a runtime, which must not block on the shutdown of another.
         self.runtime.take().into_iter().for_each(Runtime::shutdown_background);
     }
 }
 
 async fn accept(
     listener: std::net::TcpListener,
-    service: StreamableHttpService<Workshop, LocalSessionManager>,
+    service: StreamableHttpService<RmcpServer, LocalSessionManager>,
 ) {
     let listener = tokio::net::TcpListener::from_std(listener).unwrap();
     while let Ok((stream, _)) = listener.accept().await {

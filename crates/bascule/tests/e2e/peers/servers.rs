@@ -1,4 +1,4 @@
-//! Servers built with rmcp, behind our client library and behind `bascule`.
+//! Servers built with rmcp, behind the client library and behind `bascule`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,12 +7,12 @@ use bascule_client::{CallToolOptions, ConnectOptions, ErrorCause, McpBridge, cal
 use bascule_mcp::Failure;
 use serde_json::{Value, json};
 
-use super::rmcp_server::{Served, Workshop, in_memory};
+use super::rmcp_server::{RmcpHttpServer, RmcpServer, in_memory};
 use crate::support::{Bascule, text};
 
-/// Connects the library, over HTTP or through the given transport.
-async fn connect(url: &str, workshop: Option<Workshop>) -> McpBridge {
-    let waiting = Mutex::new(workshop);
+/// Connects the client library over HTTP, or in memory for `memory:`.
+async fn connect(url: &str, server: Option<RmcpServer>) -> McpBridge {
+    let waiting = Mutex::new(server);
     let in_memory: bascule_client::TransportFactory =
         Arc::new(move |_| Ok(in_memory(waiting.lock().unwrap().take().expect("connecting is not retried"))));
     let transport = (url == "memory:").then_some(in_memory);
@@ -21,7 +21,7 @@ async fn connect(url: &str, workshop: Option<Workshop>) -> McpBridge {
     connect_to_server(url, options).await.unwrap()
 }
 
-fn within(millis: u64) -> CallToolOptions {
+fn once_within(millis: u64) -> CallToolOptions {
     CallToolOptions {
         timeout: Some(Duration::from_millis(millis)),
         max_attempts: Some(1),
@@ -29,13 +29,13 @@ fn within(millis: u64) -> CallToolOptions {
     }
 }
 
-/// Everything a client does, through the library, whatever the way to the server.
-async fn check_library(bridge: McpBridge, workshop: &Workshop) {
+/// Uses every operation of the client library.
+async fn check_library(bridge: McpBridge, server: &RmcpServer) {
     assert_eq!(
         (bridge.client().info().name.as_str(), bridge.client().info().protocol.as_str()),
         ("workshop", "2025-11-25")
     );
-    workshop.has_noted("hello bascule 2025-11-25", 1);
+    server.wait_for_line("hello bascule 2025-11-25", 1);
     let (tools, odd) = bridge.client().list_tools().await.unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
     assert_eq!(
@@ -44,7 +44,7 @@ async fn check_library(bridge: McpBridge, workshop: &Workshop) {
         "both pages"
     );
 
-    let patient = || within(60_000);
+    let patient = || once_within(60_000);
     let sum = call_tool(&bridge, "add", r#"{"a":2,"b":0.5}"#, patient()).await.unwrap();
     assert_eq!((sum.structured_content().unwrap().get(), sum.is_error()), (r#"{"sum":2.5}"#, false));
     let failed = call_tool(&bridge, "fail", "{}", patient()).await.unwrap();
@@ -55,12 +55,12 @@ async fn check_library(bridge: McpBridge, workshop: &Workshop) {
     assert_eq!(fault.data.unwrap().get(), r#"{"left":0}"#);
 
     let worked = call_tool(&bridge, "work", r#"{"steps":3,"pauseMs":1}"#, patient()).await.unwrap();
-    assert_eq!(worked.text(), "finished", "its progress disturbed nobody");
+    assert_eq!(worked.text(), "finished", "progress notifications do not disturb the call");
     let renamed = call_tool(&bridge, "rename", "{}", patient()).await.unwrap();
-    assert_eq!(renamed.text(), "or so they say", "nor did `list_changed`");
-    let late = call_tool(&bridge, "wait", "{}", within(2_000)).await.unwrap_err();
+    assert_eq!(renamed.text(), "or so they say", "`list_changed` does not disturb the call");
+    let late = call_tool(&bridge, "wait", "{}", once_within(2_000)).await.unwrap_err();
     assert!(matches!(late.cause, ErrorCause::TimedOut(_)), "{late:?}");
-    workshop.has_noted("cancelled: the time-out was reached", 1);
+    server.wait_for_line("cancelled: the time-out was reached", 1);
     let after = call_tool(&bridge, "add", r#"{"a":1,"b":1}"#, patient()).await.unwrap();
     assert_eq!(after.structured_content().unwrap().get(), r#"{"sum":2.0}"#);
     bridge.close().await;
@@ -68,42 +68,42 @@ async fn check_library(bridge: McpBridge, workshop: &Workshop) {
 
 // req: CL-02, CL-03, CL-07
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_rmcp_server_in_memory_is_a_server_like_any_other() {
-    let workshop = Workshop::default();
-    check_library(connect("memory:", Some(workshop.clone())).await, &workshop).await;
-    workshop.has_noted("no longer waiting", 1);
+async fn library_uses_rmcp_server_in_memory() {
+    let server = RmcpServer::default();
+    check_library(connect("memory:", Some(server.clone())).await, &server).await;
+    server.wait_for_line("no longer waiting", 1);
 }
 
 // req: CL-01, CL-03, CL-07
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_rmcp_server_over_http_is_reached_by_the_library() {
-    let server = Served::with_sessions();
-    check_library(connect(&server.url, None).await, &server.workshop).await;
-    server.workshop.has_noted("no longer waiting", 1);
+async fn library_uses_rmcp_server_over_http() {
+    let server = RmcpHttpServer::with_sessions();
+    check_library(connect(&server.url, None).await, &server.server).await;
+    server.server.wait_for_line("no longer waiting", 1);
 }
 
 // req: CL-01, CL-07
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_caller_who_leaves_is_noticed_by_an_rmcp_server() {
-    let server = Served::with_sessions();
+async fn rmcp_server_receives_cancellation_when_caller_leaves() {
+    let server = RmcpHttpServer::with_sessions();
     let bridge = connect(&server.url, None).await;
-    let workshop = server.workshop.clone();
+    let handler = server.server.clone();
     tokio::select! {
-        answer = call_tool(&bridge, "wait", "{}", within(60_000)) => panic!("{answer:?}"),
-        begun = tokio::task::spawn_blocking(move || workshop.has_noted("waiting", 1)) => begun.unwrap(),
+        answer = call_tool(&bridge, "wait", "{}", once_within(60_000)) => panic!("{answer:?}"),
+        waiting = tokio::task::spawn_blocking(move || handler.wait_for_line("waiting", 1)) => waiting.unwrap(),
     }
-    server.workshop.has_noted("cancelled: the caller left", 1);
-    server.workshop.has_noted("no longer waiting", 1);
+    server.server.wait_for_line("cancelled: the caller left", 1);
+    server.server.wait_for_line("no longer waiting", 1);
     bridge.close().await;
 }
 
-fn over_http(server: &Served, settings: Value) -> Bascule {
+fn over_http(server: &RmcpHttpServer, settings: Value) -> Bascule {
     let mut entry = json!({ "type": "http", "url": server.url });
     entry.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
     Bascule::with_server("workshop", entry)
 }
 
-fn check_commands(server: &Served) {
+fn check_commands(server: &RmcpHttpServer) {
     let bascule = over_http(server, json!({}));
     let (code, report) = bascule.run_json(&["check"]);
     let shown = &report["servers"][0];
@@ -128,21 +128,21 @@ fn check_commands(server: &Served) {
 
 // req: BR-01, BR-04, BR-05
 #[test]
-fn an_rmcp_server_with_sessions_is_reached_by_the_command_line() {
-    check_commands(&Served::with_sessions());
+fn commands_use_rmcp_server_with_sessions() {
+    check_commands(&RmcpHttpServer::with_sessions());
 }
 
 // req: BR-01, BR-04, BR-05
 #[test]
-fn an_rmcp_server_without_sessions_is_reached_by_the_command_line() {
-    check_commands(&Served::stateless());
+fn commands_use_stateless_rmcp_server() {
+    check_commands(&RmcpHttpServer::stateless());
 }
 
 // req: BR-01, CL-07
 #[test]
-fn progress_and_cancellation_cross_http() {
-    let server = Served::with_sessions();
-    // Together its steps take longer than it may be silent, and each is far from it.
+fn forwards_progress_and_cancellation_over_http() {
+    let server = RmcpHttpServer::with_sessions();
+    // The steps add up to more than `timeoutMs`; each is far shorter.
     let bascule = over_http(&server, json!({ "timeoutMs": 5000 }));
     assert_eq!(text(&bascule.call("workshop:work", r#"{"steps":14,"pauseMs":500}"#)), "finished");
     let error = bascule.call_error("workshop:wait", "{}");
@@ -151,7 +151,7 @@ fn progress_and_cancellation_cross_http() {
         (&json!("PROVIDER_TIMEOUT"), &json!("unknown")),
         "{error}"
     );
-    server.workshop.has_noted("waiting", 1);
-    server.workshop.has_noted("cancelled: the deadline has passed", 1);
-    server.workshop.has_noted("no longer waiting", 1);
+    server.server.wait_for_line("waiting", 1);
+    server.server.wait_for_line("cancelled: the deadline has passed", 1);
+    server.server.wait_for_line("no longer waiting", 1);
 }

@@ -1,4 +1,4 @@
-//! Real servers, confined as tightly as they can bear, with what they are for still working.
+//! Real servers that still work in the tightest possible sandbox.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{START, node, python};
 use crate::support::{Bascule, test_env, text};
 
-/// `uvx` from nothing: it fetches an interpreter's worth of packages before the server says a word.
+/// Start time-out in ms for `uvx` with an empty cache, which downloads all packages first.
 const COLD_START: u64 = 110_000;
 
 fn confined(mut entry: Value, sandbox: Value) -> Value {
@@ -17,7 +17,7 @@ fn confined(mut entry: Value, sandbox: Value) -> Value {
     entry
 }
 
-/// `check` says that the server is well, and that it has no more than what is listed.
+/// Checks that the server is healthy and restricted to the listed files.
 fn check_confined(bascule: &Bascule) {
     let (code, report) = bascule.run_json(&["check"]);
     let server = &report["servers"][0];
@@ -27,7 +27,7 @@ fn check_confined(bascule: &Bascule) {
 
 // req: SB-04
 #[test]
-fn the_file_server_works_under_strict_with_its_folder_listed() {
+fn file_server_works_with_listed_folder() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     let (inside, outside) = (root.join("inside"), root.join("outside"));
@@ -35,7 +35,7 @@ fn the_file_server_works_under_strict_with_its_folder_listed() {
         fs::create_dir(place).unwrap();
         fs::write(place.join("poem.txt"), "one\ntwo\n").unwrap();
     }
-    // It is told that it may use both; only what confines it knows better.
+    // The server is configured with both folders; only the sandbox denies the second.
     let modules = test_env("node/node_modules");
     let entry = node("server-filesystem", &[inside.to_str().unwrap(), outside.to_str().unwrap()]);
     let sandbox = json!({ "read": [modules, inside], "write": [inside] });
@@ -60,12 +60,12 @@ fn the_file_server_works_under_strict_with_its_folder_listed() {
 
 // req: SB-04
 #[test]
-fn the_file_server_only_reads_what_its_arguments_name_under_strict() {
+fn strict_file_server_reads_only_its_arguments() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().canonicalize().unwrap();
     fs::write(root.join("poem.txt"), "one\ntwo\n").unwrap();
     let modules = test_env("node/node_modules");
-    // Node reads a file, not what lies beside it: its modules are named, as an option that it ignores.
+    // The sandbox grants named paths only, so the modules are named in an option that Node ignores.
     let mut entry = node("server-filesystem", &[root.to_str().unwrap()]);
     entry["args"].as_array_mut().unwrap().insert(0, json!(format!("--title={}", modules.display())));
     let bascule = Bascule::with_server("files", confined(entry, json!("strict")));
@@ -79,13 +79,13 @@ fn the_file_server_only_reads_what_its_arguments_name_under_strict() {
 
 // req: SB-04
 #[test]
-fn the_time_server_works_under_strict_without_a_network() {
+fn strict_time_server_works_without_network() {
     let entry = python("mcp-server-time", &["--local-timezone", "Etc/UTC"]);
     let bascule = Bascule::with_server("time", confined(entry, json!("strict")));
     check_confined(&bascule);
-    let question =
+    let arguments =
         json!({ "source_timezone": "Asia/Kolkata", "time": "12:00", "target_timezone": "Asia/Tokyo" });
-    let answer = bascule.call("time:convert_time", &question.to_string());
+    let answer = bascule.call("time:convert_time", &arguments.to_string());
     assert!(text(&answer).contains("+3.5h"), "{answer:#}");
 }
 
@@ -96,7 +96,7 @@ fn sqlite(folder: &Path) -> Value {
     json!({ "command": program, "args": ["--db-path", database], "cwd": folder.join("data"), "startTimeoutMs": START })
 }
 
-/// Makes a table, fills it, and asks for it; every call is a process of its own, so only the file remembers.
+/// Creates, fills and queries a table. Every call starts a new process, so the data is in the file.
 fn check_database(bascule: &Bascule) {
     let query = |text: &str| json!({ "query": text }).to_string();
     bascule.call("sqlite:create_table", &query("CREATE TABLE birds (name TEXT, weight INTEGER)"));
@@ -109,7 +109,7 @@ fn check_database(bascule: &Bascule) {
 
 // req: SB-04, BR-04
 #[test]
-fn a_database_server_works_under_standard() {
+fn database_server_works_in_standard_sandbox() {
     let folder = tempfile::tempdir().unwrap();
     check_database(&Bascule::with_server("sqlite", sqlite(folder.path())));
     assert!(folder.path().join("data/birds.db").exists());
@@ -117,18 +117,18 @@ fn a_database_server_works_under_standard() {
 
 // req: SB-04
 #[test]
-fn a_database_server_works_with_its_folder_and_nothing_else() {
+fn database_server_works_with_only_its_folder() {
     let folder = tempfile::tempdir().unwrap();
     let sandbox = json!({ "read": [test_env("sqlite")], "write": [folder.path().join("data")] });
     check_database(&Bascule::with_server("sqlite", confined(sqlite(folder.path()), sandbox)));
 }
 
-/// What a package manager needs to know to reach the registry that `pip` reaches from here.
+/// Environment with which `uv` uses the package registry of `pip`.
 fn registry() -> Value {
     let index = |name: &str| {
-        let asked = Command::new(test_env("uv/bin/pip")).args(["config", "get", name]).output().unwrap();
-        let answer = String::from_utf8(asked.stdout).unwrap().trim().to_owned();
-        (asked.status.success() && !answer.is_empty()).then_some(answer)
+        let output = Command::new(test_env("uv/bin/pip")).args(["config", "get", name]).output().unwrap();
+        let answer = String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        (output.status.success() && !answer.is_empty()).then_some(answer)
     };
     let index = index("global.index-url").or_else(|| std::env::var("PIP_INDEX_URL").ok());
     let inherited =
@@ -143,7 +143,7 @@ fn registry() -> Value {
 
 // req: SB-04
 #[test]
-fn uvx_installs_a_server_from_nothing_and_runs_it() {
+fn uvx_installs_and_runs_server() {
     let home = tempfile::tempdir().unwrap();
     let entry = json!({
         "command": test_env("uv/bin/uvx"),
@@ -156,5 +156,5 @@ fn uvx_installs_a_server_from_nothing_and_runs_it() {
         let now = bascule.call("time:get_current_time", r#"{"timezone":"Asia/Tokyo"}"#);
         assert!(text(&now).contains("Asia/Tokyo"), "{now:#}");
     }
-    assert!(home.path().join(".cache/uv").is_dir(), "what it fetched is kept");
+    assert!(home.path().join(".cache/uv").is_dir(), "the download cache is missing");
 }

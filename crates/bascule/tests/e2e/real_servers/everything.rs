@@ -6,8 +6,8 @@ use std::time::Duration;
 use bascule_client::{CallToolOptions, ConnectOptions, ErrorCause, McpBridge, call_tool, connect_to_server};
 use serde_json::{Value, json};
 
-use super::{HttpServer, START, check_catalog, check_refused, listed_by, node};
-use crate::support::{Bascule, text};
+use super::{HttpServer, START, check_catalog, check_rejected, list_directly, node};
+use crate::support::{Bascule, text, with_settings};
 
 const NAME: &str = "mcp-servers/everything";
 
@@ -19,21 +19,20 @@ fn over_http(server: &HttpServer, settings: Value) -> Bascule {
     with(json!({ "url": server.url(), "startTimeoutMs": START }), settings)
 }
 
-fn with(mut entry: Value, settings: Value) -> Bascule {
-    entry.as_object_mut().unwrap().extend(settings.as_object().unwrap().clone());
-    Bascule::with_server("everything", entry)
+fn with(entry: Value, settings: Value) -> Bascule {
+    Bascule::with_server("everything", with_settings(entry, settings))
 }
 
 // req: BR-01, BR-02, BR-03
 #[test]
-fn its_catalog_is_its_own_over_both_transports() {
-    let own = listed_by(&node("server-everything", &[]));
+fn catalog_matches_over_both_transports() {
+    let own = list_directly(&node("server-everything", &[]));
     check_catalog(&over_stdio(json!({})), "everything", NAME, &own);
     let server = HttpServer::start();
     check_catalog(&over_http(&server, json!({})), "everything", NAME, &own);
-    // `check`, `tools` and `describe` each took their leave.
-    server.logs("Session initialized with ID", 3);
-    server.logs("Received session termination request", 3);
+    // `check`, `tools` and `describe` have each ended their session.
+    server.wait_for_log("Session initialized with ID", 3);
+    server.wait_for_log("Received session termination request", 3);
 }
 
 fn check_calls(bascule: &Bascule) {
@@ -50,39 +49,44 @@ fn check_calls(bascule: &Bascule) {
         weather["structuredContent"],
         json!({ "temperature": 36, "conditions": "Light rain / drizzle", "humidity": 82 })
     );
-    check_refused(bascule, "everything:get-sum", r#"{"a":"2"}"#, &["/a", "/b"]);
-    check_refused(bascule, "everything:get-structured-content", r#"{"location":"Atlantis"}"#, &["/location"]);
+    check_rejected(bascule, "everything:get-sum", r#"{"a":"2"}"#, &["/a", "/b"]);
+    check_rejected(
+        bascule,
+        "everything:get-structured-content",
+        r#"{"location":"Atlantis"}"#,
+        &["/location"],
+    );
 }
 
 // req: BR-04
 #[test]
-fn it_is_called_over_stdio() {
+fn calls_work_over_stdio() {
     check_calls(&over_stdio(json!({})));
 }
 
 // req: BR-04
 #[test]
-fn it_is_called_over_http() {
+fn calls_work_over_http() {
     check_calls(&over_http(&HttpServer::start(), json!({})));
 }
 
 // req: BR-01, BR-04
 #[test]
-fn it_is_called_over_sse() {
+fn calls_work_over_sse() {
     let server = HttpServer::start_sse();
     check_calls(&over_http(&server, json!({ "type": "sse" })));
-    // Every command took its leave by closing the stream.
+    // Every command has closed its stream.
     let connected = server.log().matches("Client Connected").count();
-    server.logs("Client Disconnected", connected);
+    server.wait_for_log("Client Disconnected", connected);
 }
 
 // req: BR-01
 #[test]
-fn over_sse_it_is_found_without_being_told_what_it_speaks() {
+fn detects_sse_transport() {
     let server = HttpServer::start_sse();
     let bascule = over_http(&server, json!({}));
     assert_eq!(text(&bascule.call("everything:echo", r#"{"message":"hello"}"#)), "Echo: hello");
-    let own = listed_by(&node("server-everything", &[]));
+    let own = list_directly(&node("server-everything", &[]));
     check_catalog(&bascule, "everything", NAME, &own);
 }
 
@@ -94,7 +98,7 @@ fn progress_keeps_a_long_call_alive_over_sse() {
 }
 
 #[test]
-fn every_kind_of_content_comes_through() {
+fn returns_every_kind_of_content() {
     let bascule = over_stdio(json!({}));
     let result =
         bascule.call("everything:get-annotated-message", r#"{"messageType":"error","includeImage":true}"#);
@@ -114,13 +118,16 @@ fn every_kind_of_content_comes_through() {
     let result =
         bascule.call("everything:get-resource-reference", r#"{"resourceType":"Text","resourceId":7}"#);
     assert_eq!(result["content"][1]["resource"]["uri"], "demo://resource/dynamic/text/7");
-    let ran = bascule.run(&["call", "everything:get-tiny-image"]);
-    assert!(ran.stdout.contains("[image image/png, ") && ran.stdout.contains("The image above"), "{ran:?}");
+    let output = bascule.run(&["call", "everything:get-tiny-image"]);
+    assert!(
+        output.stdout.contains("[image image/png, ") && output.stdout.contains("The image above"),
+        "{output:?}"
+    );
 }
 
 // req: BR-01
 #[test]
-fn its_environment_is_what_is_configured_and_little_more() {
+fn server_gets_configured_environment() {
     let bascule = over_stdio(json!({ "env": { "GIVEN": "${OUTSIDE}, ${ABSENT:-else}" } }))
         .env("OUTSIDE", "from outside");
     let environment: Value = serde_json::from_str(&text(&bascule.call("everything:get-env", "{}"))).unwrap();
@@ -128,7 +135,7 @@ fn its_environment_is_what_is_configured_and_little_more() {
     assert!(environment["PATH"].is_string() && environment["OUTSIDE"].is_null(), "{environment}");
 }
 
-/// An operation that takes longer than it may be silent, but is not silent.
+/// Checks an operation that takes longer than `timeoutMs` and reports progress.
 fn check_progress(with: impl Fn(Value) -> Bascule) {
     let long = r#"{"duration":7,"steps":14}"#;
     let result = with(json!({ "timeoutMs": 5000 })).call("everything:trigger-long-running-operation", long);
@@ -167,14 +174,14 @@ async fn connect(server: &HttpServer) -> (McpBridge, Arc<Mutex<Vec<String>>>) {
     (connect_to_server(&server.url(), options).await.unwrap(), lines)
 }
 
-/// Tried once, with this time-out.
+/// One attempt with this time-out.
 fn once(timeout: Duration) -> CallToolOptions {
     CallToolOptions { timeout: Some(timeout), max_attempts: Some(1), ..CallToolOptions::default() }
 }
 
 // req: CL-01, CL-03, CL-08, CL-09
 #[tokio::test]
-async fn the_client_library_connects_calls_and_closes() {
+async fn client_library_connects_calls_and_closes() {
     let server = HttpServer::start();
     let (bridge, lines) = connect(&server).await;
     assert_eq!((bridge.url(), bridge.client().info().name.as_str()), (server.url().as_str(), NAME));
@@ -188,13 +195,13 @@ async fn the_client_library_connects_calls_and_closes() {
         call_tool(&bridge, "get-structured-content", r#"{"location":"New York"}"#, patient()).await.unwrap();
     let structured: Value = serde_json::from_str(result.structured_content().unwrap().get()).unwrap();
     assert_eq!(structured["conditions"], "Cloudy");
-    // Here the server looks at the arguments itself, and reports failure: a result.
+    // The server validates the arguments itself and returns an error result.
     let result = call_tool(&bridge, "get-sum", r#"{"a":"2"}"#, patient()).await.unwrap();
     assert!(result.is_error() && result.text().contains("-32602"), "{}", result.raw());
 
     bridge.close().await;
     bridge.close().await;
-    server.logs("Received session termination request", 1);
+    server.wait_for_log("Received session termination request", 1);
     let closed = call_tool(&bridge, "echo", r#"{"message":"late"}"#, patient()).await.unwrap_err();
     assert!(matches!(closed.cause, ErrorCause::Closed));
     let url = server.url();
@@ -207,7 +214,7 @@ async fn the_client_library_connects_calls_and_closes() {
 
 // req: CL-05, CL-06
 #[tokio::test]
-async fn the_client_library_notices_that_the_server_is_slow_or_gone() {
+async fn client_library_detects_slow_and_stopped_server() {
     let server = HttpServer::start();
     let (bridge, _) = connect(&server).await;
     let long = r#"{"duration":60,"steps":1}"#;
@@ -227,6 +234,6 @@ async fn the_client_library_notices_that_the_server_is_slow_or_gone() {
     assert!(gone.retryable && gone.attempts == 1, "{gone:?}");
     bridge.close().await;
     let quiet = ConnectOptions { logger: Some(Arc::new(|_, _| {})), ..ConnectOptions::default() };
-    let refused = connect_to_server(&url, quiet).await.err().expect("nobody is there");
+    let refused = connect_to_server(&url, quiet).await.err().expect("the server has stopped");
     assert!(matches!(refused.cause, ErrorCause::Connect(_)) && refused.attempts == 1, "{refused:?}");
 }

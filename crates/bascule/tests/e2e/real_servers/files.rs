@@ -1,4 +1,4 @@
-//! npm `@modelcontextprotocol/server-filesystem` and `-memory`: servers with effects that stay.
+//! npm `@modelcontextprotocol/server-filesystem` and `-memory`: servers with persistent effects.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,11 +7,11 @@ use bascule_model::{Health, ProviderAdapter};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{check_catalog, check_refused, listed_by, node};
+use super::{check_catalog, check_rejected, list_directly, node};
 use crate::commands::library::{call, start};
 use crate::support::{Bascule, text};
 
-/// A folder that the server may use, beside one that it may not.
+/// A folder that the server may use, and one that it may not.
 struct Files {
     _folder: TempDir,
     inside: PathBuf,
@@ -41,14 +41,14 @@ impl Files {
 
 // req: BR-03
 #[test]
-fn the_file_servers_catalog_is_its_own() {
+fn catalog_of_file_server_matches() {
     let files = Files::new();
-    check_catalog(&files.bascule(), "files", "secure-filesystem-server", &listed_by(&files.entry()));
+    check_catalog(&files.bascule(), "files", "secure-filesystem-server", &list_directly(&files.entry()));
 }
 
 // req: BR-04
 #[test]
-fn files_are_read_and_written() {
+fn reads_and_writes_files() {
     let files = Files::new();
     let bascule = files.bascule();
     let poem = json!({ "path": files.inside.join("poem.txt"), "head": 2 }).to_string();
@@ -61,13 +61,13 @@ fn files_are_read_and_written() {
     let edited = bascule.run(&["call", "files:edit_file", &edit]);
     assert!(edited.code == Some(0) && edited.stdout.contains("+geschrieben: e"), "{edited:?}");
     assert_eq!(fs::read_to_string(&new).unwrap(), "geschrieben: e\n");
-    check_refused(&bascule, "files:write_file", r#"{"path":7}"#, &["/content", "/path"]);
-    check_refused(&bascule, "files:read_multiple_files", r#"{"paths":[]}"#, &["/paths"]);
+    check_rejected(&bascule, "files:write_file", r#"{"path":7}"#, &["/content", "/path"]);
+    check_rejected(&bascule, "files:read_multiple_files", r#"{"paths":[]}"#, &["/paths"]);
 }
 
 // req: BR-07
 #[test]
-fn what_the_server_refuses_is_its_result_and_exit_code_one() {
+fn refusal_of_server_is_an_error_result() {
     let files = Files::new();
     let bascule = files.bascule();
     let target = files.outside.join("new.txt");
@@ -79,17 +79,17 @@ fn what_the_server_refuses_is_its_result_and_exit_code_one() {
     assert_eq!((code, &document["result"]["isError"]), (1, &json!(true)), "{document}");
     assert!(text(&document["result"]).contains("outside allowed directories"), "{document}");
     assert!(!target.exists());
-    let ran = bascule.run(&[
+    let output = bascule.run(&[
         "call",
         "files:read_text_file",
         &json!({ "path": files.inside.join("gone") }).to_string(),
     ]);
-    assert!(ran.code == Some(1) && ran.stdout.contains("ENOENT"), "{ran:?}");
+    assert!(output.code == Some(1) && output.stdout.contains("ENOENT"), "{output:?}");
 }
 
 // req: BR-01
 #[test]
-fn what_the_configuration_denies_never_reaches_the_server() {
+fn denied_tools_are_hidden_and_not_called() {
     let files = Files::new();
     let mut entry = files.entry();
     entry["allowedTools"] = json!(["read_*", "write_*", "list_directory"]);
@@ -113,12 +113,12 @@ fn memory(file: &std::path::Path) -> Value {
 
 // req: BR-03
 #[test]
-fn the_memory_servers_catalog_is_its_own() {
+fn catalog_of_memory_server_matches() {
     let folder = tempfile::tempdir().unwrap();
     let entry = memory(&folder.path().join("memory.jsonl"));
     let bascule = Bascule::with_server("memory", entry.clone());
-    check_catalog(&bascule, "memory", "memory-server", &listed_by(&entry));
-    check_refused(
+    check_catalog(&bascule, "memory", "memory-server", &list_directly(&entry));
+    check_rejected(
         &bascule,
         "memory:create_entities",
         r#"{"entities":[{"name":1,"observations":"x"}]}"#,
@@ -128,7 +128,7 @@ fn the_memory_servers_catalog_is_its_own() {
 
 // req: BR-16
 #[tokio::test]
-async fn memories_are_kept_from_call_to_call_and_beyond_the_process() {
+async fn memory_persists_across_calls_and_processes() {
     let folder = tempfile::tempdir().unwrap();
     let bascule = Bascule::with_server("memory", memory(&folder.path().join("memory.jsonl")));
     let (bridge, _) = start(bascule.folder()).await;
@@ -153,7 +153,7 @@ async fn memories_are_kept_from_call_to_call_and_beyond_the_process() {
     assert_eq!(
         (bridge.health()[0].pid, bridge.health()[0].health),
         (pid, Health::Healthy),
-        "one process served all"
+        "all calls output in one process"
     );
     bridge.terminate().await;
 

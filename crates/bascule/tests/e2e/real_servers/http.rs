@@ -1,4 +1,4 @@
-//! `server-everything` over HTTP, on a port of its own for as long as a test needs it.
+//! `server-everything` over HTTP on a free port.
 
 use std::fs::{self, File};
 use std::net::TcpListener;
@@ -8,62 +8,63 @@ use tempfile::TempDir;
 
 use crate::support::{eventually, test_env};
 
-/// A running server. It ends with this value, also when a test panics.
+/// A running server. Killed when dropped.
 pub(super) struct HttpServer {
     process: Child,
     port: u16,
-    kind: Kind,
+    kind: TransportKind,
     folder: TempDir,
 }
 
-/// Which transport a server speaks. It speaks no other.
+/// Transport of the server.
 #[derive(Clone, Copy)]
-struct Kind {
+struct TransportKind {
     argument: &'static str,
     path: &'static str,
     ready: &'static str,
 }
 
-const STREAMABLE: Kind = Kind { argument: "streamableHttp", path: "/mcp", ready: "listening on port" };
-const SSE: Kind = Kind { argument: "sse", path: "/sse", ready: "running on port" };
+const STREAMABLE: TransportKind =
+    TransportKind { argument: "streamableHttp", path: "/mcp", ready: "listening on port" };
+const SSE: TransportKind = TransportKind { argument: "sse", path: "/sse", ready: "running on port" };
 
 impl HttpServer {
-    /// Starts one of Streamable HTTP, and waits until it listens.
+    /// Starts a Streamable HTTP server and waits until it listens.
     pub(super) fn start() -> Self {
         Self::start_kind(STREAMABLE)
     }
 
-    /// Starts one of HTTP+SSE.
+    /// Starts an HTTP+SSE server and waits until it listens.
     pub(super) fn start_sse() -> Self {
         Self::start_kind(SSE)
     }
 
-    fn start_kind(kind: Kind) -> Self {
-        // Between looking for a free port and listening on it, somebody else may take it.
+    fn start_kind(kind: TransportKind) -> Self {
+        // Another process may take the free port before the server listens on it.
         let server = (0..10).find_map(|_| Self::start_on(free_port(), kind));
         server.expect("`node` starts server-everything over HTTP")
     }
 
-    fn start_on(port: u16, kind: Kind) -> Option<Self> {
+    fn start_on(port: u16, kind: TransportKind) -> Option<Self> {
         let script = test_env("node/node_modules/@modelcontextprotocol/server-everything/dist/index.js");
         let folder = tempfile::tempdir().unwrap();
         let log = File::create(folder.path().join("log")).unwrap();
         let mut command = Command::new("node");
         command.arg(script).arg(kind.argument).env("PORT", port.to_string()).stdin(Stdio::null());
         command.stdout(log.try_clone().unwrap()).stderr(log);
-        let process = command.spawn().expect("there is `node`");
+        let process = command.spawn().expect("`node` is installed");
         let mut server = Self { process, port, kind, folder };
-        server.is_listening().then_some(server)
+        server.wait_until_listening().then_some(server)
     }
 
-    /// Waits until it listens, or has given up.
-    fn is_listening(&mut self) -> bool {
+    /// Waits until the server listens or exits. Returns true if it listens.
+    fn wait_until_listening(&mut self) -> bool {
         let ready = format!("{} {}", self.kind.ready, self.port);
-        eventually("the server listens or ends", || self.log().contains(&ready) || self.has_ended());
-        !self.has_ended()
+        eventually("the server listens or exits", || self.log().contains(&ready) || self.has_exited());
+        !self.has_exited()
     }
 
-    fn has_ended(&mut self) -> bool {
+    fn has_exited(&mut self) -> bool {
         self.process.try_wait().unwrap().is_some()
     }
 
@@ -71,9 +72,9 @@ impl HttpServer {
         format!("http://127.0.0.1:{}{}", self.port, self.kind.path)
     }
 
-    /// Waits until the server has logged this so many times.
-    pub(super) fn logs(&self, part: &str, times: usize) {
-        eventually(&format!("the server logs `{part}` {times} times"), || {
+    /// Waits until the log contains this text this many times.
+    pub(super) fn wait_for_log(&self, part: &str, times: usize) {
+        eventually(&format!("the log contains `{part}` {times} times"), || {
             self.log().matches(part).count() == times
         });
     }

@@ -8,7 +8,7 @@ use bascule_model::ProviderAdapter;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{check_catalog, check_refused, listed_by, python};
+use super::{check_catalog, check_rejected, list_directly, python};
 use crate::commands::library::{call, start};
 use crate::support::{Bascule, text};
 
@@ -18,22 +18,22 @@ fn time() -> Bascule {
 
 // req: BR-03
 #[test]
-fn the_time_servers_catalog_is_its_own() {
+fn catalog_of_time_server_matches() {
     check_catalog(
         &time(),
         "time",
         "mcp-time",
-        &listed_by(&python("mcp-server-time", &["--local-timezone", "Etc/UTC"])),
+        &list_directly(&python("mcp-server-time", &["--local-timezone", "Etc/UTC"])),
     );
 }
 
 // req: BR-04
 #[test]
-fn times_are_told_and_converted() {
+fn converts_times() {
     let bascule = time();
-    let question =
+    let arguments =
         json!({ "source_timezone": "Asia/Kolkata", "time": "12:00", "target_timezone": "Asia/Tokyo" });
-    let answer = bascule.call("time:convert_time", &question.to_string());
+    let answer = bascule.call("time:convert_time", &arguments.to_string());
     let times = &answer["structuredContent"];
     assert_eq!(
         (&times["time_difference"], &times["target"]["is_dst"]),
@@ -42,12 +42,12 @@ fn times_are_told_and_converted() {
     );
     assert!(times["target"]["datetime"].as_str().unwrap().ends_with("T15:30:00+09:00"), "{answer}");
     let written: Value = serde_json::from_str(&text(&answer)).unwrap();
-    assert_eq!(&written, times, "text and structure say the same");
+    assert_eq!(&written, times, "text and structured content are equal");
     let (code, document) =
         bascule.run_json(&["call", "time:get_current_time", r#"{"timezone":"Europe/Atlantis"}"#]);
     assert_eq!((code, &document["result"]["isError"]), (1, &json!(true)), "{document}");
     assert!(text(&document["result"]).contains("Europe/Atlantis"), "{document}");
-    check_refused(
+    check_rejected(
         &bascule,
         "time:convert_time",
         r#"{"time":12}"#,
@@ -75,7 +75,7 @@ impl Repository {
 
     fn git(&self, arguments: &[&str]) -> String {
         let output =
-            Command::new("git").args(arguments).current_dir(&self.path).output().expect("there is `git`");
+            Command::new("git").args(arguments).current_dir(&self.path).output().expect("`git` is installed");
         assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
     }
@@ -84,8 +84,8 @@ impl Repository {
         python("mcp-server-git", &["--repository", self.path.to_str().unwrap()])
     }
 
-    /// Arguments that name the repository, and more.
-    fn with(&self, mut more: Value) -> Value {
+    /// Adds the repository path to arguments.
+    fn arguments(&self, mut more: Value) -> Value {
         more["repo_path"] = json!(self.path);
         more
     }
@@ -93,33 +93,39 @@ impl Repository {
 
 // req: BR-03
 #[test]
-fn the_git_servers_catalog_is_its_own() {
+fn catalog_of_git_server_matches() {
     let repository = Repository::new();
     let bascule = Bascule::with_server("git", repository.entry());
-    check_catalog(&bascule, "git", "mcp-git", &listed_by(&repository.entry()));
-    check_refused(&bascule, "git:git_add", &repository.with(json!({ "files": [] })).to_string(), &["/files"]);
-    check_refused(&bascule, "git:git_log", r#"{"max_count":"two"}"#, &["/max_count", "/repo_path"]);
+    check_catalog(&bascule, "git", "mcp-git", &list_directly(&repository.entry()));
+    check_rejected(
+        &bascule,
+        "git:git_add",
+        &repository.arguments(json!({ "files": [] })).to_string(),
+        &["/files"],
+    );
+    check_rejected(&bascule, "git:git_log", r#"{"max_count":"two"}"#, &["/max_count", "/repo_path"]);
 }
 
 // req: BR-04, BR-16
 #[tokio::test]
-async fn a_commit_made_through_the_bridge_is_a_commit() {
+async fn creates_real_commit() {
     let repository = Repository::new();
     fs::write(repository.path.join("leaf.txt"), "heavy\n").unwrap();
     let bascule = Bascule::with_server("git", repository.entry());
     let (bridge, _) = start(bascule.folder()).await;
-    let say = async |tool: &str, more: Value| text(&call(&bridge, tool, repository.with(more)).await);
-    assert!(say("git:git_status", json!({})).await.contains("leaf.txt"));
-    say("git:git_add", json!({ "files": ["leaf.txt"] })).await;
-    assert!(say("git:git_diff_staged", json!({})).await.contains("+heavy"));
-    say("git:git_commit", json!({ "message": "little force moves a heavy leaf" })).await;
-    say("git:git_create_branch", json!({ "branch_name": "side" })).await;
+    let call_text =
+        async |tool: &str, more: Value| text(&call(&bridge, tool, repository.arguments(more)).await);
+    assert!(call_text("git:git_status", json!({})).await.contains("leaf.txt"));
+    call_text("git:git_add", json!({ "files": ["leaf.txt"] })).await;
+    assert!(call_text("git:git_diff_staged", json!({})).await.contains("+heavy"));
+    call_text("git:git_commit", json!({ "message": "little force moves a heavy leaf" })).await;
+    call_text("git:git_create_branch", json!({ "branch_name": "side" })).await;
     bridge.terminate().await;
 
     assert_eq!(repository.git(&["log", "--format=%s"]), "little force moves a heavy leaf\nthe beginning\n");
     assert_eq!(repository.git(&["show", "HEAD:leaf.txt"]), "heavy\n");
     assert!(repository.git(&["branch"]).contains("side"));
-    let log = bascule.call("git:git_log", &repository.with(json!({ "max_count": 1 })).to_string());
+    let log = bascule.call("git:git_log", &repository.arguments(json!({ "max_count": 1 })).to_string());
     assert!(text(&log).contains("little force moves a heavy leaf"), "{log}");
     check_no_repository(&bascule, &repository.path.join("elsewhere"));
 }

@@ -1,4 +1,4 @@
-//! The processes that are measured: the bridge, the echo server it is compared with, and what the system says of them.
+//! The measured processes (the bridge and the echo server) and their CPU time and memory.
 
 use std::fmt::Write as _;
 use std::io::{BufRead, BufReader};
@@ -8,23 +8,23 @@ use std::time::{Duration, Instant};
 
 use bascule_testkit::binary;
 
-/// How long the bridge may take until all of its servers are there.
+/// Time-out for the start of all servers.
 const START: Duration = Duration::from_secs(30);
 
-/// A process that somebody started.
+/// A process id.
 #[derive(Clone, Copy)]
 pub(super) struct Process(pub(super) u32);
 
 impl Process {
-    /// What it has had since it began, all threads together.
-    pub(super) fn processor_time(self) -> Duration {
+    /// CPU time of all threads since the start.
+    pub(super) fn cpu_time(self) -> Duration {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.0)).unwrap_or_default();
-        // Its name stands in brackets and may hold anything; the times are the 14th and 15th field.
+        // The name is in brackets and may contain anything; the times are fields 14 and 15.
         let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split(' ').skip(11).take(2);
         Duration::from_millis(fields.map(|ticks| ticks.parse::<u64>().unwrap_or(0) * 10).sum())
     }
 
-    /// What it holds in memory, in MB.
+    /// Resident memory in MB.
     pub(super) fn resident(self) -> f64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.0)).unwrap_or_default();
         let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -33,15 +33,15 @@ impl Process {
     }
 }
 
-/// `bascule serve` on a port of its own, in a folder of its own.
-pub(super) struct Serving {
+/// `bascule serve` on a free port in a temporary folder.
+pub(super) struct ServeProcess {
     bridge: Child,
     folder: PathBuf,
     address: String,
 }
 
-impl Serving {
-    /// Echo servers by name, with their arguments; returns when all of them are healthy.
+impl ServeProcess {
+    /// Starts with these echo servers (name and arguments). Returns after all are healthy.
     pub(super) fn start(servers: &[(&str, &[&str])]) -> Self {
         let folder = std::env::temp_dir().join(format!("bascule-bench-gateway-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
@@ -51,17 +51,17 @@ impl Serving {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = BufReader::new(bridge.stderr.take().unwrap());
-        let address = address(&mut said);
-        // What else it says must not fill the pipe.
-        std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
-        let serving = Self { bridge, folder, address };
+        let mut stderr = BufReader::new(bridge.stderr.take().unwrap());
+        let address = read_address(&mut stderr);
+        // Drains the pipe.
+        std::thread::spawn(move || std::io::copy(&mut stderr, &mut std::io::sink()));
+        let process = Self { bridge, folder, address };
         let begin = Instant::now();
-        while serving.healthy() < servers.len() {
+        while process.healthy_servers() < servers.len() {
             assert!(begin.elapsed() < START, "the bridge's servers do not start");
             std::thread::sleep(Duration::from_millis(50));
         }
-        serving
+        process
     }
 
     pub(super) fn url(&self, path: &str) -> String {
@@ -72,16 +72,16 @@ impl Serving {
         Process(self.bridge.id())
     }
 
-    fn healthy(&self) -> usize {
+    fn healthy_servers(&self) -> usize {
         let status = bascule(&self.folder, &["status", "--json"]).stderr(Stdio::null()).output().unwrap();
         let status = String::from_utf8_lossy(&status.stdout);
         status.split_whitespace().collect::<String>().matches(r#""health":"healthy""#).count()
     }
 }
 
-impl Drop for Serving {
+impl Drop for ServeProcess {
     fn drop(&mut self) {
-        // Asked, so that it takes its servers and its socket with it.
+        // SIGTERM, so that the bridge stops its servers and removes its socket.
         let _ = Command::new("kill").arg(self.bridge.id().to_string()).status();
         let _ = self.bridge.wait();
         let _ = std::fs::remove_dir_all(&self.folder);
@@ -98,13 +98,13 @@ fn configuration(servers: &[(&str, &[&str])]) -> String {
     format!(r#"{{"mcpServers":{{{entries}}}}}"#)
 }
 
-/// The first line that names one: `http://HOST:PORT`.
-fn address(said: &mut impl BufRead) -> String {
-    let mut heard = String::new();
+/// Reads stderr until a line contains `http://HOST:PORT`.
+fn read_address(stderr: &mut impl BufRead) -> String {
+    let mut text = String::new();
     loop {
-        let begin = heard.len();
-        assert!(said.read_line(&mut heard).unwrap() > 0, "the bridge does not listen:\n{heard}");
-        if let Some((_, url)) = heard[begin..].split_once("http://") {
+        let start = text.len();
+        assert!(stderr.read_line(&mut text).unwrap() > 0, "the bridge does not listen:\n{text}");
+        if let Some((_, url)) = text[start..].split_once("http://") {
             return format!("http://{}", url.split('/').next().unwrap_or(url).trim());
         }
     }
@@ -117,7 +117,7 @@ fn bascule(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// An echo server that listens by itself.
+/// An echo server over HTTP.
 pub(super) struct Echo {
     server: Child,
     address: String,
