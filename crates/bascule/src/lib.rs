@@ -24,6 +24,7 @@ mod post_mortem;
 mod relay;
 mod reload;
 mod script;
+mod warm_pool;
 
 pub use adapter::{BridgeConfig, McpBridgeAdapter};
 pub use reload::{Plan, Reloaded};

@@ -1,6 +1,5 @@
-//! A fresh process for each call (SB-01): some are kept ready, each makes one call and is ended.
+//! Runs each call in a process of its own (SB-01). Some processes are kept ready; each makes one call and is ended.
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -8,8 +7,7 @@ use bascule_client::ServerInfo;
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode};
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout_at};
-use tokio_util::sync::CancellationToken;
+use tokio::time::timeout_at;
 use tokio_util::task::TaskTracker;
 use tracing::warn;
 
@@ -19,9 +17,10 @@ use crate::config::ServerSettings;
 use crate::deadline::Deadline;
 use crate::in_flight::InFlight;
 use crate::normalise;
+use crate::warm_pool::{WarmPool, spawn_on_drop};
 
-/// How far a call is ahead of the start of the process for the next one.
-const HEAD_START: Duration = Duration::from_millis(5);
+/// Starting a process blocks the thread for a moment, in which the result of a short call may arrive.
+const REFILL_DELAY: Duration = Duration::from_millis(5);
 
 /// A handle; clones share the pool.
 #[derive(Clone)]
@@ -29,48 +28,31 @@ pub(crate) struct Pool(Arc<Inner>);
 
 struct Inner {
     settings: Arc<ServerSettings>,
-    frame: StartContext,
+    context: StartContext,
     info: ServerInfo,
-    shelf: Mutex<Shelf>,
-    /// Refills, and farewells to what was used.
-    tasks: TaskTracker,
-    stop: CancellationToken,
+    warm: Arc<WarmPool<(), PooledUpstream>>,
+    /// Every process, ready or with a call.
+    all: Arc<Processes>,
 }
 
-#[derive(Default)]
-struct Shelf {
-    ready: VecDeque<Upstream>,
-    /// Being started, for the shelf.
-    coming: usize,
-    /// Those that have their call.
-    busy: Vec<Arc<Upstream>>,
-}
+type Processes = Mutex<Vec<Arc<Upstream>>>;
 
 impl Pool {
-    /// Starts one process, learns from it what the tools are, and keeps it for the first call.
+    /// Starts one process, lists its tools, and keeps it for the first call.
     pub(crate) async fn start(
         settings: Arc<ServerSettings>,
-        frame: &StartContext,
+        context: &StartContext,
     ) -> BridgeResult<(Self, ToolListing)> {
-        let (first, listed) = Upstream::start(settings.clone(), frame).await?;
-        let stop = frame.stop.child_token();
-        // Those to come are nobody's first start, on which a caller may be waiting.
-        let frame = StartContext { timeout: None, stop: stop.clone(), ..frame.clone() };
-        let pool = Self(Arc::new(Inner {
-            settings,
-            frame,
-            info: first.info().clone(),
-            shelf: Mutex::default(),
-            tasks: TaskTracker::new(),
-            stop,
-        }));
-        if pool.0.settings.pool_size > 0 {
-            pool.shelf().ready.push_back(first);
-        } else {
-            pool.see_off(first);
-        }
+        let (first, listing) = Upstream::start(settings.clone(), context).await?;
+        let stop = context.stop.child_token();
+        let warm = WarmPool::new(settings.pool_size, REFILL_DELAY, (), stop.clone());
+        // No caller waits for the start of a later process.
+        let context = StartContext { timeout: None, stop, ..context.clone() };
+        let info = first.info().clone();
+        let pool = Self(Arc::new(Inner { settings, context, info, warm, all: Arc::default() }));
+        pool.0.warm.add(pool.register(first));
         pool.refill();
-        Ok((pool, listed))
+        Ok((pool, listing))
     }
 
     /// Makes one call in a process of its own.
@@ -80,144 +62,110 @@ impl Pool {
         in_flight: &InFlight,
         deadline: Deadline,
     ) -> BridgeResult<Box<RawValue>> {
-        let used = self.take(&deadline).await?;
+        let process = self.take(&deadline).await?;
         self.refill();
-        used.upstream.apply_limits(request.tool);
-        used.upstream.run(request, in_flight, deadline).await
+        process.upstream.apply_limits(request.tool);
+        process.upstream.run(request, in_flight, deadline).await
     }
 
     /// Lists the tools again, in a process of its own.
     pub(crate) async fn list_tools(&self) -> BridgeResult<ToolListing> {
-        let (upstream, listed) = Upstream::start(self.0.settings.clone(), &self.0.frame).await?;
-        self.see_off(upstream);
-        Ok(listed)
+        let (upstream, listing) = Upstream::start(self.0.settings.clone(), &self.0.context).await?;
+        drop(self.register(upstream));
+        Ok(listing)
     }
 
     pub(crate) fn info(&self) -> &ServerInfo {
         &self.0.info
     }
 
-    /// One of the processes that are ready.
+    /// Returns the pid of a ready process.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.shelf().ready.iter().find(|one| one.ended().is_none()).and_then(Upstream::pid)
+        self.0
+            .warm
+            .find_ready(|process| process.upstream.pid().filter(|_| process.upstream.ended().is_none()))
     }
 
-    /// Ends all processes, those that have a call too. Any number of times.
+    /// Ends all processes, including those with a call. May be called more than once.
     pub(crate) async fn stop(&self) {
-        // Whatever is being started is called off, and sees to its own end.
-        self.0.stop.cancel();
-        let (ready, busy) = {
-            let mut shelf = self.shelf();
-            (std::mem::take(&mut shelf.ready), shelf.busy.clone())
-        };
-        let all = ready.iter().chain(busy.iter().map(Arc::as_ref));
-        futures_util::future::join_all(all.map(Upstream::stop)).await;
-        self.0.tasks.close();
-        self.0.tasks.wait().await;
+        // Cancels the starts, which end their own processes.
+        self.0.warm.stop.cancel();
+        let all = lock(&self.0.all).clone();
+        futures_util::future::join_all(all.iter().map(|upstream| upstream.stop())).await;
+        self.0.warm.close().await;
     }
 
-    /// A process that is ready, else a new one.
-    async fn take(&self, deadline: &Deadline) -> BridgeResult<Used> {
-        while let Some(used) = self.pop() {
-            if used.upstream.ended().is_none() {
-                return Ok(used);
-            }
+    /// Returns a ready process, or starts one.
+    async fn take(&self, deadline: &Deadline) -> BridgeResult<PooledUpstream> {
+        if let Some(process) = self.0.warm.take(|()| true, |process| process.upstream.ended().is_none()) {
+            return Ok(process);
         }
-        timeout_at(deadline.next(), self.start_one()).await.unwrap_or_else(|_| {
-            let said = format!("no process was ready for the call {}", deadline.passed());
-            Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, said))
+        timeout_at(deadline.next(), self.start_for_call()).await.unwrap_or_else(|_| {
+            let message = format!("no process was ready for the call {}", deadline.passed());
+            Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message))
         })
     }
 
-    fn pop(&self) -> Option<Used> {
-        let mut shelf = self.shelf();
-        let upstream = shelf.ready.pop_front()?;
-        Some(self.used(&mut shelf, upstream))
+    /// Starts a process for one call. A task of the pool starts it, so that `stop` waits for its end. Dropping the future
+    /// cancels the start.
+    async fn start_for_call(&self) -> BridgeResult<PooledUpstream> {
+        let (pool, cancel) = (self.clone(), self.0.warm.stop.child_token());
+        let context = StartContext { stop: cancel.clone(), ..self.0.context.clone() };
+        let _guard = cancel.drop_guard();
+        let (sender, receiver) = oneshot::channel();
+        self.0.warm.tasks.spawn(async move { drop(sender.send(pool.connect(&context).await)) });
+        match receiver.await {
+            Ok(process) if !self.0.warm.stop.is_cancelled() => process,
+            _ => Err(self.stopped()),
+        }
     }
 
-    /// Starts a process for one call. It is a task of the pool's, so that somebody waits for its end; a caller who
-    /// leaves meanwhile calls it off.
-    async fn start_one(&self) -> BridgeResult<Used> {
-        let (pool, wanted) = (self.clone(), self.0.stop.child_token());
-        let frame = StartContext { stop: wanted.clone(), ..self.0.frame.clone() };
-        let _leaving = wanted.drop_guard();
-        let (give, given) = oneshot::channel();
-        self.0.tasks.spawn(async move {
-            let connected = Upstream::connect(pool.0.settings.clone(), &frame).await;
-            // Whatever becomes of it from here on, it is on the list of those that have to be ended.
-            let used = connected.map(|upstream| pool.used(&mut pool.shelf(), upstream));
-            match used {
-                // The list may have been read before.
-                Ok(used) if pool.0.stop.is_cancelled() => used.upstream.stop().await,
-                used => drop(give.send(used)),
+    /// Starts a process. Must run in a task of the pool, so that `stop` waits for its end.
+    async fn connect(&self, context: &StartContext) -> BridgeResult<PooledUpstream> {
+        let process = self.register(Upstream::connect(self.0.settings.clone(), context).await?);
+        // `stop` may have read the list before this process was on it.
+        if self.0.warm.stop.is_cancelled() { Err(self.stopped()) } else { Ok(process) }
+    }
+
+    fn register(&self, upstream: Upstream) -> PooledUpstream {
+        let (upstream, tasks) = (Arc::new(upstream), self.0.warm.tasks.clone());
+        lock(&self.0.all).push(upstream.clone());
+        PooledUpstream { upstream, all: self.0.all.clone(), tasks }
+    }
+
+    fn refill(&self) {
+        self.0.warm.refill(|()| {
+            let pool = self.clone();
+            async move {
+                let connected = pool.connect(&pool.0.context).await;
+                if let (Err(error), false) = (&connected, pool.0.warm.stop.is_cancelled()) {
+                    warn!(server = %pool.0.settings.name, %error, "could not start a process for a later call");
+                }
+                connected.ok()
             }
         });
-        match given.await {
-            Ok(used) if !self.0.stop.is_cancelled() => used,
-            _ => Err(normalise::down(&self.0.settings.name, "it was stopped")),
-        }
     }
 
-    fn used(&self, shelf: &mut Shelf, upstream: Upstream) -> Used {
-        let upstream = Arc::new(upstream);
-        shelf.busy.push(upstream.clone());
-        Used { upstream, pool: self.clone() }
-    }
-
-    /// Brings the shelf back to its size, in the background. What fails is tried again by the next call.
-    fn refill(&self) {
-        while self.claim_a_place() {
-            let pool = self.clone();
-            self.0.tasks.spawn(async move {
-                // Starting a process keeps this thread for a moment, in which the call's answer may come.
-                pool.0.stop.run_until_cancelled(sleep(HEAD_START)).await;
-                let connected = Upstream::connect(pool.0.settings.clone(), &pool.0.frame).await;
-                pool.arrived(connected);
-            });
-        }
-    }
-
-    fn claim_a_place(&self) -> bool {
-        let mut shelf = self.shelf();
-        let room =
-            shelf.ready.len() + shelf.coming < self.0.settings.pool_size && !self.0.stop.is_cancelled();
-        shelf.coming += usize::from(room);
-        room
-    }
-
-    fn arrived(&self, connected: BridgeResult<Upstream>) {
-        let mut shelf = self.shelf();
-        shelf.coming -= 1;
-        match connected {
-            // Under the lock: who ends the pool has not looked yet, or will be seen to have.
-            Ok(upstream) if !self.0.stop.is_cancelled() => shelf.ready.push_back(upstream),
-            Ok(upstream) => self.see_off(upstream),
-            Err(_) if self.0.stop.is_cancelled() => {}
-            Err(error) => {
-                warn!(server = %self.0.settings.name, %error, "could not start a process for a call to come");
-            }
-        }
-    }
-
-    fn see_off(&self, upstream: Upstream) {
-        self.0.tasks.spawn(async move { upstream.stop().await });
-    }
-
-    fn shelf(&self) -> MutexGuard<'_, Shelf> {
-        self.0.shelf.lock().expect("nothing panics while holding it")
+    fn stopped(&self) -> Box<BridgeError> {
+        normalise::down(&self.0.settings.name, "it was stopped")
     }
 }
 
-/// A process that has its call. However that ends, the process does too.
-struct Used {
+/// A process for one call. Dropping it ends the process.
+struct PooledUpstream {
     upstream: Arc<Upstream>,
-    pool: Pool,
+    all: Arc<Processes>,
+    tasks: TaskTracker,
 }
 
-impl Drop for Used {
+impl Drop for PooledUpstream {
     fn drop(&mut self) {
         let upstream = self.upstream.clone();
-        self.pool.shelf().busy.retain(|busy| !Arc::ptr_eq(busy, &upstream));
-        self.pool.0.tasks.spawn(async move { upstream.stop().await });
+        lock(&self.all).retain(|other| !Arc::ptr_eq(other, &upstream));
+        spawn_on_drop(&self.tasks, async move { upstream.stop().await });
     }
+}
+
+fn lock(all: &Processes) -> MutexGuard<'_, Vec<Arc<Upstream>>> {
+    all.lock().expect("nothing panics while holding it")
 }

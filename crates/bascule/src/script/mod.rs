@@ -132,7 +132,7 @@ impl Scripts {
     pub(crate) async fn close(&self) {
         self.slots.close();
         if let Some(pool) = &self.pool {
-            pool.close().await;
+            pool.warm.close().await;
         }
     }
 }
@@ -177,7 +177,7 @@ impl McpBridgeAdapter {
             return Err(denied("scripts are not available: this program has no worker executable"));
         };
         let settings = self.fleet.snapshot.load().settings.bridge.scripts.clone();
-        pool.set_spec(&WorkerSpec::new(&settings));
+        pool.warm.set_spec(&WorkerSpec::new(&settings));
         let settings = with_overrides(settings, &request);
         let tools = InjectedTools::select(self, &request.tools).await?;
         let _slot = self.scripts.acquire_slot().await?;

@@ -1,9 +1,9 @@
 //! Keeps script workers ready. Each runs one script.
 
-use std::collections::VecDeque;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bascule_sandbox::lockdown::LockdownLimits;
@@ -19,6 +19,7 @@ use super::ScriptMode;
 use super::worker::WorkerArgs;
 use super::worker_socket::{WorkerReader, WorkerWriter};
 use crate::config::ScriptSettings;
+use crate::warm_pool::{WarmPool, spawn_on_drop};
 
 /// Timeout for the start of a worker.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -51,38 +52,17 @@ impl WorkerSpec {
     }
 }
 
-/// Workers that wait for a script.
+/// Starts workers and keeps some ready.
 pub(super) struct WorkerPool {
     program: PathBuf,
-    size: usize,
-    state: Mutex<PoolState>,
-    /// Workers that are being started or ended.
-    tasks: TaskTracker,
-    stop: CancellationToken,
-}
-
-struct PoolState {
-    /// The spec of the ready workers.
-    spec: WorkerSpec,
-    ready: VecDeque<ConnectedWorker>,
-    starting: usize,
-    has_logged_missing: bool,
+    pub(super) warm: Arc<WarmPool<WorkerSpec, ConnectedWorker>>,
+    has_logged_missing: AtomicBool,
 }
 
 impl WorkerPool {
     pub(super) fn new(program: PathBuf, spec: WorkerSpec, size: usize) -> Self {
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        let state = PoolState { spec, ready: VecDeque::new(), starting: 0, has_logged_missing: false };
-        Self { program, size, state: Mutex::new(state), tasks, stop }
-    }
-
-    /// Sets the spec of new workers and drops ready ones with another spec.
-    pub(super) fn set_spec(&self, spec: &WorkerSpec) {
-        let mut state = self.state();
-        if state.spec != *spec {
-            state.spec = spec.clone();
-            drop(std::mem::take(&mut state.ready));
-        }
+        let warm = WarmPool::new(size, REFILL_DELAY, spec, CancellationToken::new());
+        Self { program, warm, has_logged_missing: AtomicBool::new(false) }
     }
 
     /// Returns a ready worker that satisfies the spec, or starts one.
@@ -92,7 +72,7 @@ impl WorkerPool {
         mode: ScriptMode,
     ) -> io::Result<ConnectedWorker> {
         if mode == ScriptMode::Worker {
-            let ready = if self.state().spec.satisfies(spec) { self.take_ready() } else { None };
+            let ready = self.warm.take(|ready| ready.satisfies(spec), ConnectedWorker::is_alive);
             self.refill();
             if let Some(worker) = ready {
                 return Ok(worker);
@@ -101,65 +81,27 @@ impl WorkerPool {
         self.start(spec, false).await
     }
 
-    fn take_ready(&self) -> Option<ConnectedWorker> {
-        loop {
-            let mut worker = self.state().ready.pop_front()?;
-            if worker.is_alive() {
-                return Some(worker);
-            }
-        }
-    }
-
     fn refill(self: &Arc<Self>) {
-        let (missing, spec) = {
-            let mut state = self.state();
-            let missing = self.size.saturating_sub(state.ready.len() + state.starting);
-            state.starting += missing;
-            (missing, state.spec.clone())
-        };
-        for _ in 0..missing {
-            let (pool, spec) = (self.clone(), spec.clone());
-            self.tasks.spawn(async move {
-                let start = async {
-                    tokio::time::sleep(REFILL_DELAY).await;
-                    pool.start(&spec, true).await
-                };
-                let started = pool.stop.run_until_cancelled(start).await;
-                let mut state = pool.state();
-                state.starting -= 1;
-                let is_wanted = !pool.stop.is_cancelled() && state.spec == spec;
-                match started {
-                    Some(Ok(worker)) if is_wanted => state.ready.push_back(worker),
-                    Some(Err(error)) => warn!(%error, "could not start a script worker for the pool"),
-                    _ => {}
-                }
-            });
-        }
+        self.warm.refill(|spec| {
+            let pool = self.clone();
+            async move {
+                let started = pool.warm.stop.run_until_cancelled(pool.start(&spec, true)).await?;
+                started
+                    .inspect_err(|error| warn!(%error, "could not start a script worker for the pool"))
+                    .ok()
+            }
+        });
     }
 
     async fn start(&self, spec: &WorkerSpec, is_pooled: bool) -> io::Result<ConnectedWorker> {
         let process = timeout(START_TIMEOUT, spawn(&self.program, spec, is_pooled)).await??;
-        let mut worker = ConnectedWorker::new(process, self.tasks.clone())?;
+        let mut worker = ConnectedWorker::new(process, self.warm.tasks.clone())?;
         let missing = timeout(START_TIMEOUT, worker.wait_ready()).await??;
-        let is_first = !std::mem::replace(&mut self.state().has_logged_missing, true);
-        if is_first && !missing.is_empty() {
+        if !self.has_logged_missing.swap(true, Ordering::Relaxed) && !missing.is_empty() {
             info!(missing = missing.join("; "), "the kernel lacks some confinement features for scripts");
         }
         debug!(pid = worker.pid(), "script worker is ready");
         Ok(worker)
-    }
-
-    pub(super) async fn close(&self) {
-        self.stop.cancel();
-        let ready = std::mem::take(&mut self.state().ready);
-        drop(ready);
-        self.tasks.close();
-        self.tasks.wait().await;
-        drop(std::mem::take(&mut self.state().ready));
-    }
-
-    fn state(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().expect("nothing panics while holding it")
     }
 }
 
@@ -241,8 +183,6 @@ impl Drop for ConnectedWorker {
         // Killing the process blocks for a moment, so a blocking thread does it. The task starts after the current one yields,
         // so the outcome of the script is sent first.
         let kill = async move { drop(tokio::task::spawn_blocking(move || drop(process)).await) };
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            self.tasks.spawn_on(kill, &runtime);
-        }
+        spawn_on_drop(&self.tasks, kill);
     }
 }
