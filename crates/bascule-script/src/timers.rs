@@ -9,7 +9,7 @@ pub(crate) struct Timers {
     last_id: u32,
     /// The due time and start number of each running timer.
     running: HashMap<u32, (Instant, u64)>,
-    /// The same, ordered by due time. Entries that are no longer in `running` are skipped.
+    /// Timers by due time. Entries that are no longer in `running` are skipped.
     queue: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     /// Number of starts so far. Of timers due at the same time, the one started first fires first.
     starts: u64,

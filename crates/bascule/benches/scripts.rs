@@ -1,13 +1,12 @@
-//! What a script costs: from the request to its value, for each of its calls, in memory; and beside Deno, where that
-//! is installed: in one run.
+//! Measures the time and memory of scripts and their calls, and compares them with Deno if it is installed.
 //!
-//! `make bench`; `make bench-peers` installs Deno. The bridge runs in this process, on one thread as the program's does,
-//! and the workers are the real ones. Times are measured twice: on a machine that is otherwise idle, where every message
-//! has to wake a sleeping core, and on one kept busy by others of the lowest priority, where the work itself shows.
+//! Run it with `make bench`; `make bench-peers` installs Deno. The bridge runs in this process on one thread, as in the
+//! program, with real workers. Times are measured twice: on an idle machine, where every message wakes a sleeping core, and on
+//! one kept busy by processes of the lowest priority, which shows the work itself.
 //!
-//! A call of a script is timed from its beginning to that of the next, so that all of it is in the figure. There is no
-//! server inside this process, so the tool is the echo server's; what the call costs beyond the same call made directly,
-//! measured in the same minute, is what the script adds. A target that is missed is printed as missed.
+//! A call is timed from its start to the start of the next, which includes all of its work. The tool is that of the echo
+//! server. The overhead of the script is the difference to the same call made directly, measured in the same run. Missed
+//! targets are printed as missed.
 
 #![allow(
     clippy::unwrap_used,
@@ -40,10 +39,10 @@ const REFUSED: &str =
     "for (let n: number = 0; n < 1000; n++) try { await e.echo({ message: n }) } catch {} return 1";
 const HUNDREDS: &str = "for (let n: number = 0; n < 40; n++)
     await Promise.all(Array.from({ length: 100 }, () => e.echo({ message: 'hello' }))); return 1";
-/// As many as the pool keeps ready, so that one is ready whenever one is wanted.
-const READY: u32 = 4;
-/// How many scripts are always under way where it is measured how many end in a second.
-const LANES: usize = 8;
+/// Size of the worker pool: large enough that a worker is always ready.
+const POOL_SIZE: u32 = 4;
+/// Number of concurrent scripts for the throughput.
+const CONCURRENT: usize = 8;
 
 fn main() {
     let _report = MachineReport::start();
@@ -106,7 +105,7 @@ fn real_ids(count: usize) -> Vec<String> {
     tools::real_tools(count).iter().map(|tool| format!("real:{}", tool["name"].as_str().unwrap())).collect()
 }
 
-/// Half of the scripts take at most so long from the request to the value. Between them workers have time to start.
+/// Returns the median time from the request to the value. The pauses give new workers time to start.
 async fn median_of(bridge: &McpBridgeAdapter, scripts: usize, request: impl Fn() -> ScriptRequest) -> f64 {
     let mut each = Vec::with_capacity(scripts);
     for _ in 0..scripts {
@@ -119,7 +118,7 @@ async fn median_of(bridge: &McpBridgeAdapter, scripts: usize, request: impl Fn()
     median(each)
 }
 
-/// Half of the calls of a script, or of its rounds of so many, begin at most so long after those before.
+/// Returns the median time between the starts of calls, or of rounds of `at_once` calls.
 async fn between_calls(bridge: &McpBridgeAdapter, code: &str, at_once: usize) -> f64 {
     let tools = ToolSelection::parse(["e:*"]).unwrap();
     let outcome = bridge.run_script(ScriptRequest { tools, ..ScriptRequest::new(code) }).await.unwrap();
@@ -155,7 +154,7 @@ fn echo() -> CallRequest {
     CallRequest { tool: ToolId::parse("e:echo").unwrap(), arguments, timeout: None }
 }
 
-/// What a worker holds that waits for a script.
+/// Prints the memory of an idle worker.
 async fn memory(bridge: &McpBridgeAdapter) {
     bridge.run_script(ScriptRequest::new(ONE)).await.unwrap();
     tokio::time::sleep(Duration::from_millis(300)).await;
@@ -165,10 +164,10 @@ async fn memory(bridge: &McpBridgeAdapter) {
     target("  of which is its own", median(own), f64::NAN, "MB");
 }
 
-/// How many scripts end in a second while there are always some under way.
+/// Prints the throughput with concurrent scripts.
 async fn sustained(bridge: &McpBridgeAdapter, span: Duration) {
     let (begin, before) = (Instant::now(), processes::processor_time());
-    let lane = || async {
+    let run_scripts = || async {
         let mut done = 0_u32;
         while begin.elapsed() < span {
             let tools = ToolSelection::parse([]).unwrap();
@@ -179,7 +178,7 @@ async fn sustained(bridge: &McpBridgeAdapter, span: Duration) {
         }
         done
     };
-    let done = join_all((0..LANES).map(|_| lane())).await.into_iter().sum::<u32>();
+    let done = join_all((0..CONCURRENT).map(|_| run_scripts())).await.into_iter().sum::<u32>();
     let rate = f64::from(done) / begin.elapsed().as_secs_f64();
     let after = processes::processor_time();
     let each = |time: Duration| time.as_secs_f64() * 1e3 / f64::from(done);
@@ -202,14 +201,14 @@ fn configuration(list: &RealTools) -> BridgeConfig {
     };
     let servers =
         vec![server("e", Vec::new()), server("real", vec!["--list".into(), list.0.display().to_string()])];
-    let scripts = ScriptSettings { pool_size: READY, ..ScriptSettings::default() };
+    let scripts = ScriptSettings { pool_size: POOL_SIZE, ..ScriptSettings::default() };
     let bridge = BridgeSettings { scripts, ..BridgeSettings::default() };
     let settings = Settings { servers, disabled: Vec::new(), bridge };
     let jailer = Some(env!("CARGO_BIN_EXE_bascule").into());
     BridgeConfig { jailer, keep_workers: true, ..BridgeConfig::new(settings) }
 }
 
-/// A file that the echo server lists its tools from. Gone when dropped.
+/// A file with the tools of the echo server. Dropping it deletes the file.
 struct RealTools(PathBuf);
 
 impl RealTools {

@@ -1,4 +1,4 @@
-//! The same scripts in Deno, where `make bench-peers` has installed it.
+//! Measures the same scripts in Deno, if `make bench-peers` has installed it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::machine::target;
 use super::{median, micros};
 
-/// What Deno needs, in microseconds.
+/// Times in microseconds.
 #[derive(serde::Deserialize)]
 pub(super) struct Deno {
     warm: f64,
@@ -17,15 +17,15 @@ pub(super) struct Deno {
     cold: f64,
 }
 
-/// Nothing where it is not installed.
+/// Returns `None` if Deno is not installed.
 pub(super) fn measure(rounds: usize) -> Option<Deno> {
     let program =
         PathBuf::from(std::env::var_os("BASCULE_TESTENV")?).join("bench-peers/node/node_modules/.bin/deno");
     if !program.exists() {
         return None;
     }
-    let said = run(&program, "deno.ts", &rounds.to_string());
-    let measured: Deno = serde_json::from_slice(&said.stdout).expect("the driver prints JSON");
+    let output = run(&program, "deno.ts", &rounds.to_string());
+    let measured: Deno = serde_json::from_slice(&output.stdout).expect("the driver prints JSON");
     let cold = (0..rounds.div_ceil(5)).map(|_| {
         let begin = Instant::now();
         run(&program, "one.ts", "");
@@ -37,9 +37,9 @@ pub(super) fn measure(rounds: usize) -> Option<Deno> {
 fn run(program: &Path, script: &str, argument: &str) -> Output {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/scripts").join(script);
     let options = ["run", "--no-check", "--no-config", "--no-lock", "--quiet", "--unstable-worker-options"];
-    let said = Command::new(program).args(options).arg(script).arg(argument).output().unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    said
+    let output = Command::new(program).args(options).arg(script).arg(argument).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    output
 }
 
 impl Deno {

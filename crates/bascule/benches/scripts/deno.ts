@@ -1,14 +1,14 @@
-// The same in Deno, where a script runs in a worker without permissions: how long from its text to its value, for one of
-// its calls, and for a hundred at once. Prints microseconds as JSON.
+// Measures scripts in Deno workers without permissions: the time to the value, of one call and of a hundred concurrent
+// calls. Prints microseconds as JSON.
 
 const rounds = Number(Deno.args[0]);
-type Heard = (event: MessageEvent) => void;
+type Listener = (event: MessageEvent) => void;
 
-function start(code: string, heard: (worker: Worker) => Heard): Worker {
+function start(code: string, listener: (worker: Worker) => Listener): Worker {
   const url = "data:application/typescript," + encodeURIComponent(code);
   // deno-lint-ignore no-explicit-any
   const worker = new Worker(url, { type: "module", deno: { permissions: "none" } } as any);
-  worker.onmessage = heard(worker);
+  worker.onmessage = listener(worker);
   return worker;
 }
 
@@ -19,7 +19,7 @@ function median(each: number[]): number {
 
 const script = "const one: number = 1; export default one satisfies number;";
 
-// From the text to the value, in a worker that was ready and is used once.
+// Measures the time from the source to the value in a ready worker, which is used once.
 async function value(): Promise<number> {
   const waits = `self.onmessage = async ({ data }) => self.postMessage((await import(data)).default);
     self.postMessage("ready");`;
@@ -37,7 +37,7 @@ async function value(): Promise<number> {
   });
 }
 
-// What a script needs to call a tool by messages, as one would write it.
+// Calls a tool by messages.
 const calling = `
   let last = 0; const open = new Map<number, (value: unknown) => void>();
   self.onmessage = ({ data }) => { open.get(data.id)!(JSON.parse(data.result)); open.delete(data.id); };
@@ -45,7 +45,7 @@ const calling = `
     open.set(++last, resolve); self.postMessage({ id: last, args: JSON.stringify(args) });
   });`;
 
-// Answers every call at once; gives the time between the beginnings of rounds of so many.
+// Answers every call at once. Returns the median time between the starts of rounds of `atOnce` calls.
 async function between(loop: string, atOnce: number): Promise<number> {
   const began: number[] = [];
   let calls = 0;

@@ -1,3 +1,3 @@
-// The smallest script, as a program of its own.
+// The smallest script.
 const one: number = 1;
 console.log(one satisfies number);

@@ -1,12 +1,12 @@
-//! What the system says of this process and its children.
+//! Reads processor time and memory of this process and its children from `/proc`.
 
 use std::fs;
 use std::time::Duration;
 
-/// Processor time since this process began.
+/// Processor time since the start of this process.
 pub(super) struct ProcessorTime {
     pub(super) own: Duration,
-    /// Of children that have ended and been waited for.
+    /// Of children that have exited and been waited for.
     pub(super) children: Duration,
 }
 
@@ -17,10 +17,10 @@ pub(super) fn processor_time() -> ProcessorTime {
     ProcessorTime { own: of(11), children: of(13) }
 }
 
-/// A process that we started.
+/// A child process.
 pub(super) struct Child(String);
 
-/// Those with this word on their command line.
+/// Returns the children with this word on their command line.
 pub(super) fn children_called(word: &str) -> impl Iterator<Item = Child> {
     let own = u64::from(std::process::id());
     let processes =
@@ -30,7 +30,7 @@ pub(super) fn children_called(word: &str) -> impl Iterator<Item = Child> {
 }
 
 impl Child {
-    /// Resident, and what of it no file backs, in MB.
+    /// Returns resident memory, and the part that no file backs, in MB.
     pub(super) fn memory(&self) -> (f64, f64) {
         let text = fs::read_to_string(format!("/proc/{}/statm", self.0)).unwrap_or_default();
         let pages: Vec<f64> = text.split_whitespace().filter_map(|field| field.parse().ok()).collect();
@@ -44,7 +44,8 @@ fn command_line(pid: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The fields after the name, which stands in brackets and may hold anything. What is no number is 0.
+/// Returns the fields of `/proc/PID/stat` after the process name, which is in brackets and may contain anything. Fields that
+/// are not numbers are 0.
 fn stat(pid: &str) -> Vec<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     let rest = text.rsplit_once(") ").map_or("", |(_, rest)| rest);
