@@ -52,38 +52,17 @@ pub enum ConfigError {
         "no configuration file found; searched\n{}\nuse `--config FILE`, or create `mcp.json` with\n  {EXAMPLE}",
         indented(paths)
     )]
-    NotFound {
-        /// The default paths.
-        paths: Vec<PathBuf>,
-    },
+    NotFound { paths: Vec<PathBuf> },
     /// The file does not exist or is not readable.
     #[error("could not read the configuration `{}`", path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The path is a directory.
+    Read { path: PathBuf, source: io::Error },
     #[error("could not read the configuration `{}`: it is a directory, not a file", path.display())]
-    Directory {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The file is larger than the limit.
+    Directory { path: PathBuf },
     #[error("the configuration `{}` is larger than {} MiB", path.display(), MAX_FILE_BYTES >> 20)]
-    TooLarge {
-        /// The file.
-        path: PathBuf,
-    },
+    TooLarge { path: PathBuf },
     /// The file is not UTF-8.
     #[error("the configuration `{}` is not UTF-8 text: line {line} contains an invalid byte", path.display())]
-    NotUtf8 {
-        /// The file.
-        path: PathBuf,
-        /// The line of the first invalid byte, counted from 1.
-        line: usize,
-    },
+    NotUtf8 { path: PathBuf, line: usize },
     /// The file was read and contains errors.
     #[error(transparent)]
     Invalid(#[from] Problems),

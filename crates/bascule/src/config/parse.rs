@@ -38,7 +38,6 @@ impl SourceFile {
 /// A valid configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LoadedConfig {
-    /// The checked settings.
     pub settings: Settings,
     /// Problems that do not prevent its use.
     pub warnings: Vec<Problem>,

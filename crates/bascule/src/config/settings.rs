@@ -18,7 +18,6 @@ pub struct Settings {
     pub servers: Vec<ServerSettings>,
     /// Servers with `"disabled": true`.
     pub disabled: Vec<ServerName>,
-    /// The `bascule` object.
     pub bridge: BridgeSettings,
 }
 
@@ -28,7 +27,6 @@ impl Settings {
         self.servers.iter().find(|server| server.name.as_str() == name)
     }
 
-    /// Returns true if the server of this name is disabled.
     pub fn is_disabled(&self, name: &str) -> bool {
         self.disabled.iter().any(|disabled| disabled.as_str() == name)
     }
@@ -37,9 +35,7 @@ impl Settings {
 /// The `bascule` object: settings of the bridge itself.
 #[derive(Debug, Clone, PartialEq)]
 pub struct BridgeSettings {
-    /// The address that `serve` listens on.
     pub listen: SocketAddr,
-    /// The tools that MCP clients see.
     pub show: ToolView,
     /// Larger messages are refused.
     pub max_message_bytes: usize,
@@ -51,7 +47,6 @@ pub struct BridgeSettings {
     pub allowed_origins: Vec<String>,
     /// HTTP clients must present one of these. Empty: no token is needed.
     pub tokens: Vec<Secret<String>>,
-    /// ResourceLimits of scripts.
     pub scripts: ScriptSettings,
 }
 
@@ -73,13 +68,11 @@ impl Default for BridgeSettings {
 /// `bascule.scripts`: the limits of a script (CM-01) and of the worker pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptSettings {
-    /// The longest run time of a script.
     pub timeout: Duration,
     /// The JavaScript heap of a script.
     pub memory_mb: u32,
     /// The time-out of each call (CM-11).
     pub call_timeout: Duration,
-    /// Calls per script.
     pub max_calls: u32,
     /// Concurrent calls per script; further calls wait.
     pub max_concurrent_calls: u32,
@@ -89,9 +82,7 @@ pub struct ScriptSettings {
     pub max_log_bytes: u32,
     /// Concurrent scripts; further scripts wait.
     pub max_scripts: u32,
-    /// Workers that are kept ready.
     pub pool_size: u32,
-    /// The time zone of local dates.
     pub time_zone: String,
 }
 
@@ -124,9 +115,7 @@ pub enum ToolView {
 /// The settings of one server.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ServerSettings {
-    /// The key in `mcpServers`.
     pub name: ServerName,
-    /// The way to reach it.
     pub transport: TransportSettings,
     /// `timeoutMs`: the time-out of a call; progress notifications restart it.
     pub call_timeout: Duration,
@@ -142,21 +131,16 @@ pub struct ServerSettings {
     pub keep_alive: Option<Duration>,
     /// `cancelGraceMs`: a server that is silent for this long after a cancellation has ignored it.
     pub cancel_grace: Duration,
-    /// Patterns of allowed tools. `None`: all tools.
+    /// Patterns. `None` allows all tools; `denied_tools` wins.
     pub allowed_tools: Option<Vec<String>>,
-    /// Patterns of denied tools; they win over `allowed_tools`.
     pub denied_tools: Vec<String>,
-    /// Says if calls share a process.
     pub isolation: Isolation,
     /// Processes that are kept ready for `Isolation::PerCall`.
     pub pool_size: usize,
-    /// Says if clients share a session with the server.
     pub session: SessionSharing,
     /// `maxSessions`: sessions for clients, in addition to the bridge's own.
     pub max_sessions: usize,
-    /// The confinement of its process.
     pub sandbox: Sandbox,
-    /// The limits of its calls and processes.
     pub limits: ResourceLimits,
     /// Overrides for single tools, by exact name. Use `tool`, which also covers tools without overrides.
     pub tools: BTreeMap<String, ToolSettings>,
@@ -165,18 +149,11 @@ pub struct ServerSettings {
 impl ServerSettings {
     /// The default of `timeoutMs` and `maxExecutionMs`.
     pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
-    /// The default of `startTimeoutMs`.
     pub const START_TIMEOUT: Duration = Duration::from_secs(30);
-    /// The default of `maxRetries`.
     pub const MAX_RETRIES: u32 = 10;
-    /// The default of `reconnectBackoffMs`.
     pub const RECONNECT_BACKOFF: Duration = Duration::from_secs(1);
-
-    /// The default of `keepAliveMs`.
     pub const KEEP_ALIVE: Duration = Duration::from_secs(30);
-    /// The default of `maxSessions`.
     pub const MAX_SESSIONS: usize = 100;
-    /// The default of `cancelGraceMs`.
     pub const CANCEL_GRACE: Duration = Duration::from_secs(5);
 
     /// A server with default settings.
@@ -212,12 +189,10 @@ impl ServerSettings {
         })
     }
 
-    /// Returns the retry policy of a tool.
     pub fn retry_for(&self, tool: &str) -> RetryPolicy {
         self.tools.get(tool).map_or_else(RetryPolicy::default, |tool| tool.retry)
     }
 
-    /// Returns the limits of a tool's calls.
     pub fn limits_for(&self, tool: &str) -> &ResourceLimits {
         self.tools.get(tool).map_or(&self.limits, |tool| &tool.limits)
     }
@@ -246,7 +221,6 @@ pub enum TransportSettings {
     Stdio {
         /// A path, or a name to look up in `PATH`.
         command: String,
-        /// The arguments.
         args: Vec<String>,
         /// Variables to add to its environment, in file order.
         env: Vec<(String, Secret<String>)>,
@@ -255,25 +229,14 @@ pub enum TransportSettings {
     },
     /// Streamable HTTP.
     Http {
-        /// The endpoint.
         url: ServerUrl,
-        /// Headers of every request; names and values are valid HTTP.
+        /// Names and values are valid HTTP.
         headers: Vec<(String, Secret<String>)>,
     },
     /// HTTP+SSE of protocol version 2024-11-05.
-    Sse {
-        /// The endpoint.
-        url: ServerUrl,
-        /// Headers of every request; names and values are valid HTTP.
-        headers: Vec<(String, Secret<String>)>,
-    },
+    Sse { url: ServerUrl, headers: Vec<(String, Secret<String>)> },
     /// Streamable HTTP first, then HTTP+SSE.
-    HttpOrSse {
-        /// The endpoint.
-        url: ServerUrl,
-        /// Headers of every request; names and values are valid HTTP.
-        headers: Vec<(String, Secret<String>)>,
-    },
+    HttpOrSse { url: ServerUrl, headers: Vec<(String, Secret<String>)> },
 }
 
 /// The processes that calls use (SB-01).
@@ -299,7 +262,6 @@ pub enum SessionSharing {
 /// The confinement of a server's process (SB-04).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Sandbox {
-    /// No confinement.
     Off,
     /// A profile that works for nearly every server.
     #[default]
@@ -312,7 +274,6 @@ pub enum Sandbox {
         read: Vec<PathBuf>,
         /// Absolute paths with read and write access.
         write: Vec<PathBuf>,
-        /// Network access.
         network: NetworkAccess,
         /// Replaces `limits.maxProcesses`.
         processes: Option<u32>,
@@ -324,10 +285,8 @@ pub enum Sandbox {
 /// Network access of a confined server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NetworkAccess {
-    /// Unrestricted.
     #[default]
     Full,
-    /// No network.
     None,
 }
 
@@ -338,7 +297,6 @@ pub struct ResourceLimits {
     pub max_memory_mb: u32,
     /// The longest duration of a call, regardless of progress.
     pub max_execution: Duration,
-    /// Concurrent calls.
     pub max_concurrent: usize,
     /// Calls that wait for a slot.
     pub max_queue: usize,
@@ -370,11 +328,9 @@ impl Default for ResourceLimits {
 /// The settings of one tool: its overrides, and the server's settings for the rest.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSettings {
-    /// The limits of its calls.
     pub limits: ResourceLimits,
     /// The time-out of a call; progress notifications restart it.
     pub call_timeout: Duration,
-    /// The retry policy.
     pub retry: RetryPolicy,
 }
 
@@ -384,9 +340,7 @@ pub enum RetryPolicy {
     /// If it was not sent, or if running it twice does no harm.
     #[default]
     Safe,
-    /// In every case.
     Always,
-    /// Never.
     Never,
 }
 

@@ -9,7 +9,6 @@ pub struct ServerUrl(String);
 
 /// A text is not a server URL. Messages do not quote it, because it may contain a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages say it")]
 pub enum UrlError {
     #[error("must start with `http://` or `https://`")]
     Scheme,
