@@ -9,7 +9,7 @@ mod replay;
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::task::Waker;
 
 use self::queue::SubscriberQueue;
@@ -70,10 +70,14 @@ pub enum SubscriptionItem {
 #[derive(Debug, Clone)]
 pub struct BusMessage {
     pub topic: Topic,
-    pub envelope: Arc<Envelope>,
+    pub envelope: Arc<LazyEnvelope>,
     /// Approximate memory in bytes.
     size: usize,
 }
+
+/// An envelope that is built when it is first read. Most messages in the replay buffer are never read.
+pub type LazyEnvelope = LazyLock<Envelope, BuildEnvelope>;
+pub type BuildEnvelope = Box<dyn FnOnce() -> Envelope + Send>;
 
 impl EmbeddedBus {
     pub fn new(limits: ReplayLimits) -> Self {
@@ -84,7 +88,13 @@ impl EmbeddedBus {
     /// Queues a message for every matching subscriber and returns their number. Never waits. Does nothing after
     /// `close`.
     pub fn publish(&self, topic: &Topic, envelope: Arc<Envelope>) -> usize {
-        let size = size_of::<BusMessage>() + topic.as_str().len() + envelope.memory_size();
+        self.publish_lazily(topic, envelope.memory_size(), Box::new(move || Arc::unwrap_or_clone(envelope)))
+    }
+
+    /// Like [`publish`](Self::publish), but builds the envelope when it is first read. `size` is its approximate memory.
+    pub fn publish_lazily(&self, topic: &Topic, size: usize, build: BuildEnvelope) -> usize {
+        let size = size_of::<BusMessage>() + topic.as_str().len() + size;
+        let envelope = Arc::new(LazyLock::new(build));
         let (count, wakers) = self.shared.publish(BusMessage { topic: topic.clone(), envelope, size });
         wakers.into_iter().for_each(Waker::wake);
         count

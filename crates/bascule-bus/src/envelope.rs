@@ -88,8 +88,24 @@ impl MessageIdGenerator {
     }
 
     pub fn generate(&self) -> MessageId {
-        let count = self.next.fetch_add(1, Ordering::Relaxed);
-        MessageId(format!("{:032x}", u128::from(self.prefix) << 64 | u128::from(count)).into())
+        self.reserve().into()
+    }
+
+    /// Reserves the next id without formatting it.
+    pub(crate) fn reserve(&self) -> ReservedId {
+        ReservedId { prefix: self.prefix, count: self.next.fetch_add(1, Ordering::Relaxed) }
+    }
+}
+
+/// A message id that is not formatted yet.
+pub(crate) struct ReservedId {
+    prefix: u64,
+    count: u64,
+}
+
+impl From<ReservedId> for MessageId {
+    fn from(ReservedId { prefix, count }: ReservedId) -> Self {
+        Self(format!("{prefix:016x}{count:016x}").into())
     }
 }
 

@@ -11,7 +11,7 @@ use crate::{ContentTrust, EmbeddedBus, Envelope, Headers, MessageId, MessageIdGe
 /// An event sink that publishes on a bus.
 pub struct BusEventSink {
     bus: Arc<EmbeddedBus>,
-    source: String,
+    source: Arc<str>,
     ids: MessageIdGenerator,
     clock: fn() -> SystemTime,
 }
@@ -31,17 +31,34 @@ impl BusEventSink {
 impl EventSink for BusEventSink {
     fn offer(&self, event: Event) {
         let topic = event_topic(&event);
-        // Serializing is the largest part of the cost, so it is skipped if no one receives the event.
-        if self.bus.has_receiver(&topic) {
-            let envelope = event_envelope(&event, self.ids.generate(), &self.source, (self.clock)().into());
-            self.bus.publish(&topic, Arc::new(envelope));
+        if !self.bus.has_receiver(&topic) {
+            return;
         }
+        let (id, source, timestamp) = (self.ids.reserve(), self.source.clone(), (self.clock)());
+        let call_text = call_text(&event).map(str::len);
+        let build = move || event_envelope(&event, id.into(), &source, timestamp.into());
+        match call_text {
+            // There is one for every call, and most are never read.
+            Some(length) => self.bus.publish_lazily(&topic, CALL_EVENT + 2 * length, Box::new(build)),
+            None => self.bus.publish(&topic, Arc::new(build())),
+        };
+    }
+}
+
+/// The approximate memory of a call's event without its text.
+const CALL_EVENT: usize = 1024;
+
+/// Returns the text that a call's event quotes: the beginning of the result, or the error message.
+fn call_text(event: &Event) -> Option<&str> {
+    match event {
+        Event::ToolCompleted { summary: text, .. } | Event::ToolFailed { message: text, .. } => Some(text),
+        _ => None,
     }
 }
 
 /// Returns the topic of an event, which is its name (BU-02).
 pub fn event_topic(event: &Event) -> Topic {
-    Topic::parse(event.name()).expect("event names are valid topics")
+    Topic::from_static(event.name())
 }
 
 /// Wraps an event. The body is the event's usual JSON form.
@@ -61,9 +78,9 @@ pub fn event_envelope(event: &Event, message_id: MessageId, source: &str, timest
 
 /// The events at the end of a call quote the tool's output, so they are marked as such (BU-04).
 fn headers(event: &Event) -> Headers {
-    match event {
-        Event::ToolCompleted { .. } | Event::ToolFailed { .. } => ContentTrust::ToolOutput.to_headers(),
-        _ => Headers::new(),
+    match call_text(event) {
+        Some(_) => ContentTrust::ToolOutput.to_headers(),
+        None => Headers::new(),
     }
 }
 
@@ -120,7 +137,7 @@ mod tests {
     }
 
     /// Offers one event of each kind and returns the envelopes that a subscriber to `pattern` receives.
-    async fn received(pattern: &str) -> Vec<Arc<Envelope>> {
+    async fn received(pattern: &str) -> Vec<Envelope> {
         let bus = Arc::new(EmbeddedBus::new(ReplayLimits::NONE));
         let sink = BusEventSink::new(bus.clone(), "bridge-1", MessageIdGenerator::new(7), noon);
         let mut subscription =
@@ -130,7 +147,7 @@ mod tests {
         let mut received = Vec::new();
         while let Some(SubscriptionItem::Message(message)) = subscription.next().await {
             assert_eq!(message.topic.as_str(), message.envelope.kind);
-            received.push(message.envelope);
+            received.push(Envelope::clone(&message.envelope));
         }
         received
     }
@@ -142,7 +159,7 @@ mod tests {
         let received = received("provider.mcp.tool.completed").await;
         assert_eq!(received.len(), 1);
         assert_eq!(
-            serde_json::to_string(&*received[0]).unwrap(),
+            serde_json::to_string(&received[0]).unwrap(),
             concat!(
                 r#"{"messageId":"00000000000000070000000000000000","type":"provider.mcp.tool.completed","#,
                 r#""correlationId":"c-1","source":"bridge-1","timestamp":"2024-02-29T12:00:00.250Z","#,

@@ -11,7 +11,10 @@ mod headers;
 mod timestamp;
 mod topic;
 
-pub use embedded::{BusMessage, EmbeddedBus, ReplayLimits, SubscribeOptions, Subscription, SubscriptionItem};
+pub use embedded::{
+    BuildEnvelope, BusMessage, EmbeddedBus, LazyEnvelope, ReplayLimits, SubscribeOptions, Subscription,
+    SubscriptionItem,
+};
 pub use envelope::{Envelope, MessageId, MessageIdError, MessageIdGenerator};
 pub use events::{BusEventSink, event_envelope, event_topic};
 pub use headers::{ContentTrust, Headers, WellKnownHeaders};

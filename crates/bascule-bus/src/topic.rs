@@ -1,5 +1,6 @@
 //! Topics and topic patterns: segments joined by dots, with the wildcards `*` and `#`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::str::Split;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub enum TopicError {
 
 /// The topic of a message: segments of letters, digits, `_` and `-`, joined by dots.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Topic(Arc<str>);
+pub struct Topic(Cow<'static, str>);
 
 impl Topic {
     pub fn parse(text: &str) -> Result<Self, TopicError> {
@@ -38,7 +39,13 @@ impl Topic {
                 segment => check_segment(text, segment)?,
             }
         }
-        Ok(Self(text.into()))
+        Ok(Self(text.to_owned().into()))
+    }
+
+    /// Makes a topic of a constant, which must be valid.
+    pub fn from_static(text: &'static str) -> Self {
+        debug_assert!(Self::parse(text).is_ok(), "`{text}` is no topic");
+        Self(text.into())
     }
 
     pub fn as_str(&self) -> &str {

@@ -46,7 +46,7 @@ pub struct ToolId {
 
 impl ToolId {
     pub fn new(server: &ServerName, tool: &str) -> Self {
-        Self { text: format!("{server}:{tool}").into(), colon: server.as_str().len() }
+        Self { text: [server.as_str(), ":", tool].concat().into(), colon: server.as_str().len() }
     }
 
     /// Parses `server:tool`. The tool's part may contain further colons.
@@ -83,7 +83,9 @@ impl CorrelationId {
 
     /// Formats 128 random bits, which the caller supplies, as 32 hexadecimal digits.
     pub fn from_random(bits: u128) -> Self {
-        Self(format!("{bits:032x}").into())
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let digits: [u8; 32] = std::array::from_fn(|at| DIGITS[(bits >> (124 - 4 * at)) as usize & 15]);
+        Self(str::from_utf8(&digits).expect("hexadecimal digits are ASCII").into())
     }
 
     pub fn as_str(&self) -> &str {

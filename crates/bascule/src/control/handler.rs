@@ -104,7 +104,7 @@ impl ControlHandler {
     async fn send_events(&self, mut events: Subscription, writer: &mut OwnedWriteHalf) -> io::Result<()> {
         while let Some(Some(item)) = self.closing.run_until_cancelled(events.next()).await {
             let event = match item {
-                SubscriptionItem::Message(message) => encode(&*message.envelope),
+                SubscriptionItem::Message(message) => encode(&**message.envelope),
                 SubscriptionItem::Lost(count) => encode(&json!({ "lost": count })),
             };
             send(writer, event).await?;
