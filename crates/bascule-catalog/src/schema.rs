@@ -18,7 +18,7 @@ use jsonschema::{PatternOptions, ReferencingError, ValidationError, Validator};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use budget::{CheckAborted, MeteredJson, run_with_budget};
+use budget::{CheckAborted, MeteredJson, run_quickly, run_with_budget};
 use complexity::CheckCost;
 use message::truncate;
 use violations::{ViolationCollector, general_violation};
@@ -27,6 +27,9 @@ use violations::{ViolationCollector, general_violation};
 const MAX_REGEX_BYTES: usize = 1 << 20;
 /// The backtracking limit of a regular expression with look-around or back-references.
 const MAX_REGEX_BACKTRACKS: usize = 10_000;
+
+/// The longest value of a quick check.
+const QUICK_BYTES: usize = 64 << 10;
 
 /// Validates values. The dialect is draft 2020-12 unless `$schema` names another.
 #[derive(Debug)]
@@ -90,6 +93,14 @@ impl Schema {
         let validator = catch_unwind(AssertUnwindSafe(|| build(&schema)));
         let validator = validator.map_err(|_| SchemaError::Panicked)??;
         Ok(Self { validator, cost, text: text.to_owned() })
+    }
+
+    /// Returns true if a short value is valid and about a millisecond is enough to see it.
+    pub fn is_quickly_valid(&self, text: &RawValue) -> bool {
+        text.get().len() <= QUICK_BYTES
+            && parse(text).is_ok_and(|value| {
+                run_quickly(&value, self.cost, |view| self.validator.is_valid(view)).unwrap_or(false)
+            })
     }
 
     pub fn check(&self, text: &RawValue) -> Validation {

@@ -31,9 +31,21 @@ impl CatalogTool {
         &self.definition
     }
 
+    /// Returns true if the arguments are valid and that is quick to see. False means that they need a full check, which
+    /// may compile the schema and take long.
+    pub fn has_quickly_valid_arguments(&self, arguments: &RawValue) -> bool {
+        is_object(arguments) && self.input.get().is_some_and(|schema| is_quickly_valid(schema, arguments))
+    }
+
+    /// Returns true if a structured result is valid and that is quick to see.
+    pub fn has_quickly_valid_result(&self, structured: &RawValue) -> bool {
+        self.definition.output_schema.is_none()
+            || self.output.get().is_some_and(|schema| is_quickly_valid(schema, structured))
+    }
+
     /// Validates the arguments of a call. They must be an object, even if the schema does not require it.
     pub fn check_arguments(&self, arguments: &RawValue) -> Validation {
-        if !arguments.get().trim_start().starts_with('{') {
+        if !is_object(arguments) {
             let message = "the arguments must be an object".into();
             return Validation::Violations(vec![Violation { pointer: String::new(), message }]);
         }
@@ -63,6 +75,14 @@ impl CatalogTool {
         let text = self.definition.output_schema.as_ref()?;
         Some(self.output.get_or_init(|| Schema::compile(text)))
     }
+}
+
+fn is_object(arguments: &RawValue) -> bool {
+    arguments.get().trim_start().starts_with('{')
+}
+
+fn is_quickly_valid(schema: &Result<Schema, SchemaError>, value: &RawValue) -> bool {
+    schema.as_ref().is_ok_and(|schema| schema.is_quickly_valid(value))
 }
 
 fn validate(schema: &Result<Schema, SchemaError>, value: &RawValue) -> Validation {
@@ -120,6 +140,20 @@ pub(crate) mod tests {
         check(&tool.check_arguments(&raw(r#"{"a":7}"#)), &[("/a", "must be a string, is a number (7)")]);
         assert_eq!(tool.check_result(&raw(r#"{"b":1}"#)), Validation::Valid);
         check(&tool.check_result(&raw("{}")), &[("/b", "`b` is required")]);
+    }
+
+    // req: BR-04
+    #[test]
+    fn leaves_compiling_and_invalid_or_long_values_to_the_full_check() {
+        let tool = tool(r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"string"}}}}"#);
+        let (valid, invalid) = (raw(r#"{"a":"x"}"#), raw(r#"{"a":7}"#));
+        assert!(!tool.has_quickly_valid_arguments(&valid), "the schema is not compiled yet");
+        assert_eq!(tool.check_arguments(&valid), Validation::Valid);
+        assert!(tool.has_quickly_valid_arguments(&valid));
+        assert!(!tool.has_quickly_valid_arguments(&invalid));
+        let long = raw(&format!(r#"{{"a":"{}"}}"#, "x".repeat(100 << 10)));
+        assert!(!tool.has_quickly_valid_arguments(&long));
+        assert_eq!(tool.check_arguments(&long), Validation::Valid);
     }
 
     // req: BR-04

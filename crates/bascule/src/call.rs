@@ -15,6 +15,7 @@ use tokio::time::Instant;
 use tracing::warn;
 
 use crate::McpBridgeAdapter;
+use crate::blocking::run_blocking;
 use crate::call_record::{CallObserver, CallRecord, CallRecorder, Caller};
 use crate::config::ServerSettings;
 use crate::deadline::Deadline;
@@ -76,7 +77,7 @@ impl McpBridgeAdapter {
     ) -> BridgeResult<ToolResult> {
         loop {
             let (server, tool) = self.resolve(request, context, started).await?;
-            check_arguments(&tool, &request.arguments, id)?;
+            check_arguments(&tool, &request.arguments, id).await?;
             let deadline = deadline_of(request, &server.settings, started);
             let params = |token| Some(build_params(request, context, token));
             let upstream_request = UpstreamRequest {
@@ -91,7 +92,7 @@ impl McpBridgeAdapter {
             let is_idempotent = hints.read_only_hint || hints.idempotent_hint;
             match server.run(&upstream_request, is_idempotent, &deadline).await {
                 Ok(response) => {
-                    return check_result(&tool, response.raw, id).map_err(|mut error| {
+                    return check_result(&tool, response.raw, id).await.map_err(|mut error| {
                         error.attempts = Some(response.sends);
                         error
                     });
@@ -148,29 +149,28 @@ fn build_params(request: &CallRequest, context: &CallContext<'_>, token: u64) ->
     patch::insert_many(params.get(), edits)
 }
 
-fn check_arguments(
-    tool: &CatalogTool,
+async fn check_arguments(
+    tool: &Arc<CatalogTool>,
     arguments: &RawValue,
     correlation_id: &CorrelationId,
 ) -> BridgeResult<()> {
-    match tool.check_arguments(arguments) {
-        Validation::Valid => Ok(()),
-        Validation::Unchecked { reason } => {
-            warn!(%correlation_id, tool = %tool.id(), %reason, "the arguments pass unvalidated");
-            Ok(())
-        }
-        Validation::Violations(violations) => {
-            let message = format!("the arguments of `{}` are wrong: {}", tool.id(), listed(&violations));
-            let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, message);
-            error.violations = violations;
-            Err(error)
-        }
+    if tool.has_quickly_valid_arguments(arguments) {
+        return Ok(());
     }
+    let validation = validate(tool, arguments, CatalogTool::check_arguments).await;
+    let violations = violations(validation, correlation_id, tool, "the arguments pass unvalidated");
+    if violations.is_empty() {
+        return Ok(());
+    }
+    let message = format!("the arguments of `{}` are wrong: {}", tool.id(), listed(&violations));
+    let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, message);
+    error.violations = violations;
+    Err(error)
 }
 
-/// A tool that reports failure owes nobody a structured result.
-fn check_result(
-    tool: &CatalogTool,
+/// Reads a result, and checks its structured content. A tool that reports failure owes no structured content.
+async fn check_result(
+    tool: &Arc<CatalogTool>,
     raw: Box<RawValue>,
     correlation_id: &CorrelationId,
 ) -> BridgeResult<ToolResult> {
@@ -180,31 +180,46 @@ fn check_result(
         error.result = Some(raw);
         error
     })?;
-    if tool.definition().output_schema.is_some() && !result.is_error() {
-        check_structure(tool, &result, correlation_id)?;
-    }
-    Ok(ToolResult { is_error: result.is_error(), raw: result.into_raw() })
-}
-
-fn check_structure(
-    tool: &CatalogTool,
-    result: &CallToolResult,
-    correlation_id: &CorrelationId,
-) -> BridgeResult<()> {
-    let Some(structured) = result.structured_content() else { return Ok(()) };
-    match tool.check_result(structured) {
-        Validation::Valid => Ok(()),
-        Validation::Unchecked { reason } => {
-            warn!(%correlation_id, tool = %tool.id(), %reason, "the result passes unvalidated");
-            Ok(())
-        }
-        Validation::Violations(violations) => {
+    let is_checked = tool.definition().output_schema.is_some() && !result.is_error();
+    let structured = if is_checked { result.structured_content() } else { None };
+    if let Some(structured) = structured.filter(|structured| !tool.has_quickly_valid_result(structured)) {
+        let validation = validate(tool, structured, CatalogTool::check_result).await;
+        let violations = violations(validation, correlation_id, tool, "the result passes unvalidated");
+        if !violations.is_empty() {
             let message =
                 format!("the result of `{}` breaks its own schema: {}", tool.id(), listed(&violations));
             let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, message);
             error.violations = violations;
-            error.result = Some(result.raw().to_owned());
-            Err(error)
+            error.result = Some(result.into_raw());
+            return Err(error);
+        }
+    }
+    Ok(ToolResult { is_error: result.is_error(), raw: result.into_raw() })
+}
+
+/// Validates a value on another thread: it may take long, and so may compiling the schema.
+async fn validate(
+    tool: &Arc<CatalogTool>,
+    value: &RawValue,
+    check: fn(&CatalogTool, &RawValue) -> Validation,
+) -> Validation {
+    let (tool, value) = (tool.clone(), value.to_owned());
+    Box::pin(run_blocking(move || check(&tool, &value))).await
+}
+
+/// Returns the violations of a validation. Logs that a value could not be validated.
+fn violations(
+    validation: Validation,
+    correlation_id: &CorrelationId,
+    tool: &CatalogTool,
+    unchecked: &str,
+) -> Vec<Violation> {
+    match validation {
+        Validation::Valid => Vec::new(),
+        Validation::Violations(violations) => violations,
+        Validation::Unchecked { reason } => {
+            warn!(%correlation_id, tool = %tool.id(), %reason, "{unchecked}");
+            Vec::new()
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod config;
 
 mod adapter;
 mod api;
+mod blocking;
 mod call;
 mod call_record;
 mod client;

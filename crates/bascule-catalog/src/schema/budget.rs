@@ -20,8 +20,10 @@ use super::complexity::CheckCost;
 const BASE_BUDGET: u64 = 1_000_000;
 /// The additional budget for each byte of the value. An ordinary check needs about a tenth of it.
 const BUDGET_PER_BYTE: u64 = 32;
-/// The maximum budget: a check runs on the thread that serves all other calls.
+/// The maximum budget, about a third of a second.
 const MAX_BUDGET: u64 = 30_000_000;
+/// The budget of a quick check, about a millisecond.
+const QUICK_BUDGET: u64 = 100_000;
 /// The maximum stack of a check in bytes. Threads have 2 MiB or more.
 const STACK_BUDGET: usize = 512 * 1024;
 /// The cost of each value inside an invalid value: the errors of alternatives copy all of it.
@@ -43,7 +45,24 @@ pub(super) fn run_with_budget<T>(
     cost: CheckCost,
     check: impl FnOnce(MeteredNode<'_>) -> T,
 ) -> Result<T, CheckAborted> {
-    let budget = (BASE_BUDGET + BUDGET_PER_BYTE * length as u64).min(MAX_BUDGET);
+    run_metered(value, (BASE_BUDGET + BUDGET_PER_BYTE * length as u64).min(MAX_BUDGET), cost, check)
+}
+
+/// Runs `check` with the small budget that the thread which serves all other calls can spare.
+pub(super) fn run_quickly<T>(
+    value: &Value,
+    cost: CheckCost,
+    check: impl FnOnce(MeteredNode<'_>) -> T,
+) -> Result<T, CheckAborted> {
+    run_metered(value, QUICK_BUDGET, cost, check)
+}
+
+fn run_metered<T>(
+    value: &Value,
+    budget: u64,
+    cost: CheckCost,
+    check: impl FnOnce(MeteredNode<'_>) -> T,
+) -> Result<T, CheckAborted> {
     let meter = Meter::new(budget, cost);
     catch_unwind(AssertUnwindSafe(|| check(MeteredNode { value, meter: &meter }))).map_err(abort_reason)
 }

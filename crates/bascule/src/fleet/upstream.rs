@@ -15,11 +15,11 @@ use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, Serv
 use bascule_sandbox::{Confinement, TreeLimits, TreeWatch};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
-use tokio::task::JoinError;
 use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use crate::blocking::run_blocking;
 use crate::config::{Isolation, ServerSettings, ServerUrl, TransportSettings};
 use crate::deadline::{CALLER, Deadline, TimedOut};
 use crate::fleet::client_profile::ClientProfile;
@@ -277,16 +277,6 @@ impl Upstream {
         let mut error = BridgeError::new(ErrorCode::ProviderTimeout, delivery, message);
         error.stderr = normalise::text(self.client.stderr());
         error
-    }
-}
-
-/// Runs blocking work on another thread. A caller that does not wait for the result drops it, which ends a process.
-async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
-    match tokio::task::spawn_blocking(work).await.map_err(JoinError::try_into_panic) {
-        Ok(done) => done,
-        Err(Ok(panic)) => std::panic::resume_unwind(panic),
-        // The runtime is shutting down, and the caller with it.
-        Err(Err(_)) => std::future::pending().await,
     }
 }
 
