@@ -99,7 +99,7 @@ fn invalid_tool_list_is_a_failed_start() {
     for invalid in [json!(7), json!({}), json!({ "tools": "none" })] {
         let (bascule, _server) = scripted(Script::new().on("tools/list", [Behaviour::result(invalid)]));
         let error = bascule.call_error("s:x", "{}");
-        check(&error, "PROVIDER_INIT_FAILED not_sent false", &["`tools/list`", "not understood"]);
+        check(&error, "PROVIDER_INIT_FAILED not_sent false", &["`tools/list`", "is invalid"]);
     }
 }
 

@@ -119,7 +119,7 @@ fn accepts_every_supported_version() {
 fn reports_invalid_response_to_initialize() {
     for invalid in [json!(7), json!([]), json!({}), json!({ "protocolVersion": 20251125 })] {
         let error = after_initialize(Behaviour::result(invalid));
-        check(&error, START_FAILED, &["`initialize`", "not understood"]);
+        check(&error, START_FAILED, &["`initialize`", "is invalid"]);
     }
     check(&after_initialize(Behaviour::result("{broken")), START_FAILED, &["not valid JSON-RPC"]);
 }
