@@ -1,5 +1,5 @@
-//! HTTP+SSE as it was before 2025: one event stream carries all that the server says, and its first event names
-//! the address to which everything is posted.
+//! HTTP+SSE, the HTTP transport before 2025. One event stream carries all messages of the server. Its first event
+//! names the address to which the client posts its messages.
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::http::{Remote, broken, media_type, redact_url};
 use crate::sse::{Event, EventReader};
 use crate::{Failure, TransportError};
 
-/// The connection's sending side. Answers come by the stream.
+/// The sending side of a connection. Responses arrive on the event stream.
 pub(crate) struct LegacyLink {
     remote: Arc<Remote>,
-    /// Where messages are posted: none until the server has said so.
+    /// The address for messages, `None` until the server names it.
     post_to: watch::Receiver<Option<Uri>>,
 }
 
 impl LegacyLink {
-    /// Opens the stream. `instead_of` is what came of the newer transport, where that was tried first.
+    /// Opens the stream. `instead_of` is the failure of Streamable HTTP, if that was tried first.
     pub(crate) fn open(remote: Arc<Remote>, instead_of: Option<Failure>) -> Arc<Self> {
         let (named, post_to) = watch::channel(None);
         let link = Arc::new(Self { remote, post_to });
@@ -28,13 +28,13 @@ impl LegacyLink {
         link
     }
 
-    /// Posts a message from a task of its own; a failure reaches the router.
+    /// Posts a message from a separate task. Failures are reported to the router.
     pub(crate) fn send(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> AbortHandle {
         let link = self.clone();
         self.remote.carry(id, async move { link.exchange(frame).await })
     }
 
-    /// Posts a message as soon as it is known where to, and waits until the server has taken it.
+    /// Waits for the address, posts a message, and waits until the server has accepted it.
     pub(crate) async fn exchange(&self, frame: Vec<u8>) -> Result<(), Failure> {
         let mut request = self.remote.post(frame);
         *request.uri_mut() = self.address().await?;
@@ -58,13 +58,13 @@ impl LegacyLink {
         }
     }
 
-    /// Keeps the stream to its end, which is the connection's.
+    /// Reads the stream to its end. The connection ends with it.
     async fn keep(self: Arc<Self>, named: watch::Sender<Option<Uri>>, instead_of: Option<Failure>) {
         let why = tokio::select! {
             Err(why) = self.read(&named) => why,
             () = self.remote.stop.cancelled() => TransportError::Closed,
         };
-        // Before there was an address nothing can have been posted.
+        // Without an address nothing can have been posted.
         let has_begun = named.borrow().is_some();
         let why = match (instead_of, why) {
             (_, TransportError::Closed) => TransportError::Closed,
@@ -77,7 +77,7 @@ impl LegacyLink {
         self.remote.stop.cancel();
     }
 
-    /// Reads the stream. It never ends well.
+    /// Reads the stream until it fails. Even a regular end of the stream is an error.
     async fn read(
         self: &Arc<Self>,
         named: &watch::Sender<Option<Uri>>,
@@ -123,7 +123,7 @@ impl LegacyLink {
         Ok(())
     }
 
-    /// The address that the server means. It must be its own: our headers go there.
+    /// Resolves the address named by the server. It must have the server's origin, because our headers are sent there.
     fn resolve(&self, endpoint: &str) -> Result<Uri, TransportError> {
         let (base, url) = (self.remote.address(), self.remote.url());
         let endpoint = endpoint.trim();
@@ -137,7 +137,7 @@ impl LegacyLink {
     }
 }
 
-/// A server that refuses to take a message has not run what it asks for, whatever its reason.
+/// Marks a request as not sent if the server rejected its message with a status below 500: it did not run it.
 fn untaken(refusal: Failure, status: StatusCode) -> Failure {
     match refusal {
         Failure::Broken { why, .. } if !status.is_server_error() => Failure::not_sent(why),
@@ -151,8 +151,8 @@ enum Unusable {
     NoAddress,
 }
 
-/// Where a reference leads from an address. Scheme, host and port are always those of the address: one that names
-/// others is refused, one that means the same in other letters is spelled as we know it.
+/// Resolves a reference against `base`. Scheme, host and port are always those of `base`: a reference with another
+/// origin is refused, and an equivalent spelling of the origin is replaced by that of `base`.
 fn resolve(base: &Uri, reference: &str) -> Result<Uri, Unusable> {
     let scheme = base.scheme_str().unwrap_or_default();
     let path = match reference {
@@ -172,7 +172,7 @@ fn resolve(base: &Uri, reference: &str) -> Result<Uri, Unusable> {
     Uri::from_parts(parts).map_err(|_| Unusable::NoAddress)
 }
 
-/// Whether it begins like `http:`; a colon further on may stand in a path.
+/// Returns true if the reference begins with a scheme such as `http:`. A later colon may be part of a path.
 fn has_scheme(reference: &str) -> bool {
     let letters = |name: &str| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
@@ -198,7 +198,7 @@ fn origin(uri: &Uri) -> (Option<&Scheme>, Option<String>, Option<u16>) {
     (uri.scheme(), uri.host().map(str::to_ascii_lowercase), uri.port_u16().or(usual))
 }
 
-/// Takes `.` and `..` out of a path; its query stays as it is.
+/// Removes `.` and `..` segments from a path, and a fragment. The query stays unchanged.
 fn without_dots(reference: &str) -> String {
     let reference = reference.split('#').next().unwrap_or_default();
     let (path, query) = reference.split_at(reference.find('?').unwrap_or(reference.len()));
@@ -221,7 +221,7 @@ fn without_dots(reference: &str) -> String {
     format!("/{}{query}", kept.join("/"))
 }
 
-/// A server's words about an address, short and without what may be secret.
+/// Returns an address sent by a server for display: shortened, without control characters and secrets.
 fn shown(endpoint: &str) -> String {
     redact_url(&endpoint.chars().filter(|c| !c.is_control()).take(200).collect::<String>())
 }

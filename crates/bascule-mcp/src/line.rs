@@ -1,4 +1,4 @@
-//! Cuts a byte stream into lines, one message each, without ever holding more than a message may be.
+//! Splits a byte stream into lines of one message each. The buffer is bounded by the message size limit.
 
 use std::io;
 
@@ -8,30 +8,28 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use crate::scan::{Scan, Unread, scan};
 
 const READ_AT_ONCE: usize = 16 << 10;
-/// A buffer that grew beyond this for one long message is given back after it.
+/// A buffer that grew beyond this size for a long message is freed afterwards.
 const KEPT_BUFFER: usize = 1 << 20;
 
-/// The lines of a stream.
 pub(crate) struct Lines<R> {
     source: R,
     buffer: BytesMut,
     searched: usize,
     limit: usize,
-    /// Set while the rest of an overlong line goes by.
+    /// Scans the rest of an overlong line while it is skipped.
     skipping: Option<Scan>,
 }
 
-/// One line.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Line {
-    /// Without its line break; never empty.
+    /// A line within the limit, never blank. Its line break may be included.
     Whole(Bytes),
-    /// Longer than the limit, with what could be seen of it in passing.
+    /// A line longer than the limit, and its kind as found by the scan.
     TooLong(Unread),
 }
 
 impl Line {
-    /// Whether it is, as far as it was read.
+    /// Returns true if the line was read whole and is longer than `bytes`.
     #[cfg(feature = "client")]
     pub(crate) fn is_longer_than(&self, bytes: usize) -> bool {
         matches!(self, Self::Whole(line) if line.len() > bytes)
@@ -43,13 +41,12 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { source, buffer: BytesMut::new(), searched: 0, limit, skipping: None }
     }
 
-    /// What it reads from.
     #[cfg(feature = "client")]
     pub(crate) fn source(&self) -> &R {
         &self.source
     }
 
-    /// The next line, or none at the end. May be dropped and asked again: nothing is lost.
+    /// Returns the next line, or `None` at the end of the stream. Cancel-safe: dropping the future loses no data.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
             if let Some(line) = self.cut() {
@@ -71,7 +68,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
             }
         }
         self.searched = self.buffer.len();
-        // One more than the limit may yet turn out to be a carriage return.
+        // The byte after the limit may be the carriage return of the line break.
         if self.skipping.is_some() || self.buffer.len() > self.limit + 1 {
             self.skipping.get_or_insert_default().feed(&self.buffer);
             self.buffer.clear();
@@ -93,7 +90,7 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         (!text.trim_ascii().is_empty()).then(|| Line::Whole(line.freeze()))
     }
 
-    /// A last line may lack its break.
+    /// Returns the last line, which may lack its line break.
     fn rest(&mut self) -> Option<Line> {
         let line = std::mem::take(&mut self.buffer);
         self.searched = 0;

@@ -1,28 +1,28 @@
-//! Tells the names of many servers apart where they are shown together, and finds them back.
+//! Qualifies the names of several servers in one listing, and maps qualified names back.
 //!
-//! A tool (or prompt) `search` of the server `docs` is shown as `docs__search`. Clients and models want at most 64
-//! of `[A-Za-z0-9_-]`, so what does not fit that is cut and cleaned, and gets a hash of what it was: `search.all` is
-//! `docs__search_all_jq8qrm9ere`. A shown name is looked up, never taken apart: `a__b__c` may be `b__c` of
-//! `a` as well as `c` of `a__b`.
+//! The tool (or prompt) `search` of the server `docs` is listed as `docs__search`. Clients and models accept at most
+//! 64 characters of `[A-Za-z0-9_-]`. Any other name is cut, its illegal characters are replaced, and a hash of the
+//! original is appended: `search.all` becomes `docs__search_all_jq8qrm9ere`. A qualified name is looked up, never
+//! parsed: `a__b__c` may be `b__c` of `a` or `c` of `a__b`.
 
 use std::collections::{BTreeSet, HashMap};
 
-/// The longest name that is shown.
+/// Maximum length of a qualified name.
 pub const LONGEST_NAME: usize = 64;
 
-/// How long a hash is: fifty bits.
+/// Length of a hash in characters: 50 bits.
 const HASH: usize = 10;
 
-/// The names of one listing and how they are shown.
+/// The qualified names of one listing.
 ///
-/// What a name is shown as depends on the name and its server alone, whatever else is listed and in whatever
-/// order. Only where two would be shown alike, the first by server and then by name keeps it, and the others get
-/// a hash: their own, so they keep that one too for as long as they need it.
+/// A qualified name depends only on the server and the name, not on other entries or their order. If two names
+/// collide, the first by server, then by name, keeps its form. The others get a hash of their own server and name,
+/// so they are stable too as long as the collision lasts.
 #[derive(Debug, Clone, Default)]
 pub struct QualifiedNames(QualifiedIndex);
 
 impl QualifiedNames {
-    /// Takes the pairs of server and name. A pair that is listed twice is one.
+    /// Builds the listing from pairs of server and name. Duplicate pairs count once.
     pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut shown = QualifiedIndex::default();
         for (server, name) in pairs.into_iter().collect::<BTreeSet<_>>() {
@@ -32,18 +32,18 @@ impl QualifiedNames {
         Self(shown)
     }
 
-    /// What a server's name is shown as.
+    /// Returns the qualified name of a server's name.
     pub fn qualified(&self, server: &str, name: &str) -> Option<&str> {
         self.0.qualified(server, name)
     }
 
-    /// The server and the name it gave to what is shown like this.
+    /// Returns the server and the original name of a qualified name.
     pub fn original(&self, shown: &str) -> Option<(&str, &str)> {
         self.0.original(shown)
     }
 }
 
-/// What a name could be shown as, best first: as it is if it may, then with one hash after the other.
+/// Candidates for a qualified name, best first: the plain form if it is legal, then forms with successive hashes.
 fn spellings(server: &str, name: &str) -> impl Iterator<Item = String> {
     let plain = format!("{server}__{name}");
     let legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
@@ -54,11 +54,11 @@ fn spellings(server: &str, name: &str) -> impl Iterator<Item = String> {
     as_it_is.into_iter().chain((0u64..).map(move |attempt| format!("{head}_{}", hash(&pair, attempt))))
 }
 
-/// A byte that UTF-8 does not have.
+/// A byte that never occurs in UTF-8. It separates the parts of the hash input.
 const NEVER_IN_TEXT: u8 = 0xff;
 
-/// FNV-1a, stirred once more at the end because its last bytes hardly move the upper bits. It must never change:
-/// what people allowed or wrote down under a name has to stay that.
+/// FNV-1a with a final mix, because its last input bytes hardly affect the upper bits. It must never change:
+/// policies and notes of users refer to the resulting names.
 fn hash(pair: &[u8], attempt: u64) -> String {
     let mut hash = 0xcbf2_9ce4_8422_2325_u64;
     for byte in pair.iter().chain(&[NEVER_IN_TEXT]).chain(&attempt.to_le_bytes()) {
@@ -71,7 +71,7 @@ fn hash(pair: &[u8], attempt: u64) -> String {
     (0..HASH).map(digit).collect()
 }
 
-/// Pairs of server and original, and what each is shown as. No two are shown alike.
+/// Maps pairs of server and original to their qualified form and back. Qualified forms are unique.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct QualifiedIndex {
     by_server: HashMap<String, HashMap<String, usize>>,
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(names.qualified("b", "b"), None);
     }
 
-    /// Few letters, so that there are clashes; and anything.
+    /// Words of few letters, which collide, and arbitrary text.
     fn word() -> impl Strategy<Value = String> {
         prop_oneof!["[ab_]{1,5}", "[a_.é]{0,80}", ".{0,4}"]
     }

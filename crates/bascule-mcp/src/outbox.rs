@@ -1,7 +1,7 @@
-//! What is on its way into a server's stdin.
+//! Queue of messages to a server's stdin.
 //!
-//! A message is written at once where the pipe has room, from the task that sends it: no hand-over, no
-//! wake-up. Only what does not fit waits here, and [`Outbox::run`] writes it when there is room again.
+//! The sending task writes a message directly if the pipe has room, without a hand-over or a wake-up. The remainder
+//! is queued, and [`Outbox::run`] writes it when the pipe has room again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,9 +14,9 @@ use crate::TransportError;
 
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
-    /// Something waits to be written, or there is nothing to wait for any more.
+    /// Notified when frames are queued or the outbox is closed.
     wake: Notify,
-    /// How much may wait. Beyond it sending fails: the server is not reading.
+    /// Maximum number of queued bytes. Above it sending fails, because the server does not read.
     limit: usize,
 }
 
@@ -39,7 +39,7 @@ impl Outbox {
         Self { queue: Mutex::new(queue), wake: Notify::new(), limit }
     }
 
-    /// Sends a message, `id` being that of a request.
+    /// Sends a message. `id` is the request id, `None` for other messages.
     pub(crate) fn send(&self, id: Option<u64>, mut bytes: Vec<u8>) -> Result<(), TransportError> {
         bytes.push(b'\n');
         let mut queue = self.queue();
@@ -58,7 +58,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Takes a request back. Says whether that was still possible: not one byte of it had left.
+    /// Removes a queued request. Returns true if none of its bytes had been written.
     pub(crate) fn recall(&self, id: u64) -> bool {
         let mut queue = self.queue();
         let place = queue.frames.iter().position(|frame| frame.id == Some(id) && frame.written == 0);
@@ -67,7 +67,7 @@ impl Outbox {
         recalled.is_some()
     }
 
-    /// Writes what waits, until closed or until the pipe fails.
+    /// Writes queued messages until the outbox is closed or the pipe fails.
     pub(crate) async fn run(&self) -> io::Result<()> {
         loop {
             while let Some(pipe) = self.has_work()? {
@@ -81,7 +81,7 @@ impl Outbox {
         }
     }
 
-    /// Closes the server's stdin. Gives back the requests of which not one byte has left.
+    /// Closes the server's stdin. Returns the ids of the requests of which no byte has been written.
     pub(crate) fn close(&self) -> Vec<u64> {
         let mut queue = self.queue();
         queue.pipe = None;
@@ -105,7 +105,7 @@ impl Outbox {
 }
 
 impl Queue {
-    /// Writes as much as the pipe takes. A failure is left for `run`: the connection ends there, in one place.
+    /// Writes as much as the pipe accepts. An error is stored for `run`, the only place that ends the connection.
     fn write(&mut self, pipe: &pipe::Sender) {
         while let Some(frame) = self.frames.front_mut() {
             match pipe.try_write(&frame.bytes[frame.written..]) {
@@ -155,7 +155,7 @@ mod tests {
         let (sender, _receiver) = pipe::pipe().unwrap();
         let outbox = Outbox::new(sender, 300_000);
         outbox.send(Some(1), vec![b'x'; 200_000]).unwrap();
-        // Let the first one begin to leave: the pipe takes some of it, not all.
+        // Write part of the first request: the pipe cannot hold all of it.
         let _ = tokio::time::timeout(std::time::Duration::from_millis(50), outbox.run()).await;
         outbox.send(Some(2), vec![b'y'; 200_000]).unwrap();
         assert!(outbox.recall(2) && !outbox.recall(2), "the second had not begun to leave");

@@ -1,26 +1,26 @@
-//! Finds the `id` of a message that is too long, or too broken, to be read whole.
+//! Finds the `id` of a message that is too long or too malformed to parse.
 //!
-//! Looks at each byte once and keeps a few dozen of them, whatever the length. It assumes JSON and promises
-//! nothing for anything else but to end.
+//! Each byte is read once, and memory use is bounded by a few hundred bytes. The input is assumed to be JSON; for
+//! any other input the scan only terminates.
 
 use memchr::memchr2;
 
 const LONGEST_KEY: usize = 16;
 const LONGEST_ID: usize = 256;
 
-/// Feed it the message in any number of pieces, then ask [`Scan::outcome`].
+/// Takes the message in any number of pieces through [`Scan::feed`], then yields [`Scan::outcome`].
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     depth: u64,
     in_string: bool,
     escaped: bool,
-    /// At the top level: a string now would be a key.
+    /// True if a string at the top level would be a key here.
     at_key: bool,
     reading: Reading,
     token: Vec<u8>,
     id: Option<Vec<u8>>,
     has_method: bool,
-    /// Whether there is a `result` or an `error`: a log line may have an `id` too.
+    /// True if there is a `result` or an `error`. An `id` alone does not make a response: a log line may have one.
     has_outcome: bool,
 }
 
@@ -32,23 +32,23 @@ enum Reading {
     Id,
 }
 
-/// What could be told of a message without reading it.
+/// The kind of an unparsed message, as far as the scan could tell.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
-    /// An answer to the request with this id (as JSON text).
+    /// A response to the request with this id (as JSON text).
     AnswerTo(String),
-    /// Something the other side asks (under this id, as JSON text) or tells on its own.
+    /// A request (with its id as JSON text) or a notification of the peer.
     Theirs(Option<String>),
-    /// Nobody can say.
+    /// Neither a response with an id nor a message with a method.
     Unknown,
 }
 
 impl Scan {
-    /// Looks at the next piece.
+    /// Scans the next piece.
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
         while let Some(&byte) = bytes.first() {
             if self.in_string && !self.escaped && self.reading == Reading::Nothing {
-                // The long part of a long message is text: run through it.
+                // The bulk of a long message is string content: skip it quickly.
                 let Some(at) = memchr2(b'"', b'\\', bytes) else { return };
                 bytes = &bytes[at..];
                 self.string_byte(bytes[0]);
@@ -61,7 +61,7 @@ impl Scan {
         }
     }
 
-    /// What was found.
+    /// Ends the scan.
     pub(crate) fn outcome(mut self) -> Unread {
         self.end_id();
         let id = self.id.and_then(|id| String::from_utf8(id).ok());
@@ -148,7 +148,7 @@ impl Scan {
     }
 }
 
-/// Looks at a message that is there whole but cannot be read.
+/// Scans a complete message that cannot be parsed.
 pub(crate) fn scan(bytes: &[u8]) -> Unread {
     let mut scan = Scan::default();
     scan.feed(bytes);

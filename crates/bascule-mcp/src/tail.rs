@@ -1,17 +1,17 @@
-//! The end of a stream that may be endless: what a server's process wrote to stderr.
+//! Keeps the end of a stream of unlimited length: the stderr of a server process.
 
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-/// How much is kept.
+/// Number of bytes kept.
 const KEPT: usize = 8 << 10;
 
-/// Keeps the last bytes given to it.
+/// A buffer of the last bytes pushed.
 #[derive(Debug, Default)]
 pub(crate) struct Tail(Mutex<VecDeque<u8>>);
 
 impl Tail {
-    /// Adds bytes, forgetting the oldest.
+    /// Appends bytes and drops the oldest.
     pub(crate) fn push(&self, bytes: &[u8]) {
         let bytes = &bytes[bytes.len().saturating_sub(KEPT)..];
         let mut kept = self.0.lock().expect("nothing panics while holding it");
@@ -20,7 +20,7 @@ impl Tail {
         kept.extend(bytes);
     }
 
-    /// What is there, as text without the trailing line break.
+    /// Returns the content as text without trailing whitespace.
     pub(crate) fn text(&self) -> String {
         let mut kept = self.0.lock().expect("nothing panics while holding it");
         String::from_utf8_lossy(kept.make_contiguous()).trim_end().to_owned()

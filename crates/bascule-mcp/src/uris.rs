@@ -1,11 +1,10 @@
-//! Tells which server a resource belongs to where the resources of many are shown together.
+//! Qualifies resource URIs with their server where several servers share one listing.
 //!
-//! A URI that only one server lists is shown as it is. One that several list is shown as `bascule://`, the server,
-//! `/` and the URI as it is: `bascule://docs/file:///etc/hosts`. The URI is not encoded again, so that this
-//! works for templates (RFC 6570) too: `bascule://docs/file:///{+path}` expands to the same as the original
-//! with the server before it, while percent signs of an expansion could not be told from ours. A URI that itself
-//! begins with `bascule://` (a bridge behind this one) is always shown with its server, so what has that form
-//! has one meaning whatever is listed.
+//! A URI that only one server lists stays unchanged. A URI that several servers list becomes `bascule://`, the server,
+//! `/` and the unchanged URI: `bascule://docs/file:///etc/hosts`. The URI is not encoded again, so that templates
+//! (RFC 6570) work too: `bascule://docs/file:///{+path}` expands to the expansion of the original with the server in
+//! front. Encoding would make the percent signs of an expansion ambiguous. A URI that already begins with
+//! `bascule://` (from a bridge behind this one) is always qualified, so the form has one meaning in every listing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,18 +13,18 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use crate::names::QualifiedIndex;
 
 const SCHEME: &str = "bascule://";
-/// The characters of a server's name that are escaped.
+/// Characters of a server name that are percent-encoded.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
-/// The URIs, or the URI templates, of one listing and how they are shown.
+/// The qualified URIs, or URI templates, of one listing.
 ///
-/// For a URI to be read, ask [`QualifiedUris::original`] first, then [`parse_qualified_uri`]: it may come from a template, or from
-/// what a tool said. One that neither knows stands in no listing; which server has it is found by asking them.
+/// To resolve a URI, try [`QualifiedUris::original`] first, then [`parse_qualified_uri`]: the URI may be an expanded
+/// template or part of a tool result. If both fail, the URI is unlisted, and only the servers know which one has it.
 #[derive(Debug, Clone, Default)]
 pub struct QualifiedUris(QualifiedIndex);
 
 impl QualifiedUris {
-    /// Takes the pairs of server and URI. A pair that is listed twice is one.
+    /// Builds the listing from pairs of server and URI. Duplicate pairs count once.
     pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut servers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (server, uri) in pairs {
@@ -41,28 +40,27 @@ impl QualifiedUris {
         Self(shown)
     }
 
-    /// What a server's URI is shown as.
+    /// Returns the URI under which a server's URI is listed.
     pub fn qualified(&self, server: &str, uri: &str) -> Option<&str> {
         self.0.qualified(server, uri)
     }
 
-    /// The server and its own URI of what is shown like this.
+    /// Returns the server and the original URI of a listed URI.
     pub fn original(&self, shown: &str) -> Option<(&str, &str)> {
         self.0.original(shown)
     }
 }
 
-/// The form of a URI or template that names its server, listed or not.
+/// Returns the qualified form of a URI or template, listed or not.
 pub fn qualify_uri(server: &str, uri: &str) -> String {
     format!("{SCHEME}{}/{uri}", utf8_percent_encode(server, ESCAPED))
 }
 
-/// The server and its own URI, if the URI has the form that names its server. Whether there is such a server is
-/// not known here.
+/// Splits a qualified URI into the server and the original URI. The server need not exist.
 pub fn parse_qualified_uri(uri: &str) -> Option<(String, String)> {
     let (server, original) = uri.strip_prefix(SCHEME)?.split_once('/')?;
     let server = percent_decode_str(server).decode_utf8().ok()?.into_owned();
-    // Nothing is taken that `qualify_uri` would have spelled otherwise.
+    // Only the exact spelling of `qualify_uri` is accepted.
     (qualify_uri(&server, original) == uri).then(|| (server, original.to_owned()))
 }
 
