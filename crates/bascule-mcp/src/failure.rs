@@ -1,4 +1,4 @@
-//! How a request can fail, and what is known about it then.
+//! Failures of requests and connections, and how far a failed request got.
 
 use std::fmt;
 use std::io;
@@ -10,25 +10,26 @@ use bascule_model::Delivery;
 
 use crate::RpcError;
 
-/// A request that got no result.
+/// The failure of a request.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
-    /// The server answered, with an error.
+    /// The server responded with an error.
     #[error(transparent)]
     Answered(RpcError),
-    /// The answer was longer than a message may be. Uncertain: one such came, and nobody knows whose it was.
+    /// The response exceeds the size limit. If not `certain`, the id of the overlong message is unknown, so it may have
+    /// been the response to another request.
     #[error("{} longer than {limit} bytes", if *.certain { "the answer is" } else { "an answer, perhaps to this call, was" })]
     TooLong { limit: usize, certain: bool },
-    /// The answer's id could be found, but the answer is no JSON-RPC.
+    /// The response has the id of the request but is not valid JSON-RPC.
     #[error("the answer is not valid JSON-RPC")]
     Garbled,
-    /// Something between us and the server broke.
+    /// The transport failed.
     #[error("{why}")]
     Broken { delivery: Delivery, why: Arc<TransportError> },
 }
 
 impl Failure {
-    /// How far the request got.
+    /// Returns how far the request got.
     pub fn delivery(&self) -> Delivery {
         match self {
             Failure::Answered(_) | Failure::Garbled | Failure::TooLong { certain: true, .. } => {
@@ -39,7 +40,7 @@ impl Failure {
         }
     }
 
-    /// What broke, where something did.
+    /// Returns the transport error, if the transport failed.
     pub fn transport(&self) -> Option<&TransportError> {
         match self {
             Failure::Broken { why, .. } => Some(why),
@@ -52,60 +53,60 @@ impl Failure {
     }
 }
 
-/// What happened to a connection, or to one request on its way.
+/// The failure of a connection, or of the transport of one request.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The server's program could not be started.
     #[error("could not start `{program}`: {reason}")]
     Spawn { program: String, reason: io::Error },
-    /// The server's process is gone.
+    /// The server's process has exited.
     #[error("the server's process ended ({0})")]
     Exited(Exit),
-    /// The process lives but will not say anything any more.
+    /// The process runs but has closed its stdout.
     #[error("the server closed its output")]
     OutputClosed,
-    /// A pipe failed.
+    /// A pipe to or from the process failed.
     #[error("could not exchange data with the server's process: {0}")]
     Pipe(io::Error),
-    /// The server has not read what was written to it for too long.
+    /// The server does not read its input, and too many bytes are queued for it.
     #[error("the server does not read its input ({waiting} bytes are waiting)")]
     Stalled { waiting: usize },
-    /// We closed it.
+    /// The connection was closed on this side.
     #[error("the connection is closed")]
     Closed,
-    /// Nobody answered at the address.
+    /// The TCP or TLS connection could not be established.
     #[error("could not connect to {url}: {reason}")]
     Connect { url: String, reason: String },
-    /// The HTTP exchange broke off.
+    /// The HTTP exchange ended early.
     #[error("the HTTP exchange with {url} broke off: {reason}")]
     Cut { url: String, reason: String },
-    /// The server wants us elsewhere. Credentials are not carried there unasked.
+    /// The server redirects. Redirects are not followed, because they would send credentials to another address.
     #[error(
         "{url} redirects (HTTP {status}) to {location}: redirects are not followed, configure that address"
     )]
     Redirect { url: String, status: u16, location: String },
-    /// The server wants to know who we are.
+    /// The server requires authorisation (HTTP 401).
     #[error("{url} needs authorisation (HTTP 401{challenge}): set an `Authorization` header for this server")]
     Unauthorised { url: String, challenge: String },
-    /// The server has forgotten our session.
+    /// The server no longer knows the session (HTTP 404).
     #[error("{url} no longer knows this session (HTTP 404)")]
     SessionLost { url: String },
-    /// Any other HTTP failure.
+    /// Any other HTTP error status.
     #[error("{url} answered HTTP {status}{body}")]
     Status { url: String, status: u16, body: String },
-    /// Something is there, but it does not speak MCP.
+    /// The address responds, but not as an MCP server.
     #[error("{url} does not answer as an MCP server: {what}")]
     NotMcp { url: String, what: String },
-    /// The server wants messages posted to somebody else, who would get our headers with them.
+    /// The server names an address of another origin for messages. Posting there would disclose our headers.
     #[error("{url} wants messages sent to {endpoint}, which is another server: they are not carried there")]
     ForeignEndpoint { url: String, endpoint: String },
-    /// The server speaks neither Streamable HTTP nor the older HTTP+SSE.
+    /// The server supports neither Streamable HTTP nor the older HTTP+SSE.
     #[error("{http}; nor does the older HTTP+SSE work: {sse}")]
     Neither { http: Box<Failure>, sse: Box<TransportError> },
 }
 
 impl TransportError {
-    /// Whether this was the network's doing: another attempt may meet a better one.
+    /// Returns true if the cause may be temporary (network, process or gateway), so that a retry may succeed.
     pub fn is_network(&self) -> bool {
         use TransportError::*;
         match self {
@@ -116,7 +117,7 @@ impl TransportError {
         }
     }
 
-    /// How far a request got that met this.
+    /// Returns how far a request got that failed with this error.
     pub(crate) fn delivery(&self) -> Delivery {
         use TransportError::*;
         match self {
@@ -129,12 +130,12 @@ impl TransportError {
     }
 }
 
-/// How a process ended.
+/// The exit status of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
-    /// The code it returned, if it returned.
+    /// The exit code, if the process exited by itself.
     pub code: Option<i32>,
-    /// The signal that ended it, if one did.
+    /// The signal that killed the process, if any.
     pub signal: Option<i32>,
 }
 

@@ -1,6 +1,6 @@
-//! Whatever bytes come, the parsers end, do not panic, and keep the laws that hold for all bytes.
+//! Fuzz tests: for any input the parsers terminate, do not panic, and keep their invariants.
 //!
-//! A second each, or as long as `make fuzz` says.
+//! Each test runs for a second, or for the time set by `make fuzz`.
 
 use std::cell::Cell;
 
@@ -59,7 +59,7 @@ fn envelopes() {
 fn single_fields() {
     fuzz(&MESSAGES, |bytes| {
         let Ok(text) = std::str::from_utf8(bytes) else { return };
-        // Of what is no JSON only an end is promised.
+        // For input other than JSON, only termination is guaranteed.
         let is_json = serde_json::from_str::<&RawValue>(text).is_ok();
         for path in PATHS {
             let (found, inserted) = (patch::find(text, path), patch::insert(text, path, "\"new\""));

@@ -1,4 +1,4 @@
-//! Cuts a `text/event-stream` into messages, and remembers where it stands so that it can be taken up again.
+//! Splits a `text/event-stream` into messages, and tracks the position from which the stream can be resumed.
 
 use std::time::Duration;
 
@@ -6,49 +6,49 @@ use http::HeaderValue;
 
 use crate::scan::{Scan, Unread};
 
-/// Longest beginning of a line that is needed to know its field.
+/// Length of the line prefix needed to identify its field.
 const FIELD: usize = 16;
-/// Longest id that is sent back: it must fit into a header.
+/// Maximum length of an event id that is sent back: it must fit into a header.
 const LONGEST_ID: usize = 1024;
 
-/// An incremental reader: feed it bytes as they come.
+/// An incremental reader of an event stream.
 pub(crate) struct EventReader {
     limit: usize,
     line: Vec<u8>,
     data: Vec<u8>,
     has_data: bool,
-    /// Set once this event's data is beyond the limit: from then on it is only looked through.
+    /// Set once the data of the current event exceeds the limit. Further data is only scanned.
     too_long: Option<Scan>,
-    /// The rest of the current line is not kept, because it is beyond the limit or not wanted.
+    /// True if the rest of the current line is dropped, because it exceeds the limit or is not needed.
     passing: bool,
     after_cr: bool,
     at_start: bool,
     names_endpoint: bool,
-    /// The id of the event that is being read, if it has one; inside, none if it cannot be sent back.
+    /// The id of the current event, if it has one. The inner value is `None` if the id cannot be sent back.
     id: Option<Option<HeaderValue>>,
     place: Place,
-    /// This stream continues another, and nothing has come yet.
+    /// True if this stream resumes another and no event has arrived yet.
     resumed: bool,
     seen: usize,
 }
 
-/// Where a stream stands.
+/// The position from which a stream can be resumed.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The id of the last event that was read whole.
+    /// The id of the last complete event.
     pub(crate) id: Option<HeaderValue>,
-    /// How long the server wants us to wait before we come back.
+    /// The delay before reconnecting, as requested by the server.
     pub(crate) retry: Option<Duration>,
 }
 
-/// One event.
+/// An event of the stream.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Its data.
+    /// The data of an ordinary event.
     Data(Vec<u8>),
-    /// The data of an event named `endpoint`, with which the older HTTP+SSE begins.
+    /// The data of an event named `endpoint`, the first event of the older HTTP+SSE.
     Endpoint(Vec<u8>),
-    /// Longer than the limit, with what could be seen of it in passing.
+    /// An event longer than the limit, and the kind of its message as found by the scan.
     TooLong(Unread),
 }
 
@@ -71,22 +71,21 @@ impl EventReader {
         }
     }
 
-    /// A reader for the continuation of a stream that stood there.
+    /// Creates a reader for a stream that resumes at `place`.
     pub(crate) fn resuming(limit: usize, place: Place) -> Self {
         Self { resumed: place.id.is_some(), place, ..Self::new(limit) }
     }
 
-    /// Where the stream stands.
     pub(crate) fn place(&self) -> &Place {
         &self.place
     }
 
-    /// How many events have come, those without data included.
+    /// Returns the number of events so far, including events without data.
     pub(crate) fn seen(&self) -> usize {
         self.seen
     }
 
-    /// Takes the next bytes and hands over every event they complete.
+    /// Reads the next bytes and calls `each` for every event they complete.
     pub(crate) fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(Event)) {
         if bytes.is_empty() {
             return;
@@ -144,7 +143,7 @@ impl EventReader {
         } else {
             self.take_field(&line);
         }
-        // Hand the buffer back, so that a stream of small events allocates once.
+        // Reuse the buffer, so that a stream of small events allocates once.
         self.line = line;
         self.line.clear();
     }
@@ -160,7 +159,7 @@ impl EventReader {
     }
 
     fn add_data(&mut self, value: &[u8]) {
-        // The line break between two lines counts.
+        // The line break between two data lines counts.
         let length = self.data.len() + usize::from(self.has_data) + value.len();
         if self.too_long.is_some() || length > self.limit {
             return self.look_through(Some(value));
@@ -177,7 +176,7 @@ impl EventReader {
         let too_long = self.too_long.take();
         let is_endpoint = std::mem::take(&mut self.names_endpoint);
         let is_something = had_data || too_long.is_some() || self.id.is_some();
-        // Only now is the event whole: had the stream broken off before, it would have to come again.
+        // The position advances only here, at the end of the event: an incomplete event must be sent again.
         if self.is_repeated() || !is_something {
             return;
         }
@@ -191,7 +190,8 @@ impl EventReader {
         }
     }
 
-    /// Moves on to this event. A server may send the very event again after which it was asked to go on.
+    /// Advances the position to this event. Returns true if it is the event after which the server was asked to resume:
+    /// a server may send that one again.
     fn is_repeated(&mut self) -> bool {
         let Some(id) = self.id.take() else { return false };
         let known = self.resumed && id.is_some() && id == self.place.id;
@@ -211,14 +211,14 @@ fn data_of(line: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The name of a line's field, and its value.
+/// Splits a line into the name and the value of its field.
 fn field(line: &[u8]) -> (&[u8], &[u8]) {
     let Some(colon) = memchr::memchr(b':', line) else { return (line, b"") };
     let value = &line[colon + 1..];
     (&line[..colon], value.strip_prefix(b" ").unwrap_or(value))
 }
 
-/// The id as it is sent back. An empty one says that there is none from here on.
+/// Returns the id in the form that is sent back, or `None` if it does not fit. An empty id resets the last one.
 fn usable_id(value: &[u8]) -> Option<HeaderValue> {
     let fits = !value.is_empty() && value.len() <= LONGEST_ID;
     fits.then(|| HeaderValue::from_bytes(value).ok()).flatten()
@@ -226,7 +226,7 @@ fn usable_id(value: &[u8]) -> Option<HeaderValue> {
 
 fn milliseconds(value: &[u8]) -> Option<Duration> {
     let digits = std::str::from_utf8(value).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()))?;
-    // Beyond seven weeks it is no wait but nonsense.
+    // `u32` bounds the delay to 49 days. A longer one is invalid.
     digits.parse::<u32>().ok().map(|ms| Duration::from_millis(ms.into()))
 }
 

@@ -1,4 +1,4 @@
-//! What the tests of the HTTP transports share: a client that has shaken hands with a scripted server.
+//! Test support for the HTTP transports: a client connected to a scripted server.
 
 use std::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::{
     Connection, HttpEndpoint, ProtocolVersion, RequestResult, ServerMessage, Transport, Unsolicited,
 };
 
-/// The longest message read in these tests.
+/// Message size limit in these tests.
 pub(crate) const LIMIT: usize = 100_000;
 
-/// A connection, and what was heard on it.
+/// A connection, and the messages its listener received.
 pub(crate) struct Played {
     pub(crate) connection: Connection,
     pub(crate) heard: mpsc::UnboundedReceiver<String>,
@@ -42,7 +42,7 @@ impl Played {
         Self { connection: Connection::open(transport, LIMIT, Box::new(listener), None), heard }
     }
 
-    /// Does the handshake.
+    /// Opens a connection and completes the handshake.
     pub(crate) async fn connect(transport: Transport) -> Self {
         let played = Self::open(transport);
         played.initialize().await.unwrap();
@@ -57,7 +57,7 @@ impl Played {
         patiently(self.connection.request("initialize", |_| Some(offer)).answer()).await
     }
 
-    /// Calls `x`.
+    /// Calls the tool `x`.
     pub(crate) async fn call(&self) -> RequestResult {
         patiently(self.start_call().answer()).await
     }
@@ -68,12 +68,12 @@ impl Played {
         })
     }
 
-    /// The next thing heard.
+    /// Waits for the next message from the server.
     pub(crate) async fn next_heard(&mut self) -> String {
         patiently(self.heard.recv()).await.expect("the listener lives as long as the connection")
     }
 
-    /// Everything heard, once the connection is over.
+    /// Closes the connection and returns all remaining messages.
     pub(crate) async fn close(mut self) -> Vec<String> {
         patiently(self.connection.close()).await;
         let mut all = Vec::new();
@@ -84,7 +84,7 @@ impl Played {
     }
 }
 
-/// Awaits what may take its time, but not for ever.
+/// Awaits `work` with a generous time-out.
 pub(crate) async fn patiently<T>(work: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(60), work).await.expect("it does not hang")
 }
@@ -105,7 +105,7 @@ pub(crate) async fn timer_wait(work: impl Future) -> Duration {
     waited
 }
 
-/// Looks again and again, without holding up the test's own runtime, until it is so.
+/// Polls `is_so` until it returns true, without blocking the runtime of the test.
 pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
     patiently(async {
         while !is_so() {
@@ -115,7 +115,7 @@ pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
     .await;
 }
 
-/// The text of an answer, or what went wrong and how far the request got.
+/// Returns the text of a result, or the failure and how far the request got.
 pub(crate) fn told(answer: RequestResult) -> String {
     match answer {
         Ok(result) => result.get().to_owned(),

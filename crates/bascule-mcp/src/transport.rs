@@ -1,4 +1,4 @@
-//! The ways to a server. What they have in common is all a [`crate::Connection`] knows of them.
+//! Transports to a server, and the interface through which a [`crate::Connection`] uses them.
 
 use std::sync::Arc;
 
@@ -13,39 +13,39 @@ use crate::outbox::Outbox;
 use crate::router::Router;
 use crate::{Failure, StdioChild, TransportError};
 
-/// A way to a server that has not been used yet.
+/// A transport to a server, not connected yet.
 #[derive(Debug)]
 pub enum Transport {
     /// A child process.
     Stdio(StdioChild),
     /// Streamable HTTP.
     Http(HttpEndpoint),
-    /// HTTP+SSE, as it was before 2025.
+    /// HTTP+SSE, the HTTP transport before 2025.
     Sse(HttpEndpoint),
-    /// Streamable HTTP, and where the server does not know it, HTTP+SSE.
+    /// Streamable HTTP, or HTTP+SSE if the server does not support it.
     HttpOrSse(HttpEndpoint),
-    /// Two queues in memory; somebody at the [`MemoryServer`] plays the server.
+    /// Two in-memory queues. The holder of the [`MemoryServer`] acts as the server.
     Memory(MemoryClient),
 }
 
-/// Our end of an in-memory transport.
+/// The client's end of an in-memory transport.
 #[derive(Debug)]
 pub struct MemoryClient {
     outgoing: mpsc::Sender<Vec<u8>>,
     incoming: mpsc::Receiver<Vec<u8>>,
 }
 
-/// The server's end of an in-memory transport: messages without framing. Dropping it ends the connection.
+/// The server's end of an in-memory transport. Messages have no framing. Dropping it ends the connection.
 #[derive(Debug)]
 pub struct MemoryServer {
-    /// What the client sent.
+    /// Messages from the client.
     pub incoming: mpsc::Receiver<Vec<u8>>,
-    /// What the client will read.
+    /// Messages to the client.
     pub outgoing: mpsc::Sender<Vec<u8>>,
 }
 
 impl Transport {
-    /// Two ends of a connection in memory: for tests, and for carrying MCP over anything else.
+    /// Creates an in-memory connection, for tests and for MCP over other media.
     /// Each direction holds 1,024 messages; beyond that sending fails.
     pub fn pair() -> (Transport, MemoryServer) {
         let (to_server, incoming) = mpsc::channel(1024);
@@ -82,7 +82,7 @@ impl MemoryClient {
     }
 }
 
-/// The sending side of a transport in use.
+/// The sending side of a connected transport.
 pub(crate) enum Link {
     Stdio(Arc<Outbox>),
     Http(Arc<HttpLink>),
@@ -92,8 +92,8 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Sends a message without waiting. A failure that is known at once is given back; later ones reach the
-    /// router. The handle, where there is one, stops the exchange.
+    /// Sends a message without waiting. Immediate failures are returned; later ones are reported to the router. The
+    /// handle, if any, aborts the exchange.
     pub(crate) fn send(&self, id: Option<u64>, frame: Vec<u8>) -> Result<Option<AbortHandle>, Failure> {
         match self {
             Link::Stdio(outbox) => outbox.send(id, frame).map(|()| None).map_err(Failure::not_sent),
@@ -112,7 +112,7 @@ impl Link {
         }
     }
 
-    /// Sends a message that wants no answer, and waits until the server has it, where that can be known.
+    /// Sends a message that expects no response. Waits until the server has accepted it, if the transport can tell.
     pub(crate) async fn tell(&self, frame: Vec<u8>) -> Result<(), Failure> {
         match self {
             Link::Http(link) => link.exchange(None, frame).await,
@@ -122,12 +122,12 @@ impl Link {
         }
     }
 
-    /// Takes a request back that has not left. Says whether it could.
+    /// Withdraws a request. Returns true if none of it had been sent.
     pub(crate) fn recall(&self, id: u64) -> bool {
         matches!(self, Link::Stdio(outbox) if outbox.recall(id))
     }
 
-    /// The newer of the HTTP transports, where that is in use.
+    /// Returns the Streamable HTTP link, if that transport is in use.
     pub(crate) fn http(&self) -> Option<&Arc<HttpLink>> {
         match self {
             Link::Http(link) => Some(link),

@@ -1,11 +1,11 @@
-//! Which dialect of MCP a peer speaks.
+//! Protocol revisions of MCP.
 
 use std::fmt;
 
-/// The revisions that begin with `initialize`. Ordered: later is greater.
+/// The protocol revisions that begin with `initialize`. Later revisions compare greater.
 ///
-/// 2026-07-28 begins otherwise (no `initialize`, every request carries its version); it will be an era of
-/// its own beside this list, not one more line in it.
+/// Revision 2026-07-28 has no `initialize`, and every request carries its version. It needs a type of its own, not
+/// another variant here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names are the dates")]
 pub enum ProtocolVersion {
@@ -15,23 +15,23 @@ pub enum ProtocolVersion {
     V2025_11_25,
 }
 
-/// A server answered with a revision that we do not speak.
+/// The server chose a revision that is not supported.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the server speaks MCP `{theirs}`, and we offered `{ours}` (understood are {})", understood())]
 pub struct UnknownVersion {
-    /// What the server named.
+    /// The revision chosen by the server.
     pub theirs: String,
-    /// What we had offered.
+    /// The revision offered to the server.
     pub ours: ProtocolVersion,
 }
 
 impl ProtocolVersion {
-    /// All of them, oldest first.
+    /// All supported revisions, oldest first.
     pub const ALL: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
-    /// What we offer.
+    /// The revision offered in `initialize`.
     pub const LATEST: Self = Self::V2025_11_25;
 
-    /// The date that names it on the wire.
+    /// Returns the date that identifies the revision on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V2024_11_05 => "2024-11-05",
@@ -41,7 +41,7 @@ impl ProtocolVersion {
         }
     }
 
-    /// Understands a server's answer to an offer of `LATEST`.
+    /// Parses the server's response to an offer of `LATEST`.
     pub fn agree(theirs: &str) -> Result<Self, UnknownVersion> {
         let unknown = || UnknownVersion { theirs: theirs.chars().take(40).collect(), ours: Self::LATEST };
         Self::ALL.into_iter().find(|v| v.as_str() == theirs).ok_or_else(unknown)
