@@ -1,7 +1,7 @@
-//! Streamable HTTP towards a server: each message is a POST of its own; the answer is JSON or an event stream.
+//! Streamable HTTP client: each message is a separate POST; the response is JSON or an event stream.
 //!
-//! `endpoint` is where the server is, `remote` speaks HTTP with it, and `stream` takes up streams that broke off
-//! and listens to what the server says unasked.
+//! `endpoint` holds the address of the server, `remote` exchanges HTTP requests with it, and `stream` resumes broken
+//! streams and receives unsolicited messages.
 
 mod endpoint;
 mod remote;
@@ -24,7 +24,7 @@ use crate::{Failure, ProtocolVersion, TransportError};
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
-/// The connection's sending side. Answers come to whoever posted.
+/// The sending side of a connection. Each response arrives in the HTTP response to its request.
 pub(crate) struct HttpLink {
     remote: Arc<Remote>,
     session: Mutex<Option<HeaderValue>>,
@@ -40,18 +40,18 @@ impl HttpLink {
         let _ = self.version.set(version);
     }
 
-    /// Whether the two sides have agreed on a version.
+    /// Returns true if both sides have agreed on a protocol version.
     pub(crate) fn has_agreed(&self) -> bool {
         self.version.get().is_some()
     }
 
-    /// Posts a message from a task of its own; what comes of it reaches the router.
+    /// Posts a message from a separate task. Responses and failures are reported to the router.
     pub(crate) fn send(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> AbortHandle {
         let link = self.clone();
         self.remote.carry(id, async move { link.exchange(id, frame).await })
     }
 
-    /// Posts a message and hands what comes back to the router.
+    /// Posts a message and passes the response to the router.
     pub(crate) async fn exchange(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> Result<(), Failure> {
         let response = self.post(frame).await.map_err(broken)?;
         self.take(id, response).await
@@ -65,7 +65,7 @@ impl HttpLink {
         Ok(response)
     }
 
-    /// Hands what came back for a message to the router.
+    /// Passes the HTTP response to a message to the router.
     pub(crate) async fn take(
         self: &Arc<Self>,
         id: Option<u64>,
@@ -74,7 +74,7 @@ impl HttpLink {
         match response.status() {
             status if self.is_session_lost(status) => Err(self.lose_session(id)),
             status if !status.is_success() => Err(self.remote.refusal(response).await),
-            // Whatever else the server says to what wants no answer is nothing that anybody waits for.
+            // A message without an id expects no response, so the body is ignored.
             _ => match id {
                 None => Ok(()),
                 Some(id) => self.take_answer(id, response).await,
@@ -82,10 +82,10 @@ impl HttpLink {
         }
     }
 
-    /// Ends the session at the server, if there is one, and everything under way.
+    /// Ends all requests in flight, then the session at the server, if there is one.
     pub(crate) async fn close(self: &Arc<Self>) {
         self.remote.router.end(Arc::new(TransportError::Closed), |_| false);
-        // What is still on its way, a cancellation above all, needs the session that ends here.
+        // Messages still being sent, above all cancellations, need the session.
         let _ = tokio::time::timeout(2 * GOODBYE_WITHIN, self.remote.tasks.wait()).await;
         let farewell = self.addressed(self.remote.request(Method::DELETE, "application/json", Vec::new()));
         let session = self.session().take();
@@ -94,7 +94,7 @@ impl HttpLink {
         }
     }
 
-    /// Adds what tells the server whose request it is.
+    /// Adds the session and protocol version headers.
     fn addressed(&self, mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
         let headers = request.headers_mut();
         if let Some(session) = &*self.session() {
@@ -120,7 +120,7 @@ impl HttpLink {
             Some(frame) => self.deliver(frame.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&frame), Some(id)),
             None => return Err(Failure::TooLong { limit: self.remote.limit(), certain: true }),
         }
-        // Whoever still waits for the answer waits in vain.
+        // If the request is still pending, the body did not contain its response.
         let cut = self.remote.broke_off("the body did not answer the request");
         self.remote.router.fail(id, broken(cut));
         Ok(())
@@ -131,13 +131,13 @@ impl HttpLink {
         self.remote.deliver(frame, during, |reply| async move { link.exchange(None, reply).await });
     }
 
-    /// Only a server that gave us a session can have forgotten it.
+    /// Returns true if the status means that the server no longer knows the session. A 404 without a session does not.
     fn is_session_lost(&self, status: StatusCode) -> bool {
         status == StatusCode::NOT_FOUND && self.session().is_some()
     }
 
-    /// Ends the connection: nothing that is sent in this session can succeed any more. The request that learnt of
-    /// it was surely not run; what became of the others nobody knows.
+    /// Ends the connection, because no message in this session can succeed any more. The request that received the 404
+    /// was not run; the outcome of the others is unknown.
     fn lose_session(&self, id: Option<u64>) -> Failure {
         let why = Arc::new(TransportError::SessionLost { url: self.remote.url() });
         let lost = Failure::not_sent(why.clone());

@@ -1,4 +1,4 @@
-//! Chooses between the two HTTP transports by what the server says to the first message.
+//! Chooses between the two HTTP transports by the server's response to the first message.
 
 use std::sync::{Arc, OnceLock};
 
@@ -9,7 +9,7 @@ use crate::Failure;
 use crate::http::{HttpLink, Remote, broken};
 use crate::legacy::LegacyLink;
 
-/// Streamable HTTP until the server refuses it, HTTP+SSE from then on.
+/// Uses Streamable HTTP until the server refuses it, then HTTP+SSE.
 pub(crate) struct HttpOrSseLink {
     remote: Arc<Remote>,
     http: Arc<HttpLink>,
@@ -21,12 +21,12 @@ impl HttpOrSseLink {
         Self { http: Arc::new(HttpLink::new(remote.clone())), remote, sse: OnceLock::new() }
     }
 
-    /// The newer transport, unless the server turned out to want the older.
+    /// Returns the Streamable HTTP link, unless the connection uses HTTP+SSE.
     pub(crate) fn http(&self) -> Option<&Arc<HttpLink>> {
         self.sse.get().is_none().then_some(&self.http)
     }
 
-    /// Posts a message from a task of its own; what comes of it reaches the router.
+    /// Posts a message from a separate task. Responses and failures are reported to the router.
     pub(crate) fn send(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> AbortHandle {
         let link = self.clone();
         self.remote.carry(id, async move { link.exchange(id, frame).await })
@@ -36,7 +36,7 @@ impl HttpOrSseLink {
         if let Some(sse) = self.sse.get() {
             return sse.exchange(frame).await;
         }
-        // The only request before a version is agreed on is `initialize`, and nothing is sent beside it.
+        // Before a version is agreed on, `initialize` is the only request, and no other message is sent meanwhile.
         if id.is_none() || self.http.has_agreed() {
             return self.http.exchange(id, frame).await;
         }
@@ -51,8 +51,8 @@ impl HttpOrSseLink {
     }
 }
 
-/// Whether a server that answers `initialize` so may be one that knows only the older transport. One that asks who
-/// we are, or that knows and does not want us, is not.
+/// Returns true if a server with this response to `initialize` may support only HTTP+SSE. 401 and 403 concern
+/// authorisation, not the transport.
 fn is_of_another_time(status: StatusCode) -> bool {
     status.is_client_error() && !matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)
 }

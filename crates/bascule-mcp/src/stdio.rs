@@ -1,4 +1,4 @@
-//! A server that is a child process: messages over its stdin and stdout, its stderr kept for the post-mortem.
+//! A server as a child process: messages use its stdin and stdout, its stderr is kept for the post-mortem.
 
 use std::fmt;
 use std::io;
@@ -21,33 +21,32 @@ use crate::router::Router;
 use crate::tail::Tail;
 use crate::{Exit, TransportError};
 
-/// After the process ended: how long its last words may still be in the pipes. Somebody else (a grandchild)
-/// may hold them open for ever.
+/// Time to drain the pipes after the process has exited. A grandchild may hold them open for ever.
 const LAST_WORDS: Duration = Duration::from_millis(500);
-/// After it closed its output: how long it may take to exit by itself.
+/// Time for the process to exit by itself after it has closed its stdout.
 const EXIT_AFTER_EOF: Duration = Duration::from_secs(1);
 
-/// After everything was killed: how long it may take until nothing is left of it.
+/// Time for the process to be reaped after the kill.
 const REAPING: Duration = Duration::from_secs(20);
 
-/// How much may wait to be read by the process. Beyond it, it is taken not to read at all.
+/// Maximum number of bytes queued for the process. Above it the process counts as not reading.
 const MOST_WAITING: usize = 64 << 20;
 
-/// How much a pipe holds, unless it is told otherwise; and the most that everybody may ask for.
+/// Default capacity of a pipe, and the maximum for an unprivileged process.
 const USUAL_PIPE: usize = 64 << 10;
 const WIDE_PIPE: usize = 1 << 20;
 
-/// How long a process is given to end, each time it is asked less kindly.
+/// Time given to a process at each step of its shutdown.
 #[derive(Debug, Clone, Copy)]
 pub struct Grace {
-    /// After its stdin was closed.
+    /// Time after its stdin is closed, until SIGTERM.
     pub after_close: Duration,
-    /// After SIGTERM; then comes SIGKILL.
+    /// Time after SIGTERM, until SIGKILL.
     pub after_term: Duration,
 }
 
 impl Grace {
-    /// For what is not worth waiting for.
+    /// No waiting at any step.
     pub const NONE: Self = Self { after_close: Duration::ZERO, after_term: Duration::ZERO };
 }
 
@@ -57,8 +56,7 @@ impl Default for Grace {
     }
 }
 
-/// Something on which a process's life hangs: when it is dropped, whoever confines the process ends it, and all
-/// that came of it.
+/// Guard of a confined process. Dropping it makes the jail kill the process and all its descendants.
 pub type Lifeline = Box<dyn Send + Sync>;
 
 /// A started process with its three pipes.
@@ -78,8 +76,8 @@ impl fmt::Debug for StdioChild {
 }
 
 impl StdioChild {
-    /// Starts a program in a process group of its own. Environment and folder are the command's business. Where
-    /// there is a lifeline, the program is never killed but by dropping that.
+    /// Starts a program in a new process group. The caller sets environment and working directory in `command`. With a
+    /// lifeline, the program is killed only by dropping the lifeline.
     pub fn spawn(
         command: std::process::Command,
         grace: Grace,
@@ -108,12 +106,12 @@ impl StdioChild {
         })
     }
 
-    /// Its process.
+    /// Returns the process id, `None` once the process has been reaped.
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Takes the process apart into what sends and the task that does all the rest.
+    /// Splits the process into the sending side and a task that reads its output and handles its end.
     pub(crate) fn split(
         self,
         limit: usize,
@@ -137,7 +135,7 @@ impl StdioChild {
     }
 }
 
-/// Keeps one process: reads what it says, notices its end, and sees to it.
+/// Supervises one process: reads its output, detects its exit, and shuts it down.
 struct Keeper {
     group: Option<Pid>,
     child: Child,
@@ -150,7 +148,7 @@ struct Keeper {
     stop: CancellationToken,
 }
 
-/// Why the keeper stopped listening.
+/// The reason why the keeper stopped reading.
 enum End {
     RequestHandler,
     Output,
@@ -164,7 +162,7 @@ impl Keeper {
         let why = match end {
             End::RequestHandler => TransportError::Closed,
             End::Exit(exit) => TransportError::Exited(exit),
-            // Closed pipes are mostly the first sign of an exit, which says more.
+            // A closed pipe is usually the first sign of an exit, and the exit status is more informative.
             End::Output => self.exit_or(TransportError::OutputClosed).await,
             End::Pipe(error) => self.exit_or(TransportError::Pipe(error)).await,
         };
@@ -193,7 +191,7 @@ impl Keeper {
                     None => std::future::pending().await,
                 }
             };
-            // Nothing is lost when a branch is dropped: lines and outbox keep what they have in themselves.
+            // Dropping a branch loses nothing: `lines` and `outbox` keep their state in themselves.
             tokio::select! {
                 line = self.lines.next() => match line {
                     Ok(Some(line)) => {
@@ -227,7 +225,7 @@ impl Keeper {
         }
     }
 
-    /// Ends the process and whatever it left in its group: asked first, then told, then made to.
+    /// Shuts down the process and the rest of its group: waits for an exit, then sends SIGTERM, then kills.
     async fn see_off(&mut self) {
         let gone = timeout(self.grace.after_close, self.child.wait()).await.is_ok();
         if !gone {
@@ -235,15 +233,16 @@ impl Keeper {
             let _ = timeout(self.grace.after_term, self.child.wait()).await;
         }
         self.make_an_end();
-        // It may have left the group, or whoever confines it may be stuck; itself it cannot leave.
+        // The process may have left its group, or its jail may hang. A kill by process id still reaches it.
         if timeout(REAPING, self.child.wait()).await.is_err() {
             let _ = self.child.kill().await;
         }
-        // Its number may be somebody else's by now: it is not signalled again.
+        // The group id may be reused by now, so it must not be signalled again.
         self.group = None;
     }
 
-    /// Kills. Whoever confines the process does that better than we could, as long as it is not killed itself.
+    /// Kills the process: with a lifeline by dropping it, because the jail also ends processes that left the group. The
+    /// jail can do so only if it is not killed itself, so the group is not signalled then.
     fn make_an_end(&mut self) {
         match self.lifeline.take() {
             Some(lifeline) => {
@@ -261,15 +260,16 @@ impl Keeper {
     }
 }
 
-/// A runtime that ends, ends this task wherever it is: the server's children must not be forgotten.
+/// A runtime that shuts down drops this task at any point. The server's processes must end then too.
 impl Drop for Keeper {
     fn drop(&mut self) {
         self.make_an_end();
     }
 }
 
-/// A server that sends what no pipe holds at once will do so again: with a wider one we are woken less often for it.
-/// All pipes of a user have a bound together, so not every one is made wide, and this one need not be.
+/// Enlarges the pipe of a server that has sent a message longer than the default capacity: it will probably send more,
+/// and a larger pipe needs fewer wake-ups. All pipes of a user share one limit, so only such pipes are enlarged, and
+/// a failure is ignored.
 fn widen(pipe: &pipe::Receiver) {
     #[cfg(target_os = "linux")]
     let _ = rustix::pipe::fcntl_setpipe_size(pipe, WIDE_PIPE);
@@ -281,7 +281,7 @@ fn hear(line: Line, router: &Router, outbox: &Outbox) {
     match line {
         Line::Whole(frame) => {
             if let Some(reply) = router.deliver(&frame, None) {
-                // A server that asks but does not read will be found out by its own calls.
+                // The error is ignored: if the server does not read its input, later calls report it.
                 let _ = outbox.send(None, reply);
             }
         }

@@ -1,11 +1,11 @@
-//! The address of a server, checked at the door, and what is sent there with every request.
+//! The validated address of a server, and the headers sent with every request.
 
 use std::fmt;
 
 use http::Uri;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Where a server is, and what is sent to it with every request.
+/// The address of a server, and the headers sent with every request.
 #[derive(Clone)]
 pub struct HttpEndpoint {
     pub(super) url: Uri,
@@ -18,19 +18,19 @@ impl fmt::Debug for HttpEndpoint {
     }
 }
 
-/// An address or a header that cannot be used.
+/// An invalid address or header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEndpoint {
-    /// Not an address of a server.
+    /// The address is not a usable URL.
     #[error("`{url}` is no usable address: {why}")]
     Url { url: String, why: &'static str },
-    /// Not a header; its value may be secret and is not shown.
+    /// The header is not legal. Its value may be secret and is not shown.
     #[error("header `{0}` is not legal in HTTP")]
     Header(String),
 }
 
 impl HttpEndpoint {
-    /// Checks an `http://` or `https://` address and the headers to send there.
+    /// Validates an `http://` or `https://` address and the headers to send there.
     pub fn new<'a>(
         url: &str,
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -54,7 +54,7 @@ impl HttpEndpoint {
     }
 }
 
-/// An address as it may be shown: a user and a query may be secret.
+/// Returns an address for display. User and query are replaced, because they may be secret.
 pub fn redact_url(url: &str) -> String {
     let (address, query) = url.split_once('?').map_or((url, ""), |(address, _)| (address, "?***"));
     match address.split_once("://") {

@@ -1,5 +1,5 @@
-//! Event streams that outlive a connection: taken up again where they broke off, and opened to hear what the
-//! server says unasked.
+//! Event streams of Streamable HTTP: resumes streams that broke off, and keeps a stream open for unsolicited messages
+//! of the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use crate::sse::{Event, EventReader, Place};
 use crate::{Failure, TransportError};
 
 const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
-/// How often an answer's stream is taken up without anything new in it.
+/// Maximum number of consecutive attempts to resume a response stream without a new event.
 const MOST_FRUITLESS: u32 = 5;
 const USUAL_PAUSE: Duration = Duration::from_secs(1);
-/// A server that wants us back at once gets a moment nevertheless: it may do so for ever.
+/// Minimum pause. A server that requests immediate reconnection may do so for ever.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Why there is no stream.
+/// The reason why a stream could not be opened.
 enum Unopened {
-    /// It may be there later.
+    /// A later attempt may succeed.
     ForNow(TransportError),
-    /// It will never be there.
+    /// No later attempt can succeed.
     ForGood(TransportError),
 }
 
 impl HttpLink {
-    /// Takes an answer from its stream. One that ends too early is taken up again, if it gave its events ids.
+    /// Reads the response to a request from its stream. A stream that ends early is resumed if its events have ids.
     pub(super) async fn take_events(self: &Arc<Self>, id: u64, mut body: Incoming) -> Result<(), Failure> {
         let mut events = EventReader::new(self.remote.limit());
         let mut fruitless = 0;
@@ -54,7 +54,7 @@ impl HttpLink {
     fn take_event_for(self: &Arc<Self>, id: u64, event: Event) {
         match event {
             Event::Data(data) | Event::Endpoint(data) => self.deliver(&data, Some(id)),
-            // The stream belongs to one request: nobody else's answer is in it.
+            // The stream belongs to this request, so it contains no response to another one.
             Event::TooLong(Unread::Unknown) => {
                 let limit = self.remote.limit();
                 self.remote.router.fail(id, Failure::TooLong { limit, certain: false });
@@ -63,7 +63,7 @@ impl HttpLink {
         }
     }
 
-    /// The continuation of a stream that was cut, or else why the request has failed.
+    /// Resumes a stream that was cut, or returns the failure of its request.
     async fn take_up(
         &self,
         place: &Place,
@@ -83,7 +83,7 @@ impl HttpLink {
                         other => other.to_string(),
                     };
                     let reason = format!("{reason}, and its stream could not be taken up again: {why}");
-                    // Whatever the server says about the stream, the request itself had reached it.
+                    // The server's response concerns the stream only: the request itself had reached the server.
                     let why = Arc::new(self.remote.broke_off(reason));
                     return Err(Failure::Broken { delivery: Delivery::Unknown, why });
                 }
@@ -92,7 +92,7 @@ impl HttpLink {
         Err(broken(cut))
     }
 
-    /// Hears what the server says unasked, from now to the end of the connection, if it offers that.
+    /// Receives unsolicited messages until the connection ends, if the server offers a stream for them.
     pub(crate) fn listen(self: &Arc<Self>) {
         let (link, stop) = (self.clone(), self.remote.stop.clone());
         self.remote.tasks.spawn(async move {
@@ -108,7 +108,7 @@ impl HttpLink {
                     let since = Instant::now();
                     let heard;
                     (place, heard) = self.hear_stream(body, place).await;
-                    // A quiet stream may have been cut for its quiet; that is no failure.
+                    // An idle stream may have been cut for being idle, which is not a failure.
                     if heard || since.elapsed() >= LONGEST_PAUSE {
                         fruitless = 0;
                     }
@@ -116,7 +116,7 @@ impl HttpLink {
                 Err(Unopened::ForNow(why)) => {
                     tracing::debug!(%why, "what the server says unasked is not heard")
                 }
-                // A server that has forgotten the place may still know the present.
+                // A server that no longer knows the event id may still open a new stream.
                 Err(Unopened::ForGood(_)) if place.id.take().is_some() => {}
                 Err(Unopened::ForGood(why)) => {
                     return tracing::debug!(%why, "the server says nothing unasked");
@@ -127,12 +127,12 @@ impl HttpLink {
         }
     }
 
-    /// Hears one stream to its end: where it stands then, and whether anything was said.
+    /// Reads one stream to its end. Returns its position, and true if any event arrived.
     async fn hear_stream(self: &Arc<Self>, mut body: Incoming, place: Place) -> (Place, bool) {
         let mut events = EventReader::resuming(self.remote.limit(), place);
         let each = |event| match event {
             Event::Data(data) | Event::Endpoint(data) => self.deliver(&data, None),
-            // No answers come here, so a message of unknown kind is nobody's answer.
+            // This stream carries no responses, so the message is a request or a notification of the server.
             Event::TooLong(_) => self.remote.router.deliver_unread(Unread::Theirs(None)),
         };
         let ended = self.remote.read_events(None, &mut body, &mut events, each).await;
@@ -156,7 +156,7 @@ impl HttpLink {
         }
         let why =
             TransportError::Status { url: self.remote.url(), status: status.as_u16(), body: String::new() };
-        // 409: the server has not noticed yet that the stream before this one has ended.
+        // 409: the server has not noticed yet that the previous stream has ended.
         Err(match status.as_u16() {
             408 | 409 | 429 | 500 | 502..=504 => Unopened::ForNow(why),
             _ => Unopened::ForGood(why),
@@ -164,7 +164,7 @@ impl HttpLink {
     }
 }
 
-/// How long to wait before a stream is opened again, after so many that brought nothing.
+/// Returns the pause before a stream is opened again. It grows with the number of attempts without a new event.
 fn pause(retry: Option<Duration>, fruitless: u32) -> Duration {
     let first = retry.unwrap_or(USUAL_PAUSE).max(SHORTEST_PAUSE);
     first.saturating_mul(1 << fruitless.min(10)).min(LONGEST_PAUSE.max(first))
