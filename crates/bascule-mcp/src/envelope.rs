@@ -1,60 +1,60 @@
-//! JSON-RPC envelopes over raw JSON: what a message is, and how one is spelled.
+//! Parses and writes JSON-RPC messages over raw JSON.
 //!
-//! Reading borrows from the bytes that came; what is inside `params`, `result` and `error` is not looked at.
+//! A parsed message borrows from the bytes. The contents of `params`, `result` and `error` are validated as JSON and
+//! otherwise left alone.
 
 use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize};
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::patch;
 
-/// A message as it stands in the bytes it was read from.
+/// A message, borrowed from the bytes it was parsed from.
 #[derive(Debug, Clone)]
 pub enum Message<'a> {
-    /// Wants an answer under its id.
+    /// Expects a response with its id.
     Request { id: Id<'a>, method: Cow<'a, str>, params: Option<&'a RawValue> },
-    /// Wants none.
+    /// Expects no response.
     Notification { method: Cow<'a, str>, params: Option<&'a RawValue> },
-    /// Answers a request: with a result, or with an error object (see [`RpcError::read`]).
+    /// Holds a result or an error object (see [`RpcError::parse`]).
     Response { id: Id<'a>, outcome: Result<&'a RawValue, &'a RawValue> },
 }
 
-/// Why bytes are not a message.
+/// The reason why bytes are not a message.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// Not JSON at all, or not UTF-8.
     #[error("not JSON: {0}")]
     NotJson(String),
-    /// JSON-RPC batches left MCP again; nobody we know sends them.
+    /// MCP removed JSON-RPC batches, and no known peer sends them.
     #[error("batches are not supported")]
     Batch,
-    /// JSON, but no JSON-RPC message.
+    /// JSON, but not a JSON-RPC message.
     #[error("not a JSON-RPC message: {0}")]
     Invalid(&'static str),
 }
 
-/// A request's id exactly as its sender spelled it: a string, any number, or (in answers) `null`.
+/// The JSON text of a request's id as its sender wrote it: a string, any number, or (in responses) `null`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Id<'a>(&'a str);
 
 impl<'a> Id<'a> {
-    /// The id nobody has; answers to unreadable requests carry it.
+    /// The id of responses to requests that could not be parsed.
     pub const NULL: Id<'static> = Id("null");
 
-    /// Takes the JSON text of an id. Booleans, arrays and objects are none.
+    /// Returns `None` for booleans, arrays and objects.
     pub fn from_json(text: &'a str) -> Option<Self> {
         matches!(text.as_bytes().first()?, b'"' | b'-' | b'0'..=b'9' | b'n').then_some(Self(text))
     }
 
-    /// The id's JSON text.
     pub fn as_json(self) -> &'a str {
         self.0
     }
 
-    /// The id as one of ours: we only ever send whole numbers.
+    /// The id as a number, if it may be one of ours: this side sends only whole numbers.
     pub fn as_number(self) -> Option<u64> {
         self.0.parse().ok()
     }
@@ -73,36 +73,22 @@ impl fmt::Display for Id<'_> {
 }
 
 impl<'a> Message<'a> {
-    /// Reads an envelope.
+    /// Parses a message and ignores members that JSON-RPC does not define.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, MessageError> {
-        Self::read(bytes).map(|(message, _)| message)
+        Envelope::parse(bytes)?.into_message()
     }
 
-    /// Reads an envelope, and what stands in it that JSON-RPC does not know: members, as they are spelled. There hardly
-    /// ever are any.
+    /// Parses a message and returns the members that JSON-RPC does not define as raw text, without braces. Hardly any
+    /// message has some.
     pub fn parse_with_extras(bytes: &'a [u8]) -> Result<(Self, Option<String>), MessageError> {
-        let (message, has_more) = Self::read(bytes)?;
-        Ok((message, if has_more { more(bytes) } else { None }))
-    }
-
-    fn read(bytes: &'a [u8]) -> Result<(Self, bool), MessageError> {
-        if bytes.trim_ascii_start().first() == Some(&b'[') {
-            return match serde_json::from_slice::<&RawValue>(bytes) {
-                Ok(_) => Err(MessageError::Batch),
-                Err(error) => Err(MessageError::NotJson(error.to_string())),
-            };
-        }
-        let wire: Wire<'a> = serde_json::from_slice(bytes).map_err(|error| match error.classify() {
-            serde_json::error::Category::Data => MessageError::Invalid("wrong or doubled fields"),
-            _ => MessageError::NotJson(error.to_string()),
-        })?;
-        let has_more = wire.has_more;
-        Ok((wire.sort()?, has_more))
+        let envelope = Envelope::parse(bytes)?;
+        let extras = if envelope.has_extras { extra_members(bytes) } else { None };
+        Ok((envelope.into_message()?, extras))
     }
 }
 
-/// What is left of an object without the members that JSON-RPC knows, and without its braces.
-fn more(bytes: &[u8]) -> Option<String> {
+/// Returns the members of an object that JSON-RPC does not define, without braces.
+fn extra_members(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     let rest = KNOWN.iter().fold(text.to_owned(), |rest, known| patch::remove(&rest, &[known]));
     let rest = rest.strip_prefix('{')?.strip_suffix('}')?.trim();
@@ -111,32 +97,32 @@ fn more(bytes: &[u8]) -> Option<String> {
 
 const KNOWN: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
-/// A message to which further members are added, as they are spelled.
-pub fn with_extras(mut frame: Vec<u8>, more: Option<&str>) -> Vec<u8> {
-    if let (Some(more), Some(b'}')) = (more, frame.last()) {
+/// Adds members, given as raw text without braces, to a message.
+pub fn with_extras(mut frame: Vec<u8>, extras: Option<&str>) -> Vec<u8> {
+    if let (Some(extras), Some(b'}')) = (extras, frame.last()) {
         frame.pop();
         frame.push(b',');
-        frame.extend_from_slice(more.as_bytes());
+        frame.extend_from_slice(extras.as_bytes());
         frame.push(b'}');
-        one_line(&mut frame);
+        replace_line_breaks(&mut frame);
     }
     frame
 }
 
 #[derive(Default)]
-struct Wire<'a> {
+struct Envelope<'a> {
     jsonrpc: Option<Cow<'a, str>>,
     id: Option<&'a RawValue>,
     method: Option<Cow<'a, str>>,
     params: Option<&'a RawValue>,
     result: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
-    has_more: bool,
+    has_extras: bool,
 }
 
 #[derive(Deserialize)]
 #[serde(field_identifier, rename_all = "lowercase")]
-enum Key {
+enum EnvelopeKey {
     Jsonrpc,
     Id,
     Method,
@@ -147,69 +133,84 @@ enum Key {
     Other,
 }
 
-/// Text, which need not be copied unless there are escapes in it.
+/// A string that is borrowed unless it holds escapes.
 #[derive(Deserialize)]
 struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'de: 'a, 'a> Deserialize<'de> for Wire<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for Envelope<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(Members).map(|wire: Wire<'de>| wire)
+        deserializer.deserialize_map(EnvelopeVisitor)
     }
 }
 
-/// By hand, because it has to be seen whether there is anything else.
-struct Members;
+/// Written by hand because it notes unknown members.
+struct EnvelopeVisitor;
 
-impl<'de> Visitor<'de> for Members {
-    type Value = Wire<'de>;
+impl<'de> Visitor<'de> for EnvelopeVisitor {
+    type Value = Envelope<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Wire<'de>, A::Error> {
-        let mut wire = Wire::default();
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Envelope<'de>, A::Error> {
+        let mut envelope = Envelope::default();
         while let Some(key) = map.next_key()? {
-            let is_doubled = match key {
-                Key::Jsonrpc => wire.jsonrpc.replace(map.next_value::<Text<'de>>()?.0).is_some(),
-                Key::Method => match map.next_value::<Option<Text<'de>>>()? {
-                    Some(method) => wire.method.replace(method.0).is_some(),
+            let is_duplicate = match key {
+                EnvelopeKey::Jsonrpc => envelope.jsonrpc.replace(map.next_value::<Text<'de>>()?.0).is_some(),
+                EnvelopeKey::Method => match map.next_value::<Option<Text<'de>>>()? {
+                    Some(method) => envelope.method.replace(method.0).is_some(),
                     None => false,
                 },
-                // `null` is kept apart from absence: `"result":null` is an answer.
-                Key::Id => wire.id.replace(map.next_value()?).is_some(),
-                Key::Params => wire.params.replace(map.next_value()?).is_some(),
-                Key::Result => wire.result.replace(map.next_value()?).is_some(),
-                Key::Error => match map.next_value::<&'de RawValue>()? {
+                // `null` is not absence: `"result":null` is a response.
+                EnvelopeKey::Id => envelope.id.replace(map.next_value()?).is_some(),
+                EnvelopeKey::Params => envelope.params.replace(map.next_value()?).is_some(),
+                EnvelopeKey::Result => envelope.result.replace(map.next_value()?).is_some(),
+                EnvelopeKey::Error => match map.next_value::<&'de RawValue>()? {
                     null if null.get() == "null" => false,
-                    error => wire.error.replace(error).is_some(),
+                    error => envelope.error.replace(error).is_some(),
                 },
-                Key::Other => {
+                EnvelopeKey::Other => {
                     map.next_value::<IgnoredAny>()?;
-                    wire.has_more = true;
+                    envelope.has_extras = true;
                     false
                 }
             };
-            if is_doubled {
-                return Err(A::Error::custom("a doubled field"));
+            if is_duplicate {
+                return Err(A::Error::custom("a duplicate field"));
             }
         }
-        Ok(wire)
+        Ok(envelope)
     }
 }
 
-impl<'a> Wire<'a> {
-    fn sort(self) -> Result<Message<'a>, MessageError> {
+impl<'a> Envelope<'a> {
+    fn parse(bytes: &'a [u8]) -> Result<Self, MessageError> {
+        // One check of the whole text is cheaper than one for each string in it.
+        let text = std::str::from_utf8(bytes).map_err(|error| MessageError::NotJson(error.to_string()))?;
+        if text.trim_ascii_start().starts_with('[') {
+            return match serde_json::from_str::<&RawValue>(text) {
+                Ok(_) => Err(MessageError::Batch),
+                Err(error) => Err(MessageError::NotJson(error.to_string())),
+            };
+        }
+        serde_json::from_str(text).map_err(|error| match error.classify() {
+            serde_json::error::Category::Data => MessageError::Invalid("wrong or duplicate fields"),
+            _ => MessageError::NotJson(error.to_string()),
+        })
+    }
+
+    fn into_message(self) -> Result<Message<'a>, MessageError> {
         if self.jsonrpc.as_deref() != Some("2.0") {
             return Err(MessageError::Invalid("`jsonrpc` is not \"2.0\""));
         }
         let id = match self.id {
             None => None,
-            Some(raw) => {
-                Some(Id::from_json(raw.get()).ok_or(MessageError::Invalid("`id` is no string or number"))?)
-            }
+            Some(raw) => Some(
+                Id::from_json(raw.get()).ok_or(MessageError::Invalid("`id` is not a string or number"))?,
+            ),
         };
-        // Some servers send both fields and mean the one that is not null.
+        // Some servers send both fields; the one that is not null counts.
         let result = self.result.filter(|result| self.error.is_none() || result.get() != "null");
         match (self.method, id, result, self.error) {
             (Some(_), Some(Id::NULL), ..) => Err(MessageError::Invalid("the `id` of a request is null")),
@@ -218,7 +219,7 @@ impl<'a> Wire<'a> {
             (None, Some(id), Some(result), None) => Ok(Message::Response { id, outcome: Ok(result) }),
             (None, Some(id), None, Some(error)) => Ok(Message::Response { id, outcome: Err(error) }),
             (None, None, None, Some(error)) => Ok(Message::Response { id: Id::NULL, outcome: Err(error) }),
-            _ => Err(MessageError::Invalid("neither request, notification nor answer")),
+            _ => Err(MessageError::Invalid("neither request, notification nor response")),
         }
     }
 }
@@ -227,43 +228,40 @@ impl<'a> Wire<'a> {
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{message} (JSON-RPC error {code})")]
 pub struct RpcError {
-    /// JSON-RPC's number.
     pub code: i64,
-    /// What the sender says about it.
     pub message: String,
-    /// Whatever else it says.
     pub data: Option<Box<RawValue>>,
-    /// The object as it was spelled, if it came over a wire.
+    /// The object as it was received, if it was.
     pub raw: Option<Box<RawValue>>,
 }
 
 impl RpcError {
-    /// The message could not be read.
+    /// The message is not JSON.
     pub const PARSE_ERROR: i64 = -32700;
-    /// It was read and is no request.
+    /// The message is not a valid request.
     pub const INVALID_REQUEST: i64 = -32600;
-    /// Nobody knows the method.
+    /// The method does not exist.
     pub const METHOD_NOT_FOUND: i64 = -32601;
     /// The parameters do not fit the method.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// The other side failed.
+    /// The peer failed.
     pub const INTERNAL_ERROR: i64 = -32603;
-    /// The SDKs' number for a connection that closed.
+    /// The SDKs' code for a closed connection.
     pub const CONNECTION_CLOSED: i64 = -32000;
-    /// The SDKs' number for a request that took too long.
+    /// The SDKs' code for a request that timed out.
     pub const REQUEST_TIMEOUT: i64 = -32001;
 
-    /// Reads an error object, making the best of one that is not quite right: an error stays an error.
-    pub fn read(raw: &RawValue) -> Self {
+    /// Parses an error object. One that is malformed still becomes an error.
+    pub fn parse(raw: &RawValue) -> Self {
         #[derive(Deserialize)]
-        struct Object<'a> {
+        struct ErrorObject<'a> {
             #[serde(borrow)]
             code: Option<&'a RawValue>,
             #[serde(borrow)]
             message: Option<&'a RawValue>,
             data: Option<Box<RawValue>>,
         }
-        let Ok(object) = serde_json::from_str::<Object<'_>>(raw.get()) else {
+        let Ok(object) = serde_json::from_str::<ErrorObject<'_>>(raw.get()) else {
             return Self {
                 code: Self::INTERNAL_ERROR,
                 message: raw.get().chars().take(200).collect(),
@@ -279,29 +277,29 @@ impl RpcError {
     }
 }
 
-/// Spells a request. `params` are taken over as they are, save for line breaks (see `one_line`).
+/// Writes a request. `params` are copied as they are, except for line breaks (see `replace_line_breaks`).
 pub fn request(id: u64, method: &str, params: Option<&str>) -> Vec<u8> {
-    let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{}"#, quoted(method));
-    finish(head, "params", params)
+    request_with_id(&id.to_string(), method, params)
 }
 
-/// Spells a request under an id of any kind, given as JSON.
+/// Writes a request with an id of any kind, given as JSON.
 pub fn request_with_id(id: &str, method: &str, params: Option<&str>) -> Vec<u8> {
-    finish(format!(r#"{{"jsonrpc":"2.0","id":{id},"method":{}"#, quoted(method)), "params", params)
+    write_message(Some(id), Some(method), params.map(|params| ("params", params)))
 }
 
-/// Spells a notification.
 pub fn notification(method: &str, params: Option<&str>) -> Vec<u8> {
-    finish(format!(r#"{{"jsonrpc":"2.0","method":{}"#, quoted(method)), "params", params)
+    write_message(None, Some(method), params.map(|params| ("params", params)))
 }
 
-/// Spells a successful answer.
 pub fn success_response(id: Id<'_>, result: &str) -> Vec<u8> {
-    finish(format!(r#"{{"jsonrpc":"2.0","id":{id}"#), "result", Some(result))
+    write_message(Some(id.0), None, Some(("result", result)))
 }
 
-/// The same in the room that the result has, which may be long: it is moved, not copied.
+/// Writes a response into the memory of its result if that is long.
 pub fn success_response_from(id: Id<'_>, result: String) -> Vec<u8> {
+    if result.len() < LONG_RESULT {
+        return success_response(id, &result);
+    }
     let head = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#);
     let mut out = result.into_bytes();
     let length = out.len();
@@ -310,32 +308,45 @@ pub fn success_response_from(id: Id<'_>, result: String) -> Vec<u8> {
     out.copy_within(..length, head.len());
     out[..head.len()].copy_from_slice(head.as_bytes());
     out.push(b'}');
-    one_line(&mut out);
+    replace_line_breaks(&mut out);
     out
 }
 
-/// Spells an answer that is an error.
+/// A shorter result is copied.
+const LONG_RESULT: usize = 64 << 10;
+
 pub fn error_response(id: Id<'_>, code: i64, message: &str) -> Vec<u8> {
-    let error = format!(r#"{{"code":{code},"message":{}}}"#, quoted(message));
-    finish(format!(r#"{{"jsonrpc":"2.0","id":{id}"#), "error", Some(&error))
+    let mut error = format!(r#"{{"code":{code},"message":"#);
+    push_quoted(&mut error, message);
+    error.push('}');
+    write_message(Some(id.0), None, Some(("error", &error)))
 }
 
-fn finish(head: String, field: &str, value: Option<&str>) -> Vec<u8> {
-    let mut out = head.into_bytes();
-    if let Some(value) = value {
-        out.reserve(value.len() + field.len() + 6);
-        for part in [",\"", field, "\":", value] {
-            out.extend_from_slice(part.as_bytes());
-        }
+fn write_message(id: Option<&str>, method: Option<&str>, field: Option<(&str, &str)>) -> Vec<u8> {
+    const PUNCTUATION: usize = r#"{"jsonrpc":"2.0","id":,"method":"","":}"#.len();
+    let (name, value) = field.unwrap_or_default();
+    let lengths = [id.unwrap_or_default(), method.unwrap_or_default(), name, value].map(str::len);
+    let mut out = String::with_capacity(PUNCTUATION + lengths.iter().sum::<usize>());
+    out.push_str(r#"{"jsonrpc":"2.0""#);
+    if let Some(id) = id {
+        out.extend([r#","id":"#, id]);
     }
-    out.push(b'}');
-    one_line(&mut out);
+    if let Some(method) = method {
+        out.push_str(r#","method":"#);
+        push_quoted(&mut out, method);
+    }
+    if let Some((name, value)) = field {
+        out.extend([",\"", name, "\":", value]);
+    }
+    out.push('}');
+    let mut out = out.into_bytes();
+    replace_line_breaks(&mut out);
     out
 }
 
-/// A message is a line on stdio. Inside JSON strings a raw line break is illegal, so whatever breaks a line
-/// in valid JSON is white space, and a blank says the same.
-pub(crate) fn one_line(message: &mut [u8]) {
+/// Replaces line breaks by blanks: a message is one line on stdio. JSON strings hold no raw line break, so in valid JSON
+/// each one is white space.
+pub(crate) fn replace_line_breaks(message: &mut [u8]) {
     let mut from = 0;
     while let Some(at) = memchr::memchr2(b'\n', b'\r', &message[from..]) {
         message[from + at] = b' ';
@@ -343,8 +354,14 @@ pub(crate) fn one_line(message: &mut [u8]) {
     }
 }
 
-fn quoted(text: &(impl Serialize + ?Sized)) -> String {
-    serde_json::to_string(text).expect("text is always JSON")
+/// Appends text as a JSON string.
+pub(crate) fn push_quoted(out: &mut String, text: &str) {
+    if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
+        return out.push_str(&serde_json::to_string(text).expect("text is always JSON"));
+    }
+    out.push('"');
+    out.push_str(text);
+    out.push('"');
 }
 
 #[cfg(test)]
@@ -353,51 +370,51 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(line: &str, expected: &str) {
-        let said = match Message::parse(line.as_bytes()) {
+        let parsed = match Message::parse(line.as_bytes()) {
             Ok(Message::Request { id, method, params }) => {
                 format!("request {id} {method} {}", params.map_or("-", RawValue::get))
             }
             Ok(Message::Notification { method, params }) => {
                 format!("notification {method} {}", params.map_or("-", RawValue::get))
             }
-            Ok(Message::Response { id, outcome: Ok(result) }) => format!("answer {id} {}", result.get()),
+            Ok(Message::Response { id, outcome: Ok(result) }) => format!("response {id} {}", result.get()),
             Ok(Message::Response { id, outcome: Err(error) }) => format!("error {id} {}", error.get()),
             Err(error) => format!("{error}"),
         };
-        assert!(said.starts_with(expected), "{line}\n  gave {said}\n  want {expected}");
+        assert!(parsed.starts_with(expected), "{line}\n  gave {parsed}\n  want {expected}");
     }
 
     #[test]
-    fn ids_of_every_legal_kind_keep_their_spelling() {
+    fn keeps_the_text_of_every_kind_of_id() {
         for id in ["7", "-1", "1.0", "1e3", r#""a""#, r#""\u0061""#, "184467440737095516160"] {
-            check(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#), &format!("answer {id} {{}}"));
+            check(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#), &format!("response {id} {{}}"));
         }
         check(r#"{"jsonrpc":"2.0","id":null,"error":{"code":1}}"#, r#"error null {"code":1}"#);
         check(r#"{"jsonrpc":"2.0","error":{"code":1}}"#, r#"error null {"code":1}"#);
     }
 
     #[test]
-    fn what_is_no_id_is_refused() {
+    fn rejects_invalid_ids() {
         for id in ["true", "[1]", "{}"] {
             check(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{}}}}"#), "not a JSON-RPC message: `id`");
         }
     }
 
     #[test]
-    fn bodies_pass_unread() {
+    fn keeps_params_and_results_raw() {
         check(
             r#"{"id":1,"result":{"n":1.0,"n":1e400,"s":"\ud800"},"jsonrpc":"2.0","x-more":true}"#,
-            r#"answer 1 {"n":1.0,"n":1e400,"s":"\ud800"}"#,
+            r#"response 1 {"n":1.0,"n":1e400,"s":"\ud800"}"#,
         );
-        check(r#"{"jsonrpc":"2.0","id":1,"result":null}"#, "answer 1 null");
+        check(r#"{"jsonrpc":"2.0","id":1,"result":null}"#, "response 1 null");
         check(r#"{"jsonrpc":"2.0","id":1,"result":null,"error":{"code":1}}"#, r#"error 1 {"code":1}"#);
-        check(r#"{"jsonrpc":"2.0","id":1,"result":2,"error":null}"#, "answer 1 2");
+        check(r#"{"jsonrpc":"2.0","id":1,"result":2,"error":null}"#, "response 1 2");
         check(r#"{"jsonrpc":"2.0","method":"m\u0061","params":[1]}"#, "notification ma [1]");
     }
 
     // req: GW-03
     #[test]
-    fn what_json_rpc_does_not_know_can_be_kept() {
+    fn returns_extra_members() {
         let more = |line: &str| Message::parse_with_extras(line.as_bytes()).unwrap().1;
         assert_eq!(more(r#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#), None);
         let line = r#"{ "x" :1.0,"jsonrpc":"2.0","y":{"id":1}, "id":1,"result":{},"x":2 }"#;
@@ -407,31 +424,31 @@ mod tests {
     }
 
     #[test]
-    fn batches_are_refused_by_name() {
+    fn rejects_batches() {
         check(r#" [{"jsonrpc":"2.0","method":"x"}]"#, "batches are not supported");
         check("[info] starting", "not JSON");
     }
 
     #[test]
-    fn nonsense_is_named() {
+    fn names_the_fault_of_invalid_messages() {
         check("hello", "not JSON");
         check("", "not JSON");
         check(r#"{"jsonrpc":"2.0","id":1}"#, "not a JSON-RPC message: neither");
         check(r#"{"id":1,"result":{}}"#, "not a JSON-RPC message: `jsonrpc`");
-        check(r#"{"jsonrpc":"2.0","id":1,"id":2,"result":{}}"#, "not a JSON-RPC message: wrong or doubled");
+        check(r#"{"jsonrpc":"2.0","id":1,"id":2,"result":{}}"#, "not a JSON-RPC message: wrong or duplicate");
         check(r#"{"jsonrpc":"2.0","id":1,"result":{},"error":{}}"#, "not a JSON-RPC message: neither");
     }
 
     #[test]
-    fn ten_thousand_levels_do_not_overflow_the_stack() {
+    fn parses_ten_thousand_levels() {
         let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
-        check(&format!(r#"{{"jsonrpc":"2.0","id":1,"result":{deep}}}"#), "answer 1 [[[");
+        check(&format!(r#"{{"jsonrpc":"2.0","id":1,"result":{deep}}}"#), "response 1 [[[");
     }
 
     #[test]
-    fn an_error_object_stays_an_error_however_odd() {
+    fn parses_malformed_error_objects() {
         let read = |text: &str| {
-            let error = RpcError::read(&RawValue::from_string(text.into()).unwrap());
+            let error = RpcError::parse(&RawValue::from_string(text.into()).unwrap());
             (error.code, error.message, error.data.map(|d| d.get().to_owned()))
         };
         assert_eq!(
@@ -443,7 +460,7 @@ mod tests {
     }
 
     #[test]
-    fn line_breaks_in_arguments_do_not_break_the_line() {
+    fn writes_params_with_line_breaks_on_one_line() {
         let line = request(1, "tools/call", Some("{\n  \"a\": \"x\\ny\"\r\n}"));
         assert!(!line.contains(&b'\n') && !line.contains(&b'\r'));
         check(std::str::from_utf8(&line).unwrap(), "request 1 tools/call {   \"a\": \"x\\ny\"  }");
@@ -468,7 +485,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_printed_is_what_is_parsed(id: u64, method in ".*", params in json()) {
+        fn parses_what_it_writes(id: u64, method in ".*", params in json()) {
             let params = params.to_string();
             let line = request(id, &method, Some(&params));
             let Ok(Message::Request { id: got, method: named, params: Some(body) }) = Message::parse(&line) else {
@@ -482,12 +499,12 @@ mod tests {
 
             let line = error_response(got, -5, &method);
             let Ok(Message::Response { outcome: Err(error), .. }) = Message::parse(&line) else { panic!() };
-            let error = RpcError::read(error);
+            let error = RpcError::parse(error);
             prop_assert_eq!((error.code, error.message), (-5, method));
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn never_panics(bytes: Vec<u8>) {
             let _ = Message::parse(&bytes);
         }
     }

@@ -47,7 +47,7 @@ fn envelopes() {
             }
             Message::Response { outcome: Ok(result), .. } => assert!(is_part(result)),
             Message::Response { outcome: Err(error), .. } => {
-                RpcError::read(error);
+                RpcError::parse(error);
             }
         }
     });

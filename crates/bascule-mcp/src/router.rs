@@ -190,7 +190,7 @@ impl Router {
             Some(waiter) => {
                 more.into_iter().for_each(|more| drop(waiter.progress.more.set(more)));
                 let answer = outcome.map(ToOwned::to_owned);
-                let _ = waiter.answer.send(answer.map_err(|error| Failure::Answered(RpcError::read(error))));
+                let _ = waiter.answer.send(answer.map_err(|error| Failure::Answered(RpcError::parse(error))));
             }
             None => (self.listener)(Unsolicited::Unmatched { id: id.as_json() }),
         }

@@ -290,7 +290,7 @@ async fn read_excerpt(response: Response<Incoming>) -> Said {
     let is_json = media_type(response.headers()).as_deref() == Some("application/json");
     let body = beginning(response.into_body(), 64 << 10).await;
     match Message::parse(&body) {
-        Ok(Message::Response { outcome: Err(error), .. }) if is_json => Said::Error(RpcError::read(error)),
+        Ok(Message::Response { outcome: Err(error), .. }) if is_json => Said::Error(RpcError::parse(error)),
         _ => Said::Text(quote(&body)),
     }
 }

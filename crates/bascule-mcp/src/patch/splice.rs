@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use crate::envelope::push_quoted;
+
 pub(super) struct Splice<'a> {
     json: &'a str,
     growth: usize,
@@ -63,13 +65,4 @@ impl<'a> Splice<'a> {
         self.copied = range.end;
         Some(out)
     }
-}
-
-fn push_quoted(out: &mut String, text: &str) {
-    if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
-        return out.push_str(&serde_json::to_string(text).expect("text is always JSON"));
-    }
-    out.push('"');
-    out.push_str(text);
-    out.push('"');
 }

@@ -12,7 +12,7 @@ use tracing::warn;
 use super::event_streams::EventStreamGuard;
 use super::response_stream::{FrameReceiver, ResponseFrame};
 use super::timed_socket::RequestGuard;
-use crate::envelope::one_line;
+use crate::envelope::replace_line_breaks;
 use crate::{Id, RpcError, error_response};
 
 /// Events that are ready at the same time are sent in one chunk of about this size.
@@ -154,7 +154,7 @@ impl EventStream {
 
     fn write(&mut self, text: &mut Vec<u8>, mut frame: ResponseFrame) {
         // A line break would end the data of the event.
-        one_line(&mut frame.bytes);
+        replace_line_breaks(&mut frame.bytes);
         text.reserve(frame.bytes.len() + 24);
         text.extend_from_slice(b"event: message\ndata: ");
         text.extend_from_slice(&frame.bytes);

@@ -14,7 +14,7 @@ use tracing::{debug, warn};
 
 use super::response_stream::FrameReceiver;
 use super::{ClientMessage, Endpoint, Host, ResponseStream};
-use crate::envelope::one_line;
+use crate::envelope::replace_line_breaks;
 use crate::line::{Line, Lines};
 use crate::scan::Unread;
 use crate::{DEFAULT_MESSAGE_LIMIT, Id, Message, MessageError, RpcError, error_response};
@@ -179,12 +179,12 @@ async fn write(receiver: FrameReceiver, stdout: impl AsyncWrite) -> io::Result<(
     let mut stdout = std::pin::pin!(stdout);
     while let Some(frame) = receiver.next().await {
         let mut lines = frame.bytes;
-        one_line(&mut lines);
+        replace_line_breaks(&mut lines);
         lines.push(b'\n');
         while lines.len() < WRITE_BYTES
             && let Some(mut frame) = receiver.try_next()
         {
-            one_line(&mut frame.bytes);
+            replace_line_breaks(&mut frame.bytes);
             lines.extend_from_slice(&frame.bytes);
             lines.push(b'\n');
         }

@@ -13,7 +13,7 @@ use super::response_stream::{FrameReceiver, ResponseFrame};
 use super::router::{RouteAccess, RouteRequest, Router};
 use super::service::response_of_type;
 use super::{ClientMessage, Endpoint, Host, HttpServer, ResponseStream};
-use crate::envelope::one_line;
+use crate::envelope::replace_line_breaks;
 use crate::{Message, MessageError, ProtocolVersion, RpcError};
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -201,7 +201,7 @@ fn unknown_session() -> HttpError {
 fn join_lines(frame: &mut [u8]) -> Result<(), MessageError> {
     if memchr2(b'\n', b'\r', frame).is_some() {
         Message::parse(frame)?;
-        one_line(frame);
+        replace_line_breaks(frame);
     }
     Ok(())
 }
