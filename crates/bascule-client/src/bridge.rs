@@ -135,7 +135,7 @@ async fn attempt_call(
     limit: Duration,
 ) -> Result<CallToolResult, ErrorCause> {
     let mut pending = bridge.client.call(name, arguments);
-    match timeout(limit, pending.answer()).await {
+    match timeout(limit, pending.response()).await {
         Ok(Ok(result)) => {
             CallToolResult::parse(result).map_err(|error| ErrorCause::InvalidResult(error.to_string()))
         }

@@ -164,7 +164,7 @@ impl McpClient {
     /// Returns `None` if the server has no tools.
     async fn list_page(&self, cursor: Option<&str>) -> Result<Option<ToolPage>, ListError> {
         let params = cursor.map(|cursor| serde_json::json!({ "cursor": cursor }).to_string());
-        match self.connection.request("tools/list", |_| params).answer().await {
+        match self.connection.request("tools/list", |_| params).response().await {
             Ok(result) => match serde_json::from_str(result.get()) {
                 Ok(page) => Ok(Some(page)),
                 Err(error) => Err(ListError::Malformed(error.to_string())),
@@ -186,7 +186,7 @@ impl McpClient {
 
     /// Checks that the server responds. An error response counts too.
     pub async fn ping(&self) -> Result<(), Failure> {
-        match self.connection.request("ping", |_| None).answer().await {
+        match self.connection.request("ping", |_| None).response().await {
             Ok(_) | Err(Failure::Answered(_)) => Ok(()),
             Err(failure) => Err(failure),
         }
@@ -206,12 +206,12 @@ impl McpClient {
 
     /// Sends the response to a request of the server: the complete frame.
     pub fn respond(&self, frame: Vec<u8>) {
-        self.connection.answer(frame);
+        self.connection.respond(frame);
     }
 
     /// Waits until the connection is closed, for any reason.
     pub async fn closed(&self) {
-        self.connection.over().await;
+        self.connection.closed().await;
     }
 
     /// Returns the last output of the server's process on stderr; empty if there is no process.
@@ -226,7 +226,7 @@ impl McpClient {
 
     /// Returns the reason why the connection is closed, or `None` if it is open.
     pub fn close_reason(&self) -> Option<Arc<TransportError>> {
-        self.connection.ended()
+        self.connection.end_reason()
     }
 
     /// Closes the connection: session, tasks and process. Closing again has no effect.
@@ -269,13 +269,13 @@ async fn handshake(connection: &Connection, capabilities: &str) -> Result<Server
     let failed = |failure| ConnectError::Failed { failure, stderr: connection.stderr() };
     let raw = connection
         .request("initialize", |_| Some(initialize_params(capabilities)))
-        .answer()
+        .response()
         .await
         .map_err(failed)?;
     let info = parse_initialize_result(raw)?;
     connection.set_version(info.protocol);
     connection.notify("notifications/initialized", None).await.map_err(failed)?;
-    connection.listen();
+    connection.open_server_stream();
     Ok(info)
 }
 
@@ -302,7 +302,7 @@ fn parse_initialize_result(raw: Box<RawValue>) -> Result<ServerInfo, ConnectErro
     }
     let result: InitializeResult =
         serde_json::from_str(raw.get()).map_err(|error| ConnectError::Malformed(error.to_string()))?;
-    let protocol = ProtocolVersion::agree(&result.protocol_version)?;
+    let protocol = ProtocolVersion::negotiate(&result.protocol_version)?;
     Ok(ServerInfo { name: result.server_info.name, version: result.server_info.version, protocol, raw })
 }
 

@@ -297,7 +297,7 @@ async fn sends_nothing_after_close() {
     let server = respond_to_calls(vec![]);
     let bridge = server.connect().await.unwrap();
     bridge.close().await;
-    let failed = bridge.client().call("add", "{}").answer().await.unwrap_err();
+    let failed = bridge.client().call("add", "{}").response().await.unwrap_err();
     assert_eq!(failed.delivery(), bascule_model::Delivery::NotSent);
     tokio::task::yield_now().await;
     assert!(!server.methods().contains(&"tools/call".to_owned()));

@@ -1,11 +1,11 @@
-//! A connection to one server: requests go out under ids of ours, answers come back to whoever waits.
+//! A connection to one server: sends requests with ids of its own and matches the responses to them.
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bascule_model::Delivery;
 use tokio::sync::oneshot;
-use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -17,8 +17,8 @@ use crate::tail::Tail;
 use crate::transport::Link;
 use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request, with_extras};
 
-/// A handle; clones share the connection. When the last one is dropped its tasks and its process end by
-/// themselves; only [`Connection::close`] also takes leave of an HTTP session.
+/// A handle; clones share the connection. When the last one is dropped, its tasks and its process end by
+/// themselves; only [`Connection::close`] also ends the HTTP session at the server.
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);
 
@@ -27,34 +27,34 @@ struct Inner {
     router: Arc<Router>,
     stderr: Arc<Tail>,
     pid: Option<u32>,
-    numbers: Arc<AtomicU64>,
+    next_id: Arc<AtomicU64>,
     version: OnceLock<ProtocolVersion>,
     tasks: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Connection {
-    /// Takes a transport into use. Messages longer than `limit` bytes are not read.
+    /// Opens a connection over a transport. Messages longer than `limit` bytes are not parsed.
     ///
-    /// Must be called within a tokio runtime: what reads and what keeps the server are tasks of it.
+    /// Must be called within a tokio runtime: it starts tasks.
     pub fn open(
         transport: Transport,
         limit: usize,
         listener: Listener,
-        asked: Option<RequestHandler>,
+        on_request: Option<RequestHandler>,
     ) -> Self {
-        Self::open_with_ids(transport, limit, listener, asked, Arc::new(AtomicU64::new(1)))
+        Self::open_with_ids(transport, limit, listener, on_request, Arc::new(AtomicU64::new(1)))
     }
 
-    /// The same with numbers for its requests that come from here. Connections that share them never use one twice.
+    /// Opens a connection that takes its request ids from a counter. Connections that share one never use an id twice.
     pub fn open_with_ids(
         transport: Transport,
         limit: usize,
         listener: Listener,
-        asked: Option<RequestHandler>,
-        numbers: Arc<AtomicU64>,
+        on_request: Option<RequestHandler>,
+        next_id: Arc<AtomicU64>,
     ) -> Self {
-        let router = Arc::new(Router::new(limit, listener, asked));
+        let router = Arc::new(Router::new(limit, listener, on_request));
         let stderr = Arc::new(Tail::default());
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
@@ -64,69 +64,78 @@ impl Connection {
         let link = match transport {
             Transport::Stdio(child) => {
                 pid = child.pid();
-                let (outbox, keeper) = child.split(limit, router.clone(), stderr.clone(), stop.clone());
-                tasks.spawn(keeper);
+                let (outbox, supervisor) = child.split(limit, router.clone(), stderr.clone(), stop.clone());
+                tasks.spawn(supervisor);
                 Link::Stdio(outbox)
             }
             Transport::Http(endpoint) => Link::Http(Arc::new(HttpLink::new(remote(endpoint)))),
             Transport::Sse(endpoint) => Link::Sse(LegacyLink::open(remote(endpoint), None)),
             Transport::HttpOrSse(endpoint) => Link::HttpOrSse(Arc::new(HttpOrSseLink::new(remote(endpoint)))),
-            Transport::Memory(end) => {
-                let (sender, listen) = end.split(router.clone(), stop.clone());
-                tasks.spawn(listen);
+            Transport::Memory(client) => {
+                let (sender, read_loop) = client.split(router.clone(), stop.clone());
+                tasks.spawn(read_loop);
                 Link::Memory(sender)
             }
         };
         let version = OnceLock::new();
-        Self(Arc::new(Inner { link, router, stderr, pid, numbers, version, tasks, stop }))
+        Self(Arc::new(Inner { link, router, stderr, pid, next_id, version, tasks, stop }))
     }
 
-    /// Sends a request. `params` is told the id, which also serves as progress token.
+    /// Sends a request. `params` gets the id, which also serves as progress token.
     ///
-    /// Dropping the [`PendingRequest`] cancels the request at the server.
+    /// Over HTTP the request makes progress only while the [`PendingRequest`] is polled. Dropping it cancels the
+    /// request at the server.
     pub fn request(&self, method: &str, params: impl FnOnce(u64) -> Option<String>) -> PendingRequest {
         self.request_with_progress(method, params, None, None)
     }
 
-    /// The same, and hears what the server reports of its progress. `more` are members that stand in it besides.
+    /// Sends a request with extra members (raw text without braces) and reports its progress.
     pub fn request_with_progress(
         &self,
         method: &str,
         params: impl FnOnce(u64) -> Option<String>,
-        hear: Option<OnProgress>,
-        more: Option<&str>,
+        on_progress: Option<OnProgress>,
+        extras: Option<&str>,
     ) -> PendingRequest {
-        let id = self.0.numbers.fetch_add(1, Ordering::Relaxed);
-        let progress = Arc::new(Progress { hear, ..Progress::default() });
-        let answer = self.0.router.expect(id, progress.clone());
-        let exchange = self.0.router.awaits(id).then(|| {
-            let frame = with_extras(request(id, method, params(id).as_deref()), more);
-            self.0.link.send(Some(id), frame).unwrap_or_else(|failure| {
-                self.0.router.fail(id, failure);
+        let Inner { router, link, next_id, .. } = &*self.0;
+        let id = next_id.fetch_add(1, Ordering::Relaxed);
+        let progress = Arc::new(Progress { on_progress, ..Progress::default() });
+        let response = router.expect(id, progress.clone());
+        let exchange = router.is_waiting(id).then(|| {
+            let frame = with_extras(request(id, method, params(id).as_deref()), extras);
+            link.send_request(id, frame).unwrap_or_else(|failure| {
+                router.fail(id, failure);
                 None
             })
         });
         let exchange = exchange.flatten();
         // The protocol forbids to cancel `initialize`.
-        let cancellable = method != "initialize";
-        PendingRequest { connection: self.clone(), id, answer: Some(answer), progress, exchange, cancellable }
+        let is_cancellable = method != "initialize";
+        PendingRequest {
+            connection: self.clone(),
+            id,
+            response: Some(response),
+            progress,
+            exchange,
+            is_cancellable,
+        }
     }
 
-    /// Answers a request of the server's that was taken (see [`RequestHandler`]): the whole frame, as it is to be sent.
-    pub fn answer(&self, frame: Vec<u8>) {
-        // Whether it arrives is the server's concern: it asked.
-        let _ = self.0.link.send(None, frame);
+    /// Sends a response to a request that the [`RequestHandler`] accepted, or any other whole message.
+    pub fn respond(&self, frame: Vec<u8>) {
+        // A lost response is the server's concern, which sent the request.
+        let _ = self.0.link.send(frame);
     }
 
-    /// Sends a notification and, over HTTP, waits until the server has taken it: what follows may rely on it.
+    /// Sends a notification. Over HTTP, returns after the server has accepted it, so that later messages may rely on it.
     pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Failure> {
-        if let Some(why) = self.0.router.ended() {
+        if let Some(why) = self.0.router.end_reason() {
             return Err(Failure::not_sent(why));
         }
-        self.0.link.tell(notification(method, params)).await
+        self.0.link.deliver(notification(method, params)).await
     }
 
-    /// The handshake agreed on a version.
+    /// Sets the protocol version that the handshake negotiated.
     pub fn set_version(&self, version: ProtocolVersion) {
         let _ = self.0.version.set(version);
         if let Some(http) = self.0.link.http() {
@@ -134,40 +143,38 @@ impl Connection {
         }
     }
 
-    /// The handshake is done: from now on hears what the server says unasked, where that needs asking for.
-    pub fn listen(&self) {
+    /// Opens the stream for the server's own messages after the handshake, where the transport needs one.
+    pub fn open_server_stream(&self) {
         if let Some(http) = self.0.link.http() {
-            http.listen();
+            http.open_server_stream();
         }
     }
 
-    /// The version agreed on.
     pub fn version(&self) -> Option<ProtocolVersion> {
         self.0.version.get().copied()
     }
 
-    /// The end of what the server's process wrote to stderr; empty where there is no process.
+    /// The end of the process's stderr; empty if there is no process.
     pub fn stderr(&self) -> String {
         self.0.stderr.text()
     }
 
-    /// The server's process, where it is one.
+    /// The id of the server's process, if it has one.
     pub fn pid(&self) -> Option<u32> {
         self.0.pid
     }
 
-    /// Why the connection is over, if it is.
-    pub fn ended(&self) -> Option<Arc<TransportError>> {
-        self.0.router.ended()
+    /// The reason why the connection has ended, if it has.
+    pub fn end_reason(&self) -> Option<Arc<TransportError>> {
+        self.0.router.end_reason()
     }
 
-    /// Returns when the connection is over, for whatever reason.
-    pub async fn over(&self) {
-        self.0.router.over().await;
+    /// Returns when the connection has ended, for any reason.
+    pub async fn closed(&self) {
+        self.0.router.closed().await;
     }
 
-    /// Ends the connection and waits until nothing of it is left: session, tasks, process. Any number of
-    /// times.
+    /// Ends the connection and waits until its session, tasks and process are gone. May be called repeatedly.
     pub async fn close(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
@@ -184,54 +191,68 @@ impl Drop for Inner {
     }
 }
 
-/// A request on its way. Dropped before its answer came, it is cancelled at the server.
+/// The HTTP exchange of one request. It reports its result to the router.
+pub(crate) type Exchange = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// A request whose response has not arrived. Dropping it cancels the request at the server.
 pub struct PendingRequest {
     connection: Connection,
     id: u64,
-    /// None once it was given.
-    answer: Option<oneshot::Receiver<RequestResult>>,
+    /// `None` once the result was returned.
+    response: Option<oneshot::Receiver<RequestResult>>,
     progress: Arc<Progress>,
-    exchange: Option<AbortHandle>,
-    cancellable: bool,
+    /// Polled with the response: a task of its own would cost more than the exchange.
+    exchange: Option<Exchange>,
+    is_cancellable: bool,
 }
 
-/// What happens next to a request.
+/// An event of a pending request.
 #[derive(Debug)]
 pub enum PendingEvent {
-    /// The server is still at it.
+    /// The server reported progress.
     Progress,
-    /// It is over.
     Finished(RequestResult),
 }
 
 impl PendingRequest {
-    /// The answer. May be dropped and asked again.
-    pub async fn answer(&mut self) -> RequestResult {
+    /// Waits for the result. Cancel-safe.
+    pub async fn response(&mut self) -> RequestResult {
         loop {
-            if let PendingEvent::Finished(answer) = self.next().await {
-                return answer;
+            if let PendingEvent::Finished(result) = self.next().await {
+                return result;
             }
         }
     }
 
-    /// The answer, or the next sign of life. May be dropped and asked again, until the answer was given.
+    /// Waits for the result or the next progress report. Cancel-safe.
     pub async fn next(&mut self) -> PendingEvent {
-        let Some(waiting) = &mut self.answer else { return PendingEvent::Finished(Err(never_answered())) };
-        let answer = tokio::select! {
+        let Some(response) = &mut self.response else { return PendingEvent::Finished(Err(never_answered())) };
+        let result = tokio::select! {
+            // In this order a response that the exchange delivers is returned by the same poll.
             biased;
-            answer = waiting => answer,
+            () = drive(&mut self.exchange) => unreachable!("driving never ends"),
+            result = response => result,
             () = self.progress.seen.notified() => return PendingEvent::Progress,
         };
-        self.answer = None;
-        PendingEvent::Finished(answer.unwrap_or_else(|_| Err(never_answered())))
+        self.response = None;
+        self.finish_exchange();
+        PendingEvent::Finished(result.unwrap_or_else(|_| Err(never_answered())))
     }
 
-    /// What stood in the answer besides, as it was spelled.
-    pub fn more(&self) -> Option<&str> {
-        self.progress.more.get().map(String::as_str)
+    /// Reads the rest of a response stream in the background, so that its HTTP connection can be used again.
+    fn finish_exchange(&mut self) {
+        if let Some(exchange) = self.exchange.take() {
+            let stop = self.connection.0.stop.clone();
+            self.connection.0.tasks.spawn(async move { stop.run_until_cancelled(exchange).await });
+        }
     }
 
-    /// Gives up on it, telling the server why, and says what is known about the request.
+    /// The extra members of the response, as raw text.
+    pub fn extra_members(&self) -> Option<&str> {
+        self.progress.response_extras.get().map(String::as_str)
+    }
+
+    /// Cancels the request, gives the server a reason, and returns what is known about its delivery.
     pub fn abandon(mut self, reason: &str) -> Delivery {
         self.cancel(reason)
     }
@@ -239,21 +260,28 @@ impl PendingRequest {
     fn cancel(&mut self, reason: &str) -> Delivery {
         let inner = &self.connection.0;
         if !inner.router.forget(self.id) {
-            return if inner.router.ended().is_some() { Delivery::Unknown } else { Delivery::Answered };
+            return if inner.router.end_reason().is_some() { Delivery::Unknown } else { Delivery::Answered };
         }
         if inner.link.recall(self.id) {
             return Delivery::NotSent;
         }
-        if let Some(exchange) = &self.exchange {
-            exchange.abort();
-        }
-        if self.cancellable {
+        self.exchange = None;
+        if self.is_cancellable {
             let reason = serde_json::Value::from(reason);
             let params = format!(r#"{{"requestId":{},"reason":{reason}}}"#, self.id);
-            let _ = inner.link.send(None, notification("notifications/cancelled", Some(&params)));
+            let _ = inner.link.send(notification("notifications/cancelled", Some(&params)));
         }
         Delivery::Unknown
     }
+}
+
+/// Polls an exchange to its end. Never returns.
+async fn drive(exchange: &mut Option<Exchange>) {
+    if let Some(running) = exchange {
+        running.await;
+        *exchange = None;
+    }
+    std::future::pending().await
 }
 
 fn never_answered() -> Failure {

@@ -1,4 +1,4 @@
-//! Failures of requests and connections, and how far a failed request got.
+//! The failures of requests and connections.
 
 use std::fmt;
 use std::io;
@@ -16,20 +16,19 @@ pub enum Failure {
     /// The server responded with an error.
     #[error(transparent)]
     Answered(RpcError),
-    /// The response exceeds the size limit. If not `certain`, the id of the overlong message is unknown, so it may have
-    /// been the response to another request.
-    #[error("{} longer than {limit} bytes", if *.certain { "the answer is" } else { "an answer, perhaps to this call, was" })]
+    /// The response exceeds the size limit. Not `certain` if its id could not be found: it may belong to another request.
+    #[error("{} longer than {limit} bytes", if *.certain { "the response is" } else { "a response, perhaps to this call, was" })]
     TooLong { limit: usize, certain: bool },
-    /// The response has the id of the request but is not valid JSON-RPC.
-    #[error("the answer is not valid JSON-RPC")]
+    /// The response has an id but is not valid JSON-RPC.
+    #[error("the response is not valid JSON-RPC")]
     Garbled,
-    /// The transport failed.
+    /// The connection failed.
     #[error("{why}")]
     Broken { delivery: Delivery, why: Arc<TransportError> },
 }
 
 impl Failure {
-    /// Returns how far the request got.
+    /// Tells whether the server got the request.
     pub fn delivery(&self) -> Delivery {
         match self {
             Failure::Answered(_) | Failure::Garbled | Failure::TooLong { certain: true, .. } => {
@@ -40,8 +39,7 @@ impl Failure {
         }
     }
 
-    /// Returns the transport error, if the transport failed.
-    pub fn transport(&self) -> Option<&TransportError> {
+    pub fn transport_error(&self) -> Option<&TransportError> {
         match self {
             Failure::Broken { why, .. } => Some(why),
             _ => None,
@@ -53,60 +51,51 @@ impl Failure {
     }
 }
 
-/// The failure of a connection, or of the transport of one request.
+/// The failure of a connection, or of a single HTTP request.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
-    /// The server's program could not be started.
     #[error("could not start `{program}`: {reason}")]
     Spawn { program: String, reason: io::Error },
-    /// The server's process has exited.
     #[error("the server's process ended ({0})")]
     Exited(Exit),
-    /// The process runs but has closed its stdout.
+    /// The process runs but closed its stdout.
     #[error("the server closed its output")]
     OutputClosed,
-    /// A pipe to or from the process failed.
     #[error("could not exchange data with the server's process: {0}")]
     Pipe(io::Error),
-    /// The server does not read its input, and too many bytes are queued for it.
     #[error("the server does not read its input ({waiting} bytes are waiting)")]
     Stalled { waiting: usize },
-    /// The connection was closed on this side.
+    /// This side closed the connection.
     #[error("the connection is closed")]
     Closed,
-    /// The TCP or TLS connection could not be established.
     #[error("could not connect to {url}: {reason}")]
     Connect { url: String, reason: String },
-    /// The HTTP exchange ended early.
     #[error("the HTTP exchange with {url} broke off: {reason}")]
     Cut { url: String, reason: String },
-    /// The server redirects. Redirects are not followed, because they would send credentials to another address.
+    /// Redirects are not followed, because the headers may hold credentials.
     #[error(
         "{url} redirects (HTTP {status}) to {location}: redirects are not followed, configure that address"
     )]
     Redirect { url: String, status: u16, location: String },
-    /// The server requires authorisation (HTTP 401).
     #[error("{url} needs authorisation (HTTP 401{challenge}): set an `Authorization` header for this server")]
     Unauthorised { url: String, challenge: String },
-    /// The server no longer knows the session (HTTP 404).
     #[error("{url} no longer knows this session (HTTP 404)")]
     SessionLost { url: String },
-    /// Any other HTTP error status.
+    /// Any other HTTP error.
     #[error("{url} answered HTTP {status}{body}")]
     Status { url: String, status: u16, body: String },
-    /// The address responds, but not as an MCP server.
     #[error("{url} does not answer as an MCP server: {what}")]
     NotMcp { url: String, what: String },
-    /// The server names an address of another origin for messages. Posting there would disclose our headers.
-    #[error("{url} wants messages sent to {endpoint}, which is another server: they are not carried there")]
+    /// HTTP+SSE: the endpoint is on another server, which would get our headers.
+    #[error("{url} names the endpoint {endpoint}, which is on another server: messages are not sent there")]
     ForeignEndpoint { url: String, endpoint: String },
-    /// The server supports neither Streamable HTTP nor the older HTTP+SSE.
-    #[error("{http}; nor does the older HTTP+SSE work: {sse}")]
+    /// The server supports neither Streamable HTTP nor HTTP+SSE.
+    #[error("{http}; HTTP+SSE failed, too: {sse}")]
     Neither { http: Box<Failure>, sse: Box<TransportError> },
 }
 
 impl TransportError {
-    /// Returns true if the cause may be temporary (network, process or gateway), so that a retry may succeed.
+    /// Returns true for a failure of the network or the process, after which another attempt may succeed.
     pub fn is_network(&self) -> bool {
         use TransportError::*;
         match self {
@@ -117,7 +106,7 @@ impl TransportError {
         }
     }
 
-    /// Returns how far a request got that failed with this error.
+    /// Tells whether the server got a request that failed with this.
     pub(crate) fn delivery(&self) -> Delivery {
         use TransportError::*;
         match self {
@@ -133,9 +122,7 @@ impl TransportError {
 /// The exit status of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exit {
-    /// The exit code, if the process exited by itself.
     pub code: Option<i32>,
-    /// The signal that killed the process, if any.
     pub signal: Option<i32>,
 }
 
@@ -180,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_end_is_told_in_words() {
+    fn displays_exit_status() {
         assert_eq!(Exit { code: Some(3), signal: None }.to_string(), "exit code 3");
         assert_eq!(Exit { code: None, signal: Some(9) }.to_string(), "signal 9, SIGKILL");
         assert_eq!(Exit { code: None, signal: Some(64) }.to_string(), "signal 64");
@@ -188,7 +175,7 @@ mod tests {
 
     // req: BR-05
     #[test]
-    fn delivery_is_what_can_be_known() {
+    fn derives_delivery_from_the_error() {
         let url = || "http://h/".to_owned();
         let status = |status| TransportError::Status { url: url(), status, body: String::new() };
         assert_eq!(TransportError::Connect { url: url(), reason: "".into() }.delivery(), Delivery::NotSent);

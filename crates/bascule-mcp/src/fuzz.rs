@@ -1,6 +1,6 @@
-//! Fuzz tests: for any input the parsers terminate, do not panic, and keep their invariants.
+//! Fuzz tests: for any bytes the parsers return without a panic and keep their invariants.
 //!
-//! Each test runs for a second, or for the time set by `make fuzz`.
+//! Each runs for a second, or for the time that `make fuzz` sets.
 
 use std::cell::Cell;
 
@@ -43,7 +43,7 @@ fn envelopes() {
         let is_part = |raw: &RawValue| bytes.as_ptr_range().contains(&raw.get().as_ptr());
         match message {
             Message::Request { params, .. } | Message::Notification { params, .. } => {
-                assert!(params.is_none_or(is_part), "what is not read is not copied either");
+                assert!(params.is_none_or(is_part), "params are borrowed");
             }
             Message::Response { outcome: Ok(result), .. } => assert!(is_part(result)),
             Message::Response { outcome: Err(error), .. } => {
@@ -56,10 +56,10 @@ fn envelopes() {
 
 // req: GW-03
 #[test]
-fn single_fields() {
+fn patches() {
     fuzz(&MESSAGES, |bytes| {
         let Ok(text) = std::str::from_utf8(bytes) else { return };
-        // For input other than JSON, only termination is guaranteed.
+        // For anything but JSON the result has no meaning.
         let is_json = serde_json::from_str::<&RawValue>(text).is_ok();
         for path in PATHS {
             let (found, inserted) = (patch::find(text, path), patch::insert(text, path, "\"new\""));
@@ -108,12 +108,12 @@ fn event_streams() {
 
 // req: GW-03
 #[test]
-fn what_is_too_long_to_be_read() {
+fn overlong_messages() {
     fuzz(&MESSAGES, |bytes| {
         let outcome = |piece: usize| {
             let mut scan = Scan::default();
             bytes.chunks(piece).for_each(|bytes| scan.feed(bytes));
-            scan.outcome()
+            scan.finish()
         };
         assert_eq!(outcome(1), outcome(bytes.len().max(1)));
     });

@@ -1,157 +1,166 @@
-//! Streamable HTTP client: each message is a separate POST; the response is JSON or an event stream.
+//! Streamable HTTP to a server: each message is a POST, the response is JSON or an event stream.
 //!
-//! `endpoint` holds the address of the server, `remote` exchanges HTTP requests with it, and `stream` resumes broken
-//! streams and receives unsolicited messages.
+//! `endpoint` is the address, `remote` sends HTTP requests to it over the connections of `pool`, and `stream` reads and
+//! resumes event streams.
 
 mod endpoint;
+mod pool;
 mod remote;
 mod stream;
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue};
+use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use tokio::task::AbortHandle;
+use hyper::body::{Bytes, Incoming};
 
 pub use endpoint::{HttpEndpoint, InvalidEndpoint, redact_url};
-pub(crate) use remote::{GOODBYE_WITHIN, Remote, broken, media_type};
+pub(crate) use remote::{CLOSE_TIMEOUT, EVENT_STREAM, JSON, Remote, broken, has_media_type, path_of};
 
+use crate::connection::Exchange;
 use crate::{Failure, ProtocolVersion, TransportError};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
-/// The sending side of a connection. Each response arrives in the HTTP response to its request.
+/// The sending side of a Streamable HTTP connection.
 pub(crate) struct HttpLink {
     remote: Arc<Remote>,
-    session: Mutex<Option<HeaderValue>>,
-    version: OnceLock<ProtocolVersion>,
+    /// The headers of every POST. Session and version are added when they are known.
+    headers: Mutex<HeaderMap>,
 }
 
 impl HttpLink {
     pub(crate) fn new(remote: Arc<Remote>) -> Self {
-        Self { remote, session: Mutex::new(None), version: OnceLock::new() }
+        Self { headers: Mutex::new(remote.post_headers()), remote }
     }
 
     pub(crate) fn set_version(&self, version: ProtocolVersion) {
-        let _ = self.version.set(version);
+        self.headers().insert(VERSION, HeaderValue::from_static(version.as_str()));
     }
 
-    /// Returns true if both sides have agreed on a protocol version.
-    pub(crate) fn has_agreed(&self) -> bool {
-        self.version.get().is_some()
+    pub(crate) fn has_version(&self) -> bool {
+        self.headers().contains_key(VERSION)
     }
 
-    /// Posts a message from a separate task. Responses and failures are reported to the router.
-    pub(crate) fn send(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> AbortHandle {
+    /// Sends a request. Its result reaches the router.
+    pub(crate) fn start_exchange(self: &Arc<Self>, id: u64, frame: Vec<u8>) -> Exchange {
         let link = self.clone();
-        self.remote.carry(id, async move { link.exchange(id, frame).await })
+        Box::pin(async move {
+            if let Err(failure) = link.exchange(Some(id), frame).await {
+                link.remote.router.fail(id, failure);
+            }
+        })
     }
 
-    /// Posts a message and passes the response to the router.
+    /// Sends a message that expects no response from a task of its own.
+    pub(crate) fn send(self: &Arc<Self>, frame: Vec<u8>) {
+        let link = self.clone();
+        self.remote.spawn_exchange(async move { link.exchange(None, frame).await });
+    }
+
+    /// Posts a message and delivers the response to the router.
     pub(crate) async fn exchange(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> Result<(), Failure> {
         let response = self.post(frame).await.map_err(broken)?;
-        self.take(id, response).await
+        self.receive(id, response).await
     }
 
     pub(crate) async fn post(&self, frame: Vec<u8>) -> Result<Response<Incoming>, TransportError> {
-        let response = self.remote.fetch(self.addressed(self.remote.post(frame))).await?;
+        let headers = self.headers().clone();
+        let response = self.remote.fetch(self.remote.request(Method::POST, headers, frame)).await?;
         if let (true, Some(session)) = (response.status().is_success(), response.headers().get(SESSION)) {
-            self.session().get_or_insert_with(|| session.clone());
+            self.headers().entry(SESSION).or_insert_with(|| session.clone());
         }
         Ok(response)
     }
 
-    /// Passes the HTTP response to a message to the router.
-    pub(crate) async fn take(
+    /// Delivers the response to a message.
+    pub(crate) async fn receive(
         self: &Arc<Self>,
         id: Option<u64>,
         response: Response<Incoming>,
     ) -> Result<(), Failure> {
         match response.status() {
             status if self.is_session_lost(status) => Err(self.lose_session(id)),
-            status if !status.is_success() => Err(self.remote.refusal(response).await),
-            // A message without an id expects no response, so the body is ignored.
+            status if !status.is_success() => Err(Box::pin(self.remote.refusal(response)).await),
             _ => match id {
+                // No request waits for the body of a notification's response.
                 None => Ok(()),
-                Some(id) => self.take_answer(id, response).await,
+                Some(id) => self.receive_result(id, response).await,
             },
         }
     }
 
-    /// Ends all requests in flight, then the session at the server, if there is one.
+    /// Ends all requests and, if there is one, the session at the server.
     pub(crate) async fn close(self: &Arc<Self>) {
         self.remote.router.end(Arc::new(TransportError::Closed), |_| false);
-        // Messages still being sent, above all cancellations, need the session.
-        let _ = tokio::time::timeout(2 * GOODBYE_WITHIN, self.remote.tasks.wait()).await;
-        let farewell = self.addressed(self.remote.request(Method::DELETE, "application/json", Vec::new()));
-        let session = self.session().take();
-        if session.is_some() {
-            let _ = tokio::time::timeout(GOODBYE_WITHIN, self.remote.fetch(farewell)).await;
+        // Messages under way, cancellations above all, need the session that ends here.
+        let _ = tokio::time::timeout(2 * CLOSE_TIMEOUT, self.remote.tasks.wait()).await;
+        let delete = self.request_without_body(Method::DELETE, JSON);
+        if self.headers().remove(SESSION).is_some() {
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.remote.fetch(delete)).await;
         }
     }
 
-    /// Adds the session and protocol version headers.
-    fn addressed(&self, mut request: Request<Full<Bytes>>) -> Request<Full<Bytes>> {
-        let headers = request.headers_mut();
-        if let Some(session) = &*self.session() {
-            headers.insert(SESSION, session.clone());
-        }
-        if let Some(version) = self.version.get() {
-            headers.insert(VERSION, HeaderValue::from_static(version.as_str()));
-        }
-        request
+    fn request_without_body(&self, method: Method, accept: &'static str) -> Request<Full<Bytes>> {
+        let mut headers = self.headers().clone();
+        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        headers.remove(CONTENT_TYPE);
+        self.remote.request(method, headers, Vec::new())
     }
 
-    async fn take_answer(self: &Arc<Self>, id: u64, response: Response<Incoming>) -> Result<(), Failure> {
-        match media_type(response.headers()).as_deref() {
-            Some("application/json") => self.take_json(id, response.into_body()).await,
-            Some("text/event-stream") => self.take_events(id, response.into_body()).await,
-            _ => Err(broken(self.remote.not_mcp(response).await)),
+    async fn receive_result(self: &Arc<Self>, id: u64, response: Response<Incoming>) -> Result<(), Failure> {
+        // The futures of the rarer cases are boxed, so that this one stays small.
+        if has_media_type(response.headers(), JSON) {
+            self.receive_json(id, response.into_body()).await
+        } else if has_media_type(response.headers(), EVENT_STREAM) {
+            Box::pin(self.receive_events(id, response.into_body())).await
+        } else {
+            Err(broken(Box::pin(self.remote.not_mcp(response)).await))
         }
     }
 
-    async fn take_json(self: &Arc<Self>, id: u64, body: Incoming) -> Result<(), Failure> {
-        match self.remote.read_whole(body).await.map_err(broken)? {
+    async fn receive_json(self: &Arc<Self>, id: u64, body: Incoming) -> Result<(), Failure> {
+        match self.remote.read_body(body).await.map_err(broken)? {
             // Some servers begin their bodies with a byte order mark.
             Some(frame) => self.deliver(frame.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&frame), Some(id)),
             None => return Err(Failure::TooLong { limit: self.remote.limit(), certain: true }),
         }
-        // If the request is still pending, the body did not contain its response.
-        let cut = self.remote.broke_off("the body did not answer the request");
-        self.remote.router.fail(id, broken(cut));
+        if self.remote.router.is_waiting(id) {
+            return Err(broken(self.remote.cut("the body did not answer the request")));
+        }
         Ok(())
     }
 
     fn deliver(self: &Arc<Self>, frame: &[u8], during: Option<u64>) {
-        let link = self.clone();
-        self.remote.deliver(frame, during, |reply| async move { link.exchange(None, reply).await });
+        self.remote.deliver(frame, during, |reply| {
+            let link = self.clone();
+            async move { link.exchange(None, reply).await }
+        });
     }
 
-    /// Returns true if the status means that the server no longer knows the session. A 404 without a session does not.
+    /// Returns true if the server has forgotten the session that it gave us.
     fn is_session_lost(&self, status: StatusCode) -> bool {
-        status == StatusCode::NOT_FOUND && self.session().is_some()
+        status == StatusCode::NOT_FOUND && self.headers().contains_key(SESSION)
     }
 
-    /// Ends the connection, because no message in this session can succeed any more. The request that received the 404
-    /// was not run; the outcome of the others is unknown.
+    /// Ends the connection: no request of this session can succeed any more. The request that received the 404 did not
+    /// run; the fate of the others is unknown.
     fn lose_session(&self, id: Option<u64>) -> Failure {
         let why = Arc::new(TransportError::SessionLost { url: self.remote.url() });
         let lost = Failure::not_sent(why.clone());
         if let Some(id) = id {
             self.remote.router.fail(id, lost.clone());
         }
-        *self.session() = None;
+        self.headers().remove(SESSION);
         self.remote.router.end(why, |_| false);
         self.remote.stop.cancel();
         lost
     }
 
-    fn session(&self) -> MutexGuard<'_, Option<HeaderValue>> {
-        self.session.lock().expect("nothing panics while holding it")
+    fn headers(&self) -> MutexGuard<'_, HeaderMap> {
+        self.headers.lock().expect("nothing panics while holding it")
     }
 }
 

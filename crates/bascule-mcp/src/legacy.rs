@@ -1,144 +1,164 @@
-//! HTTP+SSE, the HTTP transport before 2025. One event stream carries all messages of the server. Its first event
-//! names the address to which the client posts its messages.
+//! HTTP+SSE, the transport before Streamable HTTP: one event stream carries all messages of the server, and its first
+//! event names the URL to which the client posts.
 
 use std::sync::Arc;
 
+use http::header::HeaderMap;
 use http::uri::{PathAndQuery, Scheme};
-use http::{StatusCode, Uri};
+use http::{Method, StatusCode, Uri};
 use tokio::sync::watch;
-use tokio::task::AbortHandle;
 
-use crate::http::{Remote, broken, media_type, redact_url};
+use crate::connection::Exchange;
+use crate::http::{EVENT_STREAM, Remote, broken, has_media_type, path_of, redact_url};
 use crate::sse::{Event, EventReader};
 use crate::{Failure, TransportError};
 
-/// The sending side of a connection. Responses arrive on the event stream.
+/// The sending side of an HTTP+SSE connection. Responses arrive on the stream.
 pub(crate) struct LegacyLink {
     remote: Arc<Remote>,
-    /// The address for messages, `None` until the server names it.
-    post_to: watch::Receiver<Option<Uri>>,
+    headers: HeaderMap,
+    /// The URL for messages, once the server has named it.
+    post_url: watch::Receiver<Option<Uri>>,
 }
 
 impl LegacyLink {
-    /// Opens the stream. `instead_of` is the failure of Streamable HTTP, if that was tried first.
-    pub(crate) fn open(remote: Arc<Remote>, instead_of: Option<Failure>) -> Arc<Self> {
-        let (named, post_to) = watch::channel(None);
-        let link = Arc::new(Self { remote, post_to });
-        link.remote.tasks.spawn(link.clone().keep(named, instead_of));
+    /// Opens the stream. `http_failure` is the failure of Streamable HTTP, if that was tried first.
+    pub(crate) fn open(remote: Arc<Remote>, http_failure: Option<Failure>) -> Arc<Self> {
+        let (url_sender, post_url) = watch::channel(None);
+        let link = Arc::new(Self { headers: remote.post_headers(), remote, post_url });
+        link.remote.tasks.spawn(link.clone().keep_stream(url_sender, http_failure));
         link
     }
 
-    /// Posts a message from a separate task. Failures are reported to the router.
-    pub(crate) fn send(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> AbortHandle {
+    /// Sends a request. A failure reaches the router.
+    pub(crate) fn start_exchange(self: &Arc<Self>, id: u64, frame: Vec<u8>) -> Exchange {
         let link = self.clone();
-        self.remote.carry(id, async move { link.exchange(frame).await })
+        Box::pin(async move {
+            if let Err(failure) = link.exchange(frame).await {
+                link.remote.router.fail(id, failure);
+            }
+        })
     }
 
-    /// Waits for the address, posts a message, and waits until the server has accepted it.
+    /// Sends a message that expects no response from a task of its own.
+    pub(crate) fn send(self: &Arc<Self>, frame: Vec<u8>) {
+        let link = self.clone();
+        self.remote.spawn_exchange(async move { link.exchange(frame).await });
+    }
+
+    /// Posts a message as soon as the URL is known, and waits until the server has accepted it.
     pub(crate) async fn exchange(&self, frame: Vec<u8>) -> Result<(), Failure> {
-        let mut request = self.remote.post(frame);
-        *request.uri_mut() = self.address().await?;
+        let url = self.wait_for_url().await?;
+        let mut request = self.remote.request(Method::POST, self.headers.clone(), frame);
+        *request.uri_mut() = path_of(&url);
         let response = self.remote.fetch(request).await.map_err(broken)?;
         let status = response.status();
         if status.is_success() {
-            self.remote.let_go(response.into_body());
+            self.remote.drain(response.into_body());
             return Ok(());
         }
-        Err(untaken(self.remote.refusal(response).await, status))
+        Err(rejected(self.remote.refusal(response).await, status))
     }
 
-    async fn address(&self) -> Result<Uri, Failure> {
-        let mut post_to = self.post_to.clone();
-        match post_to.wait_for(Option::is_some).await.as_deref() {
-            Ok(Some(address)) => Ok(address.clone()),
+    async fn wait_for_url(&self) -> Result<Uri, Failure> {
+        let mut post_url = self.post_url.clone();
+        match post_url.wait_for(Option::is_some).await.as_deref() {
+            Ok(Some(url)) => Ok(url.clone()),
             _ => {
-                let why = self.remote.router.ended();
+                let why = self.remote.router.end_reason();
                 Err(Failure::not_sent(why.unwrap_or_else(|| Arc::new(TransportError::Closed))))
             }
         }
     }
 
-    /// Reads the stream to its end. The connection ends with it.
-    async fn keep(self: Arc<Self>, named: watch::Sender<Option<Uri>>, instead_of: Option<Failure>) {
+    /// Reads the stream and ends the connection with it.
+    async fn keep_stream(
+        self: Arc<Self>,
+        url_sender: watch::Sender<Option<Uri>>,
+        http_failure: Option<Failure>,
+    ) {
         let why = tokio::select! {
-            Err(why) = self.read(&named) => why,
+            Err(why) = self.read_stream(&url_sender) => why,
             () = self.remote.stop.cancelled() => TransportError::Closed,
         };
-        // Without an address nothing can have been posted.
-        let has_begun = named.borrow().is_some();
-        let why = match (instead_of, why) {
+        // Without a URL nothing was posted.
+        let has_url = url_sender.borrow().is_some();
+        let why = match (http_failure, why) {
             (_, TransportError::Closed) => TransportError::Closed,
-            (Some(http), sse) if !has_begun => {
+            (Some(http), sse) if !has_url => {
                 TransportError::Neither { http: Box::new(http), sse: Box::new(sse) }
             }
             (_, why) => why,
         };
-        self.remote.router.end(Arc::new(why), |_| !has_begun);
+        self.remote.router.end(Arc::new(why), |_| !has_url);
         self.remote.stop.cancel();
     }
 
-    /// Reads the stream until it fails. Even a regular end of the stream is an error.
-    async fn read(
+    /// Reads the stream until it fails.
+    async fn read_stream(
         self: &Arc<Self>,
-        named: &watch::Sender<Option<Uri>>,
+        url_sender: &watch::Sender<Option<Uri>>,
     ) -> Result<std::convert::Infallible, TransportError> {
-        let response = self.remote.fetch(self.remote.get()).await?;
+        let get = self.remote.request(Method::GET, self.remote.get_headers(), Vec::new());
+        let response = self.remote.fetch(get).await?;
         if !response.status().is_success() {
-            return Err(self.remote.refused(response).await);
+            return Err(self.remote.stream_refusal(response).await);
         }
-        if media_type(response.headers()).as_deref() != Some("text/event-stream") {
+        if !has_media_type(response.headers(), EVENT_STREAM) {
             return Err(self.remote.not_mcp(response).await);
         }
         let mut body = response.into_body();
         let mut events = EventReader::new(self.remote.limit());
         while let Some(piece) = self.remote.next_piece(&mut body).await? {
-            let mut heard = Ok(());
+            let mut handled = Ok(());
             events.feed(&piece, |event| {
-                if heard.is_ok() {
-                    heard = self.hear(event, named);
+                if handled.is_ok() {
+                    handled = self.handle_event(event, url_sender);
                 }
             });
-            heard?;
+            handled?;
         }
-        Err(self.remote.broke_off("the event stream ended"))
+        Err(self.remote.cut("the event stream ended"))
     }
 
-    fn hear(
+    fn handle_event(
         self: &Arc<Self>,
         event: Event,
-        named: &watch::Sender<Option<Uri>>,
+        url_sender: &watch::Sender<Option<Uri>>,
     ) -> Result<(), TransportError> {
         match event {
-            Event::Endpoint(said) if named.borrow().is_none() => {
-                let address = self.resolve(&String::from_utf8_lossy(&said))?;
-                named.send_replace(Some(address));
+            Event::Endpoint(reference) if url_sender.borrow().is_none() => {
+                let url = self.resolve(&String::from_utf8_lossy(&reference))?;
+                url_sender.send_replace(Some(url));
             }
-            Event::Endpoint(_) => tracing::debug!("the server names an address again; the first one counts"),
+            Event::Endpoint(_) => tracing::debug!("ignoring a second endpoint event"),
             Event::Data(data) => {
-                let link = self.clone();
-                self.remote.deliver(&data, None, |reply| async move { link.exchange(reply).await });
+                self.remote.deliver(&data, None, |reply| {
+                    let link = self.clone();
+                    async move { link.exchange(reply).await }
+                });
             }
             Event::TooLong(unread) => self.remote.router.deliver_unread(unread),
         }
         Ok(())
     }
 
-    /// Resolves the address named by the server. It must have the server's origin, because our headers are sent there.
+    /// Resolves the URL that the server names. It must be on the same server, because our headers are sent there.
     fn resolve(&self, endpoint: &str) -> Result<Uri, TransportError> {
         let (base, url) = (self.remote.address(), self.remote.url());
         let endpoint = endpoint.trim();
         resolve(base, endpoint).map_err(|wrong| match wrong {
-            Unusable::Foreign => TransportError::ForeignEndpoint { url, endpoint: shown(endpoint) },
-            Unusable::NoAddress => {
-                let what = format!("it wants messages sent to `{}`, which is no address", shown(endpoint));
+            ReferenceError::Foreign => TransportError::ForeignEndpoint { url, endpoint: redact(endpoint) },
+            ReferenceError::Invalid => {
+                let what = format!("it names the endpoint `{}`, which is not a valid URL", redact(endpoint));
                 TransportError::NotMcp { url, what }
             }
         })
     }
 }
 
-/// Marks a request as not sent if the server rejected its message with a status below 500: it did not run it.
-fn untaken(refusal: Failure, status: StatusCode) -> Failure {
+/// A server that rejects a message has not run its request, whatever the reason.
+fn rejected(refusal: Failure, status: StatusCode) -> Failure {
     match refusal {
         Failure::Broken { why, .. } if !status.is_server_error() => Failure::not_sent(why),
         refusal => refusal,
@@ -146,17 +166,18 @@ fn untaken(refusal: Failure, status: StatusCode) -> Failure {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Unusable {
+enum ReferenceError {
+    /// The URL is on another server.
     Foreign,
-    NoAddress,
+    Invalid,
 }
 
-/// Resolves a reference against `base`. Scheme, host and port are always those of `base`: a reference with another
-/// origin is refused, and an equivalent spelling of the origin is replaced by that of `base`.
-fn resolve(base: &Uri, reference: &str) -> Result<Uri, Unusable> {
+/// Resolves a reference against a URL. The result has the scheme, host and port of the URL in its spelling; a reference
+/// with others is an error.
+fn resolve(base: &Uri, reference: &str) -> Result<Uri, ReferenceError> {
     let scheme = base.scheme_str().unwrap_or_default();
     let path = match reference {
-        "" => return Err(Unusable::NoAddress),
+        "" => return Err(ReferenceError::Invalid),
         _ if reference.starts_with("//") => own_path(base, &format!("{scheme}:{reference}"))?,
         _ if has_scheme(reference) => own_path(base, reference)?,
         _ if reference.starts_with('/') => reference.to_owned(),
@@ -166,40 +187,40 @@ fn resolve(base: &Uri, reference: &str) -> Result<Uri, Unusable> {
             format!("{folder}{reference}")
         }
     };
-    let path: PathAndQuery = without_dots(&path).parse().map_err(|_| Unusable::NoAddress)?;
+    let path: PathAndQuery = remove_dots(&path).parse().map_err(|_| ReferenceError::Invalid)?;
     let mut parts = base.clone().into_parts();
     parts.path_and_query = Some(path);
-    Uri::from_parts(parts).map_err(|_| Unusable::NoAddress)
+    Uri::from_parts(parts).map_err(|_| ReferenceError::Invalid)
 }
 
-/// Returns true if the reference begins with a scheme such as `http:`. A later colon may be part of a path.
+/// Returns true if the reference begins like `http:`. A colon further on may be part of a path.
 fn has_scheme(reference: &str) -> bool {
-    let letters = |name: &str| {
+    let is_scheme = |name: &str| {
         !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
     };
-    reference.split_once(':').is_some_and(|(name, _)| letters(name))
+    reference.split_once(':').is_some_and(|(name, _)| is_scheme(name))
 }
 
-fn own_path(base: &Uri, absolute: &str) -> Result<String, Unusable> {
-    let uri: Uri = absolute.parse().map_err(|_| Unusable::NoAddress)?;
+fn own_path(base: &Uri, absolute: &str) -> Result<String, ReferenceError> {
+    let uri: Uri = absolute.parse().map_err(|_| ReferenceError::Invalid)?;
     let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
     match origin(&uri) == origin(base) && !has_user {
         true => Ok(uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()),
-        false => Err(Unusable::Foreign),
+        false => Err(ReferenceError::Foreign),
     }
 }
 
 fn origin(uri: &Uri) -> (Option<&Scheme>, Option<String>, Option<u16>) {
-    let usual = match uri.scheme_str() {
+    let default_port = match uri.scheme_str() {
         Some("http") => Some(80),
         Some("https") => Some(443),
         _ => None,
     };
-    (uri.scheme(), uri.host().map(str::to_ascii_lowercase), uri.port_u16().or(usual))
+    (uri.scheme(), uri.host().map(str::to_ascii_lowercase), uri.port_u16().or(default_port))
 }
 
-/// Removes `.` and `..` segments from a path, and a fragment. The query stays unchanged.
-fn without_dots(reference: &str) -> String {
+/// Removes `.` and `..` from a path; the query stays as it is.
+fn remove_dots(reference: &str) -> String {
     let reference = reference.split('#').next().unwrap_or_default();
     let (path, query) = reference.split_at(reference.find('?').unwrap_or(reference.len()));
     let mut kept: Vec<&str> = Vec::new();
@@ -221,8 +242,8 @@ fn without_dots(reference: &str) -> String {
     format!("/{}{query}", kept.join("/"))
 }
 
-/// Returns an address sent by a server for display: shortened, without control characters and secrets.
-fn shown(endpoint: &str) -> String {
+/// Shortens a URL of the server for an error message and removes secrets.
+fn redact(endpoint: &str) -> String {
     redact_url(&endpoint.chars().filter(|c| !c.is_control()).take(200).collect::<String>())
 }
 

@@ -1,17 +1,15 @@
-//! The MCP wire, lossless.
+//! The MCP wire protocol, lossless.
 //!
-//! A message is read only as far as it must be: its id, its method, and whether it is an answer. Everything
-//! else stays the bytes it was (`RawValue`), so nothing is lost that we do not know, and nothing is paid for
-//! that nobody asks. What the messages *mean* (tools, calls, retries) is left to those above.
+//! A message is parsed only as far as needed: its id, its method, and whether it is a response. Everything else stays raw
+//! bytes (`RawValue`), so nothing unknown is lost and nothing unneeded is decoded. The crates above deal with the meaning
+//! of messages (tools, calls, retries).
 //!
-//! Reading order: [`Message`] is an envelope, [`ProtocolVersion`] which dialect, `line` and `sse` cut bytes
-//! into messages, a `Transport` carries them, and a `Connection` matches answers to requests. Who passes a
-//! message on changes single fields of it with [`patch`]: with what [`QualifiedNames`] and [`QualifiedUris`] return.
+//! Reading order: [`Message`] is a JSON-RPC message, [`ProtocolVersion`] a version of MCP; `line` and `sse` split bytes
+//! into messages, a `Transport` carries them, and a `Connection` matches responses to requests. A bridge changes single
+//! fields of a message with [`patch`], for example names to [`QualifiedNames`] and URIs to [`QualifiedUris`].
 //!
-//! The feature `client` is the side that speaks to servers. `server` is the side that is spoken to: a `Host`
-//! answers what comes in over `HttpServer` or `StdioServer`.
-//!
-//! Not here yet, and where it will go: the era of 2026-07-28 beside `version`.
+//! The feature `client` connects to servers. The feature `server` accepts clients over HTTP and stdio and passes their
+//! messages to a `Host`.
 
 mod envelope;
 mod names;
@@ -59,7 +57,7 @@ pub use envelope::{
     Id, Message, MessageError, RpcError, error_response, notification, request, request_with_id,
     success_response, success_response_from, with_extras,
 };
-pub use names::{LONGEST_NAME, QualifiedNames};
+pub use names::QualifiedNames;
 pub use uris::{QualifiedUris, parse_qualified_uri, qualify_uri};
 pub use version::{ProtocolVersion, UnknownVersion};
 
@@ -81,5 +79,5 @@ pub use stdio::{Grace, Lifeline, StdioChild};
 #[cfg(feature = "client")]
 pub use transport::{MemoryServer, Transport};
 
-/// The longest message taken from the other side, unless configured otherwise.
+/// The default size limit of a message, in bytes.
 pub const DEFAULT_MESSAGE_LIMIT: usize = 64 << 20;

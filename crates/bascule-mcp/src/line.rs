@@ -1,4 +1,4 @@
-//! Splits a byte stream into lines of one message each. The buffer is bounded by the message size limit.
+//! Splits a byte stream into lines, one message each, and holds no more than the size limit of a message.
 
 use std::io;
 
@@ -7,36 +7,35 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::scan::{Scan, Unread, scan};
 
-const READ_AT_ONCE: usize = 16 << 10;
-/// A buffer that grew beyond this size for a long message is freed afterwards.
-const KEPT_BUFFER: usize = 1 << 20;
+const READ_SIZE: usize = 16 << 10;
+/// A buffer that grew beyond this for one long message is freed after it.
+const MAX_KEPT_BUFFER: usize = 1 << 20;
 
-pub(crate) struct Lines<R> {
+pub(crate) struct LineReader<R> {
     source: R,
     buffer: BytesMut,
     searched: usize,
     limit: usize,
-    /// Scans the rest of an overlong line while it is skipped.
+    /// Set while the rest of an overlong line is skipped.
     skipping: Option<Scan>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Line {
-    /// A line within the limit, never blank. Its line break may be included.
+pub(crate) enum InputLine {
+    /// A line that is not blank.
     Whole(Bytes),
-    /// A line longer than the limit, and its kind as found by the scan.
+    /// Longer than the limit, with the result of a scan.
     TooLong(Unread),
 }
 
-impl Line {
-    /// Returns true if the line was read whole and is longer than `bytes`.
+impl InputLine {
     #[cfg(feature = "client")]
     pub(crate) fn is_longer_than(&self, bytes: usize) -> bool {
         matches!(self, Self::Whole(line) if line.len() > bytes)
     }
 }
 
-impl<R: AsyncRead + Unpin> Lines<R> {
+impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(crate) fn new(source: R, limit: usize) -> Self {
         Self { source, buffer: BytesMut::new(), searched: 0, limit, skipping: None }
     }
@@ -46,29 +45,29 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         &self.source
     }
 
-    /// Returns the next line, or `None` at the end of the stream. Cancel-safe: dropping the future loses no data.
-    pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
+    /// Returns the next line, or `None` at the end. Cancel-safe.
+    pub(crate) async fn next(&mut self) -> io::Result<Option<InputLine>> {
         loop {
-            if let Some(line) = self.cut() {
+            if let Some(line) = self.split_line() {
                 return Ok(Some(line));
             }
             self.make_room();
             if self.source.read_buf(&mut self.buffer).await? == 0 {
-                return Ok(self.rest());
+                return Ok(self.last_line());
             }
         }
     }
 
-    fn cut(&mut self) -> Option<Line> {
+    fn split_line(&mut self) -> Option<InputLine> {
         while let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
             let line = self.buffer.split_to(self.searched + at + 1);
             self.searched = 0;
-            if let Some(line) = self.judge(line) {
+            if let Some(line) = self.check_length(line) {
                 return Some(line);
             }
         }
         self.searched = self.buffer.len();
-        // The byte after the limit may be the carriage return of the line break.
+        // The byte after the limit may be a carriage return.
         if self.skipping.is_some() || self.buffer.len() > self.limit + 1 {
             self.skipping.get_or_insert_default().feed(&self.buffer);
             self.buffer.clear();
@@ -77,31 +76,31 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         None
     }
 
-    fn judge(&mut self, line: BytesMut) -> Option<Line> {
+    fn check_length(&mut self, line: BytesMut) -> Option<InputLine> {
         if let Some(mut skipped) = self.skipping.take() {
             skipped.feed(&line);
-            return Some(Line::TooLong(skipped.outcome()));
+            return Some(InputLine::TooLong(skipped.finish()));
         }
         let text = line.strip_suffix(b"\n").unwrap_or(&line);
         let text = text.strip_suffix(b"\r").unwrap_or(text);
         if text.len() > self.limit {
-            return Some(Line::TooLong(scan(text)));
+            return Some(InputLine::TooLong(scan(text)));
         }
-        (!text.trim_ascii().is_empty()).then(|| Line::Whole(line.freeze()))
+        (!text.trim_ascii().is_empty()).then(|| InputLine::Whole(line.freeze()))
     }
 
     /// Returns the last line, which may lack its line break.
-    fn rest(&mut self) -> Option<Line> {
+    fn last_line(&mut self) -> Option<InputLine> {
         let line = std::mem::take(&mut self.buffer);
         self.searched = 0;
-        self.judge(line)
+        self.check_length(line)
     }
 
     fn make_room(&mut self) {
-        if self.buffer.is_empty() && self.buffer.capacity() > KEPT_BUFFER {
+        if self.buffer.is_empty() && self.buffer.capacity() > MAX_KEPT_BUFFER {
             self.buffer = BytesMut::new();
         }
-        self.buffer.reserve(READ_AT_ONCE);
+        self.buffer.reserve(READ_SIZE);
     }
 }
 
@@ -118,12 +117,12 @@ mod tests {
                 .fold(Box::new(tokio::io::empty()) as Box<dyn AsyncRead + Unpin>, |before, piece| {
                     Box::new(before.chain(io::Cursor::new(piece.to_vec())))
                 });
-            let mut lines = Lines::new(source, limit);
+            let mut lines = LineReader::new(source, limit);
             let mut seen = Vec::new();
             while let Some(line) = lines.next().await.unwrap() {
                 seen.push(match line {
-                    Line::Whole(line) => String::from_utf8_lossy(line.trim_ascii()).into_owned(),
-                    Line::TooLong(unread) => format!("{unread:?}"),
+                    InputLine::Whole(line) => String::from_utf8_lossy(line.trim_ascii()).into_owned(),
+                    InputLine::TooLong(unread) => format!("{unread:?}"),
                 });
             }
             seen
@@ -131,27 +130,27 @@ mod tests {
     }
 
     #[test]
-    fn blank_lines_and_carriage_returns_are_nothing() {
+    fn skips_blank_lines_and_carriage_returns() {
         assert_eq!(read_all(&[b"\n\r\n{}\r\n\n[]"], 10), ["{}", "[]"]);
     }
 
     #[test]
-    fn an_overlong_line_is_passed_over_and_the_next_one_read() {
+    fn reports_an_overlong_line_and_reads_the_next() {
         let long = format!(r#"{{"result":"{}","id":5}}"#, "x".repeat(100_000));
         let text = format!("{{}}\n{long}\n[]\n");
         for limit in [10, 1000, 99_999] {
-            assert_eq!(read_all(&[text.as_bytes()], limit), ["{}", r#"AnswerTo("5")"#, "[]"], "{limit}");
+            assert_eq!(read_all(&[text.as_bytes()], limit), ["{}", r#"ResponseTo("5")"#, "[]"], "{limit}");
         }
         assert_eq!(read_all(&[text.as_bytes()], 200_000).len(), 3);
     }
 
     #[test]
-    fn an_overlong_line_that_never_ends_is_told_at_the_end() {
+    fn reports_an_unfinished_overlong_line_at_the_end() {
         assert_eq!(read_all(&[&vec![b'x'; 50_000]], 100), ["Unknown"]);
     }
 
     #[test]
-    fn a_line_is_as_long_as_it_is_however_it_comes() {
+    fn applies_the_limit_byte_by_byte_too() {
         let line = format!("{} \r\n[]\n", "x".repeat(37));
         let pieces: Vec<&[u8]> = line.as_bytes().chunks(1).collect();
         for limit in [36, 37, 38, 39] {
@@ -161,7 +160,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn where_the_pieces_are_cut_makes_no_difference(
+        fn gives_the_same_lines_in_pieces(
             lines in prop::collection::vec("[ -~]{0,40}", 0..20),
             size in 1usize..30,
             limit in 5usize..60,

@@ -1,7 +1,7 @@
-//! Queue of messages to a server's stdin.
+//! The queue of messages for a server's stdin.
 //!
-//! The sending task writes a message directly if the pipe has room, without a hand-over or a wake-up. The remainder
-//! is queued, and [`Outbox::run`] writes it when the pipe has room again.
+//! The task that sends a message writes it if the pipe has room, without waking another task. The rest waits here, and
+//! [`Outbox::run`] writes it when there is room again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,20 +14,20 @@ use crate::TransportError;
 
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
-    /// Notified when frames are queued or the outbox is closed.
+    /// Notified when a message waits to be written, or when the outbox is closed.
     wake: Notify,
-    /// Maximum number of queued bytes. Above it sending fails, because the server does not read.
+    /// Most bytes that may wait. Beyond that sending fails: the server does not read.
     limit: usize,
 }
 
 struct Queue {
     pipe: Option<Arc<pipe::Sender>>,
-    frames: VecDeque<Frame>,
+    frames: VecDeque<QueuedFrame>,
     waiting: usize,
     broken: Option<io::Error>,
 }
 
-struct Frame {
+struct QueuedFrame {
     id: Option<u64>,
     bytes: Vec<u8>,
     written: usize,
@@ -39,7 +39,7 @@ impl Outbox {
         Self { queue: Mutex::new(queue), wake: Notify::new(), limit }
     }
 
-    /// Sends a message. `id` is the request id, `None` for other messages.
+    /// Sends a message; `id` is the id of a request.
     pub(crate) fn send(&self, id: Option<u64>, mut bytes: Vec<u8>) -> Result<(), TransportError> {
         bytes.push(b'\n');
         let mut queue = self.queue();
@@ -48,7 +48,7 @@ impl Outbox {
             return Err(TransportError::Stalled { waiting: queue.waiting });
         }
         queue.waiting += bytes.len();
-        queue.frames.push_back(Frame { id, bytes, written: 0 });
+        queue.frames.push_back(QueuedFrame { id, bytes, written: 0 });
         if queue.frames.len() == 1 && queue.broken.is_none() {
             queue.write(&pipe);
         }
@@ -58,19 +58,19 @@ impl Outbox {
         Ok(())
     }
 
-    /// Removes a queued request. Returns true if none of its bytes had been written.
+    /// Takes a request back. Returns true if no byte of it was written.
     pub(crate) fn recall(&self, id: u64) -> bool {
         let mut queue = self.queue();
-        let place = queue.frames.iter().position(|frame| frame.id == Some(id) && frame.written == 0);
-        let recalled = place.and_then(|at| queue.frames.remove(at));
+        let position = queue.frames.iter().position(|frame| frame.id == Some(id) && frame.written == 0);
+        let recalled = position.and_then(|at| queue.frames.remove(at));
         queue.waiting -= recalled.as_ref().map_or(0, |frame| frame.bytes.len());
         recalled.is_some()
     }
 
-    /// Writes queued messages until the outbox is closed or the pipe fails.
+    /// Writes waiting messages until the outbox is closed or the pipe fails.
     pub(crate) async fn run(&self) -> io::Result<()> {
         loop {
-            while let Some(pipe) = self.has_work()? {
+            while let Some(pipe) = self.pipe_if_waiting()? {
                 pipe.writable().await?;
                 self.queue().write(&pipe);
             }
@@ -81,7 +81,7 @@ impl Outbox {
         }
     }
 
-    /// Closes the server's stdin. Returns the ids of the requests of which no byte has been written.
+    /// Closes the server's stdin. Returns the requests of which no byte was written.
     pub(crate) fn close(&self) -> Vec<u64> {
         let mut queue = self.queue();
         queue.pipe = None;
@@ -90,7 +90,7 @@ impl Outbox {
         queue.frames.drain(..).filter(|frame| frame.written == 0).filter_map(|frame| frame.id).collect()
     }
 
-    fn has_work(&self) -> io::Result<Option<Arc<pipe::Sender>>> {
+    fn pipe_if_waiting(&self) -> io::Result<Option<Arc<pipe::Sender>>> {
         let mut queue = self.queue();
         match queue.broken.take() {
             Some(error) => Err(error),
@@ -105,7 +105,7 @@ impl Outbox {
 }
 
 impl Queue {
-    /// Writes as much as the pipe accepts. An error is stored for `run`, the only place that ends the connection.
+    /// Writes as much as the pipe takes. `run` reports a failure, so that the connection ends in one place.
     fn write(&mut self, pipe: &pipe::Sender) {
         while let Some(frame) = self.frames.front_mut() {
             match pipe.try_write(&frame.bytes[frame.written..]) {
@@ -151,24 +151,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_request_that_has_not_left_can_be_taken_back() {
+    async fn recalls_a_request_that_was_not_written() {
         let (sender, _receiver) = pipe::pipe().unwrap();
         let outbox = Outbox::new(sender, 300_000);
         outbox.send(Some(1), vec![b'x'; 200_000]).unwrap();
-        // Write part of the first request: the pipe cannot hold all of it.
+        // The pipe takes some of the first, not all.
         let _ = tokio::time::timeout(std::time::Duration::from_millis(50), outbox.run()).await;
         outbox.send(Some(2), vec![b'y'; 200_000]).unwrap();
-        assert!(outbox.recall(2) && !outbox.recall(2), "the second had not begun to leave");
-        assert!(!outbox.recall(1), "some of the first has left");
+        assert!(outbox.recall(2) && !outbox.recall(2), "no byte of the second was written");
+        assert!(!outbox.recall(1), "some of the first was written");
         outbox.send(Some(3), vec![b'z'; 300_000]).unwrap();
         let full = outbox.send(Some(4), vec![b'z'; 10]);
         assert!(matches!(full, Err(TransportError::Stalled { .. })));
-        assert_eq!(outbox.close(), [3], "of the first, nobody can say");
+        assert_eq!(outbox.close(), [3], "the first was written in part");
         assert!(matches!(outbox.send(None, vec![]), Err(TransportError::Closed)));
     }
 
     #[tokio::test]
-    async fn a_closed_reader_ends_it() {
+    async fn ends_when_the_reader_closes() {
         let (sender, receiver) = pipe::pipe().unwrap();
         let outbox = Outbox::new(sender, 100);
         drop(receiver);

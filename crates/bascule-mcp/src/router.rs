@@ -1,9 +1,8 @@
-//! Matches what comes in to what is waited for.
+//! Routes the messages of a server: responses to the requests that wait for them, the rest to a listener.
 //!
-//! Called from the transports' read loops, so nothing here waits: answers wake their callers, everything else
-//! is told to the listener.
+//! The transports' read loops call it, so nothing here waits.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bascule_model::Delivery;
@@ -15,149 +14,150 @@ use tokio_util::sync::CancellationToken;
 use crate::scan::{Unread, scan};
 use crate::{Failure, Id, Message, MessageError, RpcError, TransportError, error_response, success_response};
 
-/// What a server says of its own accord: a notification, or a request.
+/// A notification or request that a server sent.
 #[derive(Debug, Clone, Copy)]
 pub struct ServerMessage<'a> {
-    /// What it is about.
     pub method: &'a str,
-    /// What it says.
     pub params: Option<&'a RawValue>,
-    /// What stands in it besides, as it is spelled.
+    /// Members that JSON-RPC does not define, as raw text.
     pub more: Option<&'a str>,
-    /// The request of ours in whose answer it came, where the transport keeps them apart, as Streamable HTTP does.
+    /// The request in whose response stream it arrived. Only Streamable HTTP has one stream for each request.
     pub during: Option<u64>,
 }
 
-/// What a server said that answers nothing of ours.
+/// A message that answers no request.
 #[derive(Debug)]
 pub enum Unsolicited<'a> {
-    /// A notification.
     Notification(ServerMessage<'a>),
     /// A line that is no message: a log line on the wrong stream, or broken JSON.
-    Junk { line: &'a [u8], why: String },
-    /// An answer nobody waits for: a second one, one that came too late, or one to nothing.
-    Unmatched { id: &'a str },
-    /// A message of the server's own that was too long to be read.
-    TooLong { limit: usize },
+    Junk {
+        line: &'a [u8],
+        why: String,
+    },
+    /// A response without a pending request: a duplicate, a late one, or one with an unknown id.
+    Unmatched {
+        id: &'a str,
+    },
+    /// A notification or request beyond the size limit.
+    TooLong {
+        limit: usize,
+    },
 }
 
-/// Hears it. Must return at once: the read loop waits for it.
+/// Receives unsolicited messages. Must return at once: the read loop waits for it.
 pub type Listener = Box<dyn Fn(Unsolicited<'_>) + Send + Sync>;
 
-/// Takes a request of the server's, if it wants to: then it owes the answer (see `Connection::answer`). Must return
-/// at once.
+/// Receives requests of the server. Returns true if it accepts one and will respond (see `Connection::respond`). Must
+/// return at once.
 pub type RequestHandler = Box<dyn Fn(Id<'_>, ServerMessage<'_>) -> bool + Send + Sync>;
 
-/// Hears each report of progress, as it came, and what stands in it besides, before the answer is given. Must return
-/// at once.
+/// Receives the raw parameters and the extra members of each progress notification, before the response is delivered.
+/// Must return at once.
 pub type OnProgress = Box<dyn Fn(&RawValue, Option<&str>) + Send + Sync>;
 
-/// What a request comes to.
+/// The result of a request, or the reason why there is none.
 pub type RequestResult = Result<Box<RawValue>, Failure>;
 
 pub(crate) struct Router {
     state: Mutex<State>,
     listener: Listener,
-    asked: Option<RequestHandler>,
+    on_request: Option<RequestHandler>,
     limit: usize,
     /// Cancelled when the connection has ended.
-    over: CancellationToken,
+    closed: CancellationToken,
 }
 
-/// Either requests may be waited for, or we know why not.
 enum State {
-    Open(HashMap<u64, Waiter>),
+    Open(BTreeMap<u64, Waiter>),
     Ended(Arc<TransportError>),
 }
 
 struct Waiter {
-    answer: oneshot::Sender<RequestResult>,
+    response: oneshot::Sender<RequestResult>,
     progress: Arc<Progress>,
 }
 
-/// Where signs of life go.
+/// What a pending request shares with the router, besides its result.
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) seen: Notify,
-    pub(crate) hear: Option<OnProgress>,
-    /// What stood in the answer besides.
-    pub(crate) more: OnceLock<String>,
+    pub(crate) on_progress: Option<OnProgress>,
+    /// The extra members of the response.
+    pub(crate) response_extras: OnceLock<String>,
 }
 
 impl Router {
-    pub(crate) fn new(limit: usize, listener: Listener, asked: Option<RequestHandler>) -> Self {
-        let state = Mutex::new(State::Open(HashMap::new()));
-        Self { state, listener, asked, limit, over: CancellationToken::new() }
+    pub(crate) fn new(limit: usize, listener: Listener, on_request: Option<RequestHandler>) -> Self {
+        let state = Mutex::new(State::Open(BTreeMap::new()));
+        Self { state, listener, on_request, limit, closed: CancellationToken::new() }
     }
 
-    /// Awaits an answer under this id. On a connection that has ended it is there at once, and nothing may be
-    /// sent any more.
+    /// Registers a request. After the end of the connection the receiver holds the failure at once.
     pub(crate) fn expect(&self, id: u64, progress: Arc<Progress>) -> oneshot::Receiver<RequestResult> {
-        let (answer, receiver) = oneshot::channel();
+        let (response, receiver) = oneshot::channel();
         match &mut *self.state() {
-            State::Open(waiting) => drop(waiting.insert(id, Waiter { answer, progress })),
-            State::Ended(why) => drop(answer.send(Err(Failure::not_sent(why.clone())))),
+            State::Open(waiting) => drop(waiting.insert(id, Waiter { response, progress })),
+            State::Ended(why) => drop(response.send(Err(Failure::not_sent(why.clone())))),
         }
         receiver
     }
 
-    /// Whether somebody waits for this answer.
-    pub(crate) fn awaits(&self, id: u64) -> bool {
+    pub(crate) fn is_waiting(&self, id: u64) -> bool {
         matches!(&*self.state(), State::Open(waiting) if waiting.contains_key(&id))
     }
 
-    /// Nobody waits for this answer any more. Says whether somebody did.
+    /// Removes a request. Returns true if it was still waiting.
     pub(crate) fn forget(&self, id: u64) -> bool {
         self.take(id).is_some()
     }
 
-    /// This request failed on its way.
     pub(crate) fn fail(&self, id: u64, failure: Failure) {
         if let Some(waiter) = self.take(id) {
-            let _ = waiter.answer.send(Err(failure));
+            let _ = waiter.response.send(Err(failure));
         }
     }
 
-    /// The connection is over. Of the requests still waiting, those that are `unsent` had surely not left.
-    pub(crate) fn end(&self, why: Arc<TransportError>, unsent: impl Fn(u64) -> bool) {
+    /// Ends the connection. Of the requests still waiting, those for which `is_unsent` returns true were not sent.
+    pub(crate) fn end(&self, why: Arc<TransportError>, is_unsent: impl Fn(u64) -> bool) {
         let mut state = self.state();
-        // The first reason is the true one.
+        // The first reason counts.
         let State::Open(waiting) = &mut *state else { return };
-        for (id, waiter) in waiting.drain() {
-            let delivery = if unsent(id) { Delivery::NotSent } else { Delivery::Unknown };
-            let _ = waiter.answer.send(Err(Failure::Broken { delivery, why: why.clone() }));
+        for (id, waiter) in std::mem::take(waiting) {
+            let delivery = if is_unsent(id) { Delivery::NotSent } else { Delivery::Unknown };
+            let _ = waiter.response.send(Err(Failure::Broken { delivery, why: why.clone() }));
         }
         *state = State::Ended(why);
         drop(state);
-        self.over.cancel();
+        self.closed.cancel();
     }
 
-    /// Returns when the connection is over.
-    pub(crate) async fn over(&self) {
-        self.over.cancelled().await;
+    /// Returns when the connection has ended.
+    pub(crate) async fn closed(&self) {
+        self.closed.cancelled().await;
     }
 
-    /// Why the connection is over, if it is.
-    pub(crate) fn ended(&self) -> Option<Arc<TransportError>> {
+    /// The reason why the connection has ended, if it has.
+    pub(crate) fn end_reason(&self) -> Option<Arc<TransportError>> {
         match &*self.state() {
             State::Open(_) => None,
             State::Ended(why) => Some(why.clone()),
         }
     }
 
-    /// Takes a message, which came in the answer to one request of ours if it is known to which. What it gives back is to
-    /// be sent at once: the answer to a request of the server's.
+    /// Routes a message. `during` is the request in whose response stream it arrived, if that is known. Returns the
+    /// response to a request of the server, which the caller sends.
     #[must_use]
     pub(crate) fn deliver(&self, frame: &[u8], during: Option<u64>) -> Option<Vec<u8>> {
         match Message::parse_with_extras(frame) {
-            Ok((Message::Response { id, outcome }, more)) => self.settle(id, outcome, more),
-            Ok((Message::Notification { method, params }, more)) => {
-                self.notified(ServerMessage { method: &method, params, more: more.as_deref(), during })
+            Ok((Message::Response { id, outcome }, extras)) => self.complete(id, outcome, extras),
+            Ok((Message::Notification { method, params }, extras)) => {
+                self.notify(ServerMessage { method: &method, params, more: extras.as_deref(), during })
             }
-            Ok((Message::Request { id, method, params }, more)) => {
-                let remark = ServerMessage { method: &method, params, more: more.as_deref(), during };
-                let taken = method != "ping" && self.asked.as_ref().is_some_and(|asked| asked(id, remark));
-                return (!taken).then(|| answer_server(id, &method));
+            Ok((Message::Request { id, method, params }, extras)) => {
+                let message = ServerMessage { method: &method, params, more: extras.as_deref(), during };
+                let is_accepted =
+                    method != "ping" && self.on_request.as_ref().is_some_and(|handler| handler(id, message));
+                return (!is_accepted).then(|| default_response(id, &method));
             }
             Err(MessageError::Batch) => {
                 (self.listener)(Unsolicited::Junk { line: frame, why: MessageError::Batch.to_string() });
@@ -167,65 +167,65 @@ impl Router {
                     "batches are not supported",
                 ));
             }
-            Err(error) => self.unreadable(frame, error),
+            Err(error) => self.reject(frame, error),
         }
         None
     }
 
-    /// Takes what could be seen of a message that was too long.
+    /// Routes a message beyond the size limit by what a scan of it found.
     pub(crate) fn deliver_unread(&self, unread: Unread) {
         let limit = self.limit;
         match unread {
-            Unread::AnswerTo(id) => match Id::from_json(&id).and_then(Id::as_number) {
+            Unread::ResponseTo(id) => match Id::from_json(&id).and_then(Id::as_number) {
                 Some(id) => self.fail(id, Failure::TooLong { limit, certain: true }),
                 None => (self.listener)(Unsolicited::Unmatched { id: &id }),
             },
-            Unread::Theirs(_) => (self.listener)(Unsolicited::TooLong { limit }),
+            Unread::FromPeer(_) => (self.listener)(Unsolicited::TooLong { limit }),
             Unread::Unknown => self.fail_all(|| Failure::TooLong { limit, certain: false }),
         }
     }
 
-    fn settle(&self, id: Id<'_>, outcome: Result<&RawValue, &RawValue>, more: Option<String>) {
+    fn complete(&self, id: Id<'_>, outcome: Result<&RawValue, &RawValue>, extras: Option<String>) {
         match id.as_number().and_then(|id| self.take(id)) {
             Some(waiter) => {
-                more.into_iter().for_each(|more| drop(waiter.progress.more.set(more)));
-                let answer = outcome.map(ToOwned::to_owned);
-                let _ = waiter.answer.send(answer.map_err(|error| Failure::Answered(RpcError::parse(error))));
+                extras.into_iter().for_each(|extras| drop(waiter.progress.response_extras.set(extras)));
+                let result = outcome.map(ToOwned::to_owned);
+                let result = result.map_err(|error| Failure::Answered(RpcError::parse(error)));
+                let _ = waiter.response.send(result);
             }
             None => (self.listener)(Unsolicited::Unmatched { id: id.as_json() }),
         }
     }
 
-    fn notified(&self, remark: ServerMessage<'_>) {
-        if remark.method == "notifications/progress" {
-            self.progressed(remark.params, remark.more);
+    fn notify(&self, message: ServerMessage<'_>) {
+        if message.method == "notifications/progress" {
+            self.report_progress(message.params, message.more);
         }
-        (self.listener)(Unsolicited::Notification(remark));
+        (self.listener)(Unsolicited::Notification(message));
     }
 
-    fn progressed(&self, params: Option<&RawValue>, more: Option<&str>) {
+    fn report_progress(&self, params: Option<&RawValue>, extras: Option<&str>) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
-        struct Told {
+        struct ProgressParams {
             progress_token: u64,
         }
-        let Some((params, Ok(told))) = params.map(|p| (p, serde_json::from_str::<Told>(p.get()))) else {
-            return;
-        };
+        let Some(params) = params else { return };
+        let Ok(ProgressParams { progress_token }) = serde_json::from_str(params.get()) else { return };
         let progress = match &*self.state() {
-            State::Open(waiting) => waiting.get(&told.progress_token).map(|waiter| waiter.progress.clone()),
+            State::Open(waiting) => waiting.get(&progress_token).map(|waiter| waiter.progress.clone()),
             State::Ended(_) => None,
         };
         if let Some(progress) = progress {
-            progress.hear.iter().for_each(|hear| hear(params, more));
+            progress.on_progress.iter().for_each(|on_progress| on_progress(params, extras));
             progress.seen.notify_one();
         }
     }
 
-    /// A broken line that begins like an answer fails its call now rather than at the deadline.
-    fn unreadable(&self, frame: &[u8], error: MessageError) {
+    /// Fails the request of a broken line that begins like a response: at once rather than at its deadline.
+    fn reject(&self, frame: &[u8], error: MessageError) {
         if frame.trim_ascii_start().starts_with(b"{")
-            && let Unread::AnswerTo(id) = scan(frame)
+            && let Unread::ResponseTo(id) = scan(frame)
             && let Some(id) = Id::from_json(&id).and_then(Id::as_number)
         {
             self.fail(id, Failure::Garbled);
@@ -235,8 +235,8 @@ impl Router {
 
     fn fail_all(&self, failure: impl Fn() -> Failure) {
         let State::Open(waiting) = &mut *self.state() else { return };
-        for (_, waiter) in waiting.drain() {
-            let _ = waiter.answer.send(Err(failure()));
+        for (_, waiter) in std::mem::take(waiting) {
+            let _ = waiter.response.send(Err(failure()));
         }
     }
 
@@ -252,8 +252,8 @@ impl Router {
     }
 }
 
-/// A server may ask whether we live; of the rest we offered nothing.
-fn answer_server(id: Id<'_>, method: &str) -> Vec<u8> {
+/// The response to a request that no handler accepts. Every peer must respond to `ping`.
+fn default_response(id: Id<'_>, method: &str) -> Vec<u8> {
     match method {
         "ping" => success_response(id, "{}"),
         _ => {
@@ -266,34 +266,34 @@ fn answer_server(id: Id<'_>, method: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A router that expects 1 and 2, what it heard, and what came of the two.
+    /// Delivers frames to a router that waits for 1 and 2: what it reported and replied, and the results of both.
     fn check(frames: &[&str], expected: [&str; 3]) {
-        let heard = Arc::new(Mutex::new(Vec::new()));
-        let log = heard.clone();
-        let listener = move |said: Unsolicited<'_>| {
-            log.lock().unwrap().push(match said {
-                Unsolicited::Notification(remark) => remark.method.to_owned(),
+        let reported = Arc::new(Mutex::new(Vec::new()));
+        let log = reported.clone();
+        let listener = move |message: Unsolicited<'_>| {
+            log.lock().unwrap().push(match message {
+                Unsolicited::Notification(message) => message.method.to_owned(),
                 Unsolicited::Junk { .. } => "junk".into(),
                 Unsolicited::Unmatched { id } => format!("unmatched {id}"),
                 Unsolicited::TooLong { .. } => "too long".into(),
             });
         };
         let router = Router::new(100, Box::new(listener), None);
-        let mut answers = [1, 2].map(|id| router.expect(id, Arc::default()));
+        let mut responses = [1, 2].map(|id| router.expect(id, Arc::default()));
         let replies: Vec<_> =
             frames.iter().filter_map(|frame| router.deliver(frame.as_bytes(), None)).collect();
-        let mut said = heard.lock().unwrap().clone();
-        said.extend(replies.into_iter().map(|r| String::from_utf8(r).unwrap()));
-        let [one, two] = answers.each_mut().map(|answer| match answer.try_recv() {
+        let mut reports = reported.lock().unwrap().clone();
+        reports.extend(replies.into_iter().map(|r| String::from_utf8(r).unwrap()));
+        let [one, two] = responses.each_mut().map(|response| match response.try_recv() {
             Ok(Ok(result)) => result.get().to_owned(),
             Ok(Err(failure)) => failure.to_string(),
             Err(_) => "waiting".into(),
         });
-        assert_eq!([said.join(" | "), one, two], expected.map(str::to_owned));
+        assert_eq!([reports.join(" | "), one, two], expected.map(str::to_owned));
     }
 
     #[test]
-    fn answers_reach_their_callers_in_any_order() {
+    fn delivers_responses_in_any_order() {
         check(
             &[
                 r#"{"jsonrpc":"2.0","id":2,"result":[ 2 ]}"#,
@@ -304,14 +304,14 @@ mod tests {
     }
 
     #[test]
-    fn second_and_foreign_answers_disturb_nobody() {
-        let answer = r#"{"jsonrpc":"2.0","id":1,"result":1}"#;
+    fn reports_unmatched_responses() {
+        let response = r#"{"jsonrpc":"2.0","id":1,"result":1}"#;
         let stray = r#"{"jsonrpc":"2.0","id":"x","result":1}"#;
-        check(&[answer, answer, stray], ["unmatched 1 | unmatched \"x\"", "1", "waiting"]);
+        check(&[response, response, stray], ["unmatched 1 | unmatched \"x\"", "1", "waiting"]);
     }
 
     #[test]
-    fn junk_is_told_and_passed_over() {
+    fn reports_junk() {
         let log = r#"{"level":30,"id":1,"msg":"handling request"}"#;
         check(
             &["[info] hello", "{}", "Traceback:", log],
@@ -320,15 +320,15 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_answer_fails_its_call_alone() {
+    fn fails_only_the_request_of_a_broken_response() {
         check(
             &[r#"{"jsonrpc":"2.0","id":1,"result":{"a":}}"#],
-            ["junk", "the answer is not valid JSON-RPC", "waiting"],
+            ["junk", "the response is not valid JSON-RPC", "waiting"],
         );
     }
 
     #[test]
-    fn a_server_is_answered_politely() {
+    fn responds_to_server_requests() {
         check(
             &[
                 r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#,
@@ -351,33 +351,33 @@ mod tests {
     }
 
     #[test]
-    fn an_overlong_answer_fails_the_one_it_names_or_else_all() {
+    fn fails_the_request_of_an_overlong_response_or_all() {
         let router = Router::new(100, Box::new(|_| {}), None);
         let mut first = router.expect(1, Arc::default());
         let mut second = router.expect(2, Arc::default());
-        router.deliver_unread(Unread::AnswerTo("1".into()));
+        router.deliver_unread(Unread::ResponseTo("1".into()));
         assert!(matches!(first.try_recv(), Ok(Err(Failure::TooLong { certain: true, .. }))));
-        router.deliver_unread(Unread::Theirs(None));
-        assert!(second.try_recv().is_err(), "a message of the server's own is nobody's answer");
+        router.deliver_unread(Unread::FromPeer(None));
+        assert!(second.try_recv().is_err(), "a message of the server's own is no response");
         router.deliver_unread(Unread::Unknown);
         assert!(matches!(second.try_recv(), Ok(Err(Failure::TooLong { certain: false, .. }))));
-        assert!(router.ended().is_none(), "the connection goes on");
+        assert!(router.end_reason().is_none(), "the connection goes on");
     }
 
     #[test]
-    fn at_the_end_everyone_learns_why_and_how_far_they_got() {
+    fn reports_reason_and_delivery_at_the_end() {
         let router = Router::new(100, Box::new(|_| {}), None);
-        let mut answers = [1, 2].map(|id| router.expect(id, Arc::default()));
+        let mut responses = [1, 2].map(|id| router.expect(id, Arc::default()));
         router.end(Arc::new(TransportError::OutputClosed), |id| id == 2);
         router.end(Arc::new(TransportError::Closed), |_| false);
         let mut after = router.expect(3, Arc::default());
-        let told = |answer: &mut oneshot::Receiver<RequestResult>| {
-            let failure = answer.try_recv().unwrap().unwrap_err();
+        let failure_of = |response: &mut oneshot::Receiver<RequestResult>| {
+            let failure = response.try_recv().unwrap().unwrap_err();
             (failure.to_string(), failure.delivery())
         };
-        let said = "the server closed its output".to_owned();
-        assert_eq!(told(&mut answers[0]), (said.clone(), Delivery::Unknown));
-        assert_eq!(told(&mut answers[1]), (said.clone(), Delivery::NotSent));
-        assert_eq!(told(&mut after), (said, Delivery::NotSent));
+        let text = "the server closed its output".to_owned();
+        assert_eq!(failure_of(&mut responses[0]), (text.clone(), Delivery::Unknown));
+        assert_eq!(failure_of(&mut responses[1]), (text.clone(), Delivery::NotSent));
+        assert_eq!(failure_of(&mut after), (text, Delivery::NotSent));
     }
 }

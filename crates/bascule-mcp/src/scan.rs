@@ -1,26 +1,26 @@
-//! Finds the `id` of a message that is too long or too malformed to parse.
+//! Finds the `id` of a message that is too long or too broken to be parsed.
 //!
-//! Each byte is read once, and memory use is bounded by a few hundred bytes. The input is assumed to be JSON; for
-//! any other input the scan only terminates.
+//! Looks at each byte once, in constant memory. The text is assumed to be JSON; for any other text the result has no
+//! meaning.
 
 use memchr::memchr2;
 
-const LONGEST_KEY: usize = 16;
-const LONGEST_ID: usize = 256;
+const MAX_KEY_LENGTH: usize = 16;
+const MAX_ID_LENGTH: usize = 256;
 
-/// Takes the message in any number of pieces through [`Scan::feed`], then yields [`Scan::outcome`].
+/// Takes the message in any number of pieces (`feed`), then returns what it found (`finish`).
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     depth: u64,
     in_string: bool,
-    escaped: bool,
-    /// True if a string at the top level would be a key here.
+    is_escaped: bool,
+    /// True where a string at the top level is a key.
     at_key: bool,
     reading: Reading,
     token: Vec<u8>,
     id: Option<Vec<u8>>,
     has_method: bool,
-    /// True if there is a `result` or an `error`. An `id` alone does not make a response: a log line may have one.
+    /// True if there is a `result` or an `error`: a log line may have an `id` too.
     has_outcome: bool,
 }
 
@@ -32,23 +32,21 @@ enum Reading {
     Id,
 }
 
-/// The kind of an unparsed message, as far as the scan could tell.
+/// The kind of a message that was not parsed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Unread {
     /// A response to the request with this id (as JSON text).
-    AnswerTo(String),
-    /// A request (with its id as JSON text) or a notification of the peer.
-    Theirs(Option<String>),
-    /// Neither a response with an id nor a message with a method.
+    ResponseTo(String),
+    /// A request of the peer (with this id, as JSON text) or a notification.
+    FromPeer(Option<String>),
     Unknown,
 }
 
 impl Scan {
-    /// Scans the next piece.
     pub(crate) fn feed(&mut self, mut bytes: &[u8]) {
         while let Some(&byte) = bytes.first() {
-            if self.in_string && !self.escaped && self.reading == Reading::Nothing {
-                // The bulk of a long message is string content: skip it quickly.
+            if self.in_string && !self.is_escaped && self.reading == Reading::Nothing {
+                // The long part of a long message is text.
                 let Some(at) = memchr2(b'"', b'\\', bytes) else { return };
                 bytes = &bytes[at..];
                 self.string_byte(bytes[0]);
@@ -61,13 +59,12 @@ impl Scan {
         }
     }
 
-    /// Ends the scan.
-    pub(crate) fn outcome(mut self) -> Unread {
+    pub(crate) fn finish(mut self) -> Unread {
         self.end_id();
         let id = self.id.and_then(|id| String::from_utf8(id).ok());
         match id {
-            id if self.has_method => Unread::Theirs(id),
-            Some(id) if self.has_outcome => Unread::AnswerTo(id),
+            id if self.has_method => Unread::FromPeer(id),
+            Some(id) if self.has_outcome => Unread::ResponseTo(id),
             _ => Unread::Unknown,
         }
     }
@@ -75,8 +72,8 @@ impl Scan {
     fn string_byte(&mut self, byte: u8) {
         self.keep(byte);
         match byte {
-            _ if self.escaped => self.escaped = false,
-            b'\\' => self.escaped = true,
+            _ if self.is_escaped => self.is_escaped = false,
+            b'\\' => self.is_escaped = true,
             b'"' => {
                 self.in_string = false;
                 self.end_string();
@@ -115,12 +112,12 @@ impl Scan {
     }
 
     fn keep(&mut self, byte: u8) {
-        let room = match self.reading {
+        let max_length = match self.reading {
             Reading::Nothing => 0,
-            Reading::Key => LONGEST_KEY,
-            Reading::Id => LONGEST_ID,
+            Reading::Key => MAX_KEY_LENGTH,
+            Reading::Id => MAX_ID_LENGTH,
         };
-        match self.token.len() < room {
+        match self.token.len() < max_length {
             true => self.token.push(byte),
             false => self.reading = Reading::Nothing,
         }
@@ -148,11 +145,11 @@ impl Scan {
     }
 }
 
-/// Scans a complete message that cannot be parsed.
+/// Scans a whole message that could not be parsed.
 pub(crate) fn scan(bytes: &[u8]) -> Unread {
     let mut scan = Scan::default();
     scan.feed(bytes);
-    scan.outcome()
+    scan.finish()
 }
 
 #[cfg(test)]
@@ -161,16 +158,16 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(text: &str, expected: &str) {
-        let said = match scan(text.as_bytes()) {
-            Unread::AnswerTo(id) => id,
-            Unread::Theirs(_) => "theirs".into(),
+        let found = match scan(text.as_bytes()) {
+            Unread::ResponseTo(id) => id,
+            Unread::FromPeer(_) => "from peer".into(),
             Unread::Unknown => "unknown".into(),
         };
-        assert_eq!(said, expected, "{text}");
+        assert_eq!(found, expected, "{text}");
     }
 
     #[test]
-    fn the_top_level_id_is_found_wherever_it_stands() {
+    fn finds_the_top_level_id() {
         check(r#"{"jsonrpc":"2.0","id":7,"result":{"id":8}}"#, "7");
         check(r#"{"result":{"id":8,"x":["id",{"id":9}]},"id" : "a\"b" }"#, r#""a\"b""#);
         check(r#"{"result":"\"id\":3,","id":-1.5e3}"#, "-1.5e3");
@@ -178,13 +175,13 @@ mod tests {
     }
 
     #[test]
-    fn requests_of_the_other_side_are_not_answers_to_ours() {
-        check(r#"{"id":7,"params":{"big":"xxx"},"method":"sampling/createMessage"}"#, "theirs");
-        check(r#"{"method":"notifications/message","params":{"id":7}}"#, "theirs");
+    fn tells_requests_from_responses() {
+        check(r#"{"id":7,"params":{"big":"xxx"},"method":"sampling/createMessage"}"#, "from peer");
+        check(r#"{"method":"notifications/message","params":{"id":7}}"#, "from peer");
     }
 
     #[test]
-    fn where_there_is_none_none_is_made_up() {
+    fn reports_unknown_without_an_id() {
         check(r#"{"result":{"id":8}}"#, "unknown");
         check(r#"[{"id":8}]"#, "unknown");
         check("xxxxxxxxxxxxxxx", "unknown");
@@ -195,19 +192,19 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_answer_still_names_its_call() {
+    fn finds_the_id_of_a_broken_response() {
         check(r#"{"jsonrpc":"2.0","id":12,"result":{"content":[{"#, "12");
         check(r#"{"jsonrpc":"2.0","id":12,"error":{"mess"#, "12");
     }
 
     #[test]
-    fn a_log_line_with_an_id_is_no_answer() {
+    fn ignores_the_id_of_a_log_line() {
         check(r#"{"level":30,"id":3,"msg":"handling the result"}"#, "unknown");
     }
 
     proptest! {
         #[test]
-        fn pieces_make_no_difference(bytes: Vec<u8>, cut in 0usize..64) {
+        fn gives_the_same_result_in_pieces(bytes: Vec<u8>, cut in 0usize..64) {
             let mut text = br#"{"result":{"t":""#.to_vec();
             text.extend(bytes.iter().filter(|b| !b"\"\\".contains(b)));
             text.extend(br#"\\"},"id":77}"#);
@@ -215,11 +212,11 @@ mod tests {
             for piece in text.chunks(cut + 1) {
                 pieces.feed(piece);
             }
-            prop_assert_eq!(pieces.outcome(), Unread::AnswerTo("77".into()));
+            prop_assert_eq!(pieces.finish(), Unread::ResponseTo("77".into()));
         }
 
         #[test]
-        fn no_bytes_make_it_panic(bytes: Vec<u8>) {
+        fn never_panics(bytes: Vec<u8>) {
             scan(&bytes);
         }
     }

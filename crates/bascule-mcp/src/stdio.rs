@@ -1,4 +1,4 @@
-//! A server as a child process: messages use its stdin and stdout, its stderr is kept for the post-mortem.
+//! The stdio transport: messages over stdin and stdout of a child process. The end of its stderr is kept for errors.
 
 use std::fmt;
 use std::io;
@@ -15,38 +15,39 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::line::{Line, Lines};
+use crate::line::{InputLine, LineReader};
 use crate::outbox::Outbox;
 use crate::router::Router;
 use crate::tail::Tail;
 use crate::{Exit, TransportError};
 
-/// Time to drain the pipes after the process has exited. A grandchild may hold them open for ever.
-const LAST_WORDS: Duration = Duration::from_millis(500);
-/// Time for the process to exit by itself after it has closed its stdout.
-const EXIT_AFTER_EOF: Duration = Duration::from_secs(1);
+/// After the process has ended: how long its last output may still be in the pipes. A grandchild may hold them open for
+/// ever.
+const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+/// After the process has closed its output: how long it may take to exit by itself.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Time for the process to be reaped after the kill.
-const REAPING: Duration = Duration::from_secs(20);
+/// After the kill: how long the end of the process may take.
+const REAP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Maximum number of bytes queued for the process. Above it the process counts as not reading.
-const MOST_WAITING: usize = 64 << 20;
+/// Most bytes that may wait to be written. A process that leaves more does not read its input.
+const MAX_WAITING: usize = 64 << 20;
 
-/// Default capacity of a pipe, and the maximum for an unprivileged process.
-const USUAL_PIPE: usize = 64 << 10;
-const WIDE_PIPE: usize = 1 << 20;
+/// The default capacity of a pipe, and the largest one without privileges.
+const DEFAULT_PIPE: usize = 64 << 10;
+const LARGE_PIPE: usize = 1 << 20;
 
-/// Time given to a process at each step of its shutdown.
+/// How long a process may take to end after each step of its shutdown.
 #[derive(Debug, Clone, Copy)]
 pub struct Grace {
-    /// Time after its stdin is closed, until SIGTERM.
+    /// After its stdin is closed; then follows SIGTERM.
     pub after_close: Duration,
-    /// Time after SIGTERM, until SIGKILL.
+    /// After SIGTERM; then follows SIGKILL.
     pub after_term: Duration,
 }
 
 impl Grace {
-    /// No waiting at any step.
+    /// Kills at once.
     pub const NONE: Self = Self { after_close: Duration::ZERO, after_term: Duration::ZERO };
 }
 
@@ -56,7 +57,7 @@ impl Default for Grace {
     }
 }
 
-/// Guard of a confined process. Dropping it makes the jail kill the process and all its descendants.
+/// A guard of a confined process: when it is dropped, the jail ends the process and its descendants.
 pub type Lifeline = Box<dyn Send + Sync>;
 
 /// A started process with its three pipes.
@@ -76,8 +77,7 @@ impl fmt::Debug for StdioChild {
 }
 
 impl StdioChild {
-    /// Starts a program in a new process group. The caller sets environment and working directory in `command`. With a
-    /// lifeline, the program is killed only by dropping the lifeline.
+    /// Starts a program in its own process group. A program with a lifeline is killed only by dropping that.
     pub fn spawn(
         command: std::process::Command,
         grace: Grace,
@@ -106,12 +106,11 @@ impl StdioChild {
         })
     }
 
-    /// Returns the process id, `None` once the process has been reaped.
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Splits the process into the sending side and a task that reads its output and handles its end.
+    /// Splits the process into the sending side and the task that supervises it.
     pub(crate) fn split(
         self,
         limit: usize,
@@ -119,11 +118,11 @@ impl StdioChild {
         stderr: Arc<Tail>,
         stop: CancellationToken,
     ) -> (Arc<Outbox>, impl Future<Output = ()> + Send) {
-        let outbox = Arc::new(Outbox::new(self.stdin, MOST_WAITING));
-        let keeper = Keeper {
+        let outbox = Arc::new(Outbox::new(self.stdin, MAX_WAITING));
+        let supervisor = Supervisor {
             group: self.child.id().and_then(|pid| Pid::from_raw(pid as i32)),
             child: self.child,
-            lines: Lines::new(self.stdout, limit),
+            lines: LineReader::new(self.stdout, limit),
             stderr: tokio::spawn(keep_tail(self.stderr, stderr)),
             grace: self.grace,
             lifeline: self.lifeline,
@@ -131,15 +130,15 @@ impl StdioChild {
             outbox: outbox.clone(),
             stop,
         };
-        (outbox, keeper.run())
+        (outbox, supervisor.run())
     }
 }
 
-/// Supervises one process: reads its output, detects its exit, and shuts it down.
-struct Keeper {
+/// Reads the output of one process, notices its end, and shuts it down.
+struct Supervisor {
     group: Option<Pid>,
     child: Child,
-    lines: Lines<pipe::Receiver>,
+    lines: LineReader<pipe::Receiver>,
     stderr: JoinHandle<()>,
     grace: Grace,
     lifeline: Option<Lifeline>,
@@ -148,102 +147,101 @@ struct Keeper {
     stop: CancellationToken,
 }
 
-/// The reason why the keeper stopped reading.
-enum End {
-    RequestHandler,
-    Output,
-    Pipe(io::Error),
-    Exit(Exit),
+/// The reason why the supervisor stopped reading.
+enum ReadEnd {
+    Stopped,
+    OutputClosed,
+    PipeFailed(io::Error),
+    Exited(Exit),
 }
 
-impl Keeper {
+impl Supervisor {
     async fn run(mut self) {
-        let end = self.listen().await;
+        let end = self.read().await;
         let why = match end {
-            End::RequestHandler => TransportError::Closed,
-            End::Exit(exit) => TransportError::Exited(exit),
-            // A closed pipe is usually the first sign of an exit, and the exit status is more informative.
-            End::Output => self.exit_or(TransportError::OutputClosed).await,
-            End::Pipe(error) => self.exit_or(TransportError::Pipe(error)).await,
+            ReadEnd::Stopped => TransportError::Closed,
+            ReadEnd::Exited(exit) => TransportError::Exited(exit),
+            // A closed pipe is mostly the first sign of an exit, which tells more.
+            ReadEnd::OutputClosed => self.exit_or_else(TransportError::OutputClosed).await,
+            ReadEnd::PipeFailed(error) => self.exit_or_else(TransportError::Pipe(error)).await,
         };
         if matches!(why, TransportError::Exited(_)) {
-            let _ = timeout(LAST_WORDS, &mut self.stderr).await;
+            let _ = timeout(DRAIN_TIMEOUT, &mut self.stderr).await;
         }
         let unsent = self.outbox.close();
         self.router.end(Arc::new(why), |id| unsent.contains(&id));
-        self.see_off().await;
+        self.shut_down().await;
         self.stderr.abort();
     }
 
-    async fn listen(&mut self) -> End {
+    async fn read(&mut self) -> ReadEnd {
         let mut exited: Option<(Exit, Instant)> = None;
-        let mut is_wide = false;
+        let mut is_large = false;
         let exit = self.child.wait();
         let writing = self.outbox.run();
         tokio::pin!(exit, writing);
         loop {
-            let waited_enough = async {
+            let drained = async {
                 match exited {
                     Some((exit, since)) => {
-                        sleep_until(since + LAST_WORDS).await;
+                        sleep_until(since + DRAIN_TIMEOUT).await;
                         exit
                     }
                     None => std::future::pending().await,
                 }
             };
-            // Dropping a branch loses nothing: `lines` and `outbox` keep their state in themselves.
+            // Every branch is cancel-safe: reader and outbox keep their state.
             tokio::select! {
                 line = self.lines.next() => match line {
                     Ok(Some(line)) => {
-                        if !is_wide && line.is_longer_than(USUAL_PIPE) {
-                            is_wide = true;
-                            widen(self.lines.source());
+                        if !is_large && line.is_longer_than(DEFAULT_PIPE) {
+                            is_large = true;
+                            enlarge(self.lines.source());
                         }
-                        hear(line, &self.router, &self.outbox);
+                        deliver(line, &self.router, &self.outbox);
                     }
-                    Ok(None) => return exited.map_or(End::Output, |(exit, _)| End::Exit(exit)),
-                    Err(error) => return End::Pipe(error),
+                    Ok(None) => return exited.map_or(ReadEnd::OutputClosed, |(exit, _)| ReadEnd::Exited(exit)),
+                    Err(error) => return ReadEnd::PipeFailed(error),
                 },
                 status = &mut exit, if exited.is_none() => match status {
                     Ok(status) => exited = Some((status.into(), Instant::now())),
-                    Err(error) => return End::Pipe(error),
+                    Err(error) => return ReadEnd::PipeFailed(error),
                 },
                 result = &mut writing, if exited.is_none() => match result {
-                    Ok(()) => return End::RequestHandler,
-                    Err(error) => return End::Pipe(error),
+                    Ok(()) => return ReadEnd::Stopped,
+                    Err(error) => return ReadEnd::PipeFailed(error),
                 },
-                exit = waited_enough => return End::Exit(exit),
-                () = self.stop.cancelled() => return End::RequestHandler,
+                exit = drained => return ReadEnd::Exited(exit),
+                () = self.stop.cancelled() => return ReadEnd::Stopped,
             }
         }
     }
 
-    async fn exit_or(&mut self, otherwise: TransportError) -> TransportError {
-        match timeout(EXIT_AFTER_EOF, self.child.wait()).await {
+    async fn exit_or_else(&mut self, otherwise: TransportError) -> TransportError {
+        match timeout(EXIT_TIMEOUT, self.child.wait()).await {
             Ok(Ok(status)) => TransportError::Exited(status.into()),
             _ => otherwise,
         }
     }
 
-    /// Shuts down the process and the rest of its group: waits for an exit, then sends SIGTERM, then kills.
-    async fn see_off(&mut self) {
-        let gone = timeout(self.grace.after_close, self.child.wait()).await.is_ok();
-        if !gone {
+    /// Ends the process and its group: waits after stdin was closed, then SIGTERM, then SIGKILL.
+    async fn shut_down(&mut self) {
+        let has_ended = timeout(self.grace.after_close, self.child.wait()).await.is_ok();
+        if !has_ended {
             self.signal(Signal::TERM);
             let _ = timeout(self.grace.after_term, self.child.wait()).await;
         }
-        self.make_an_end();
-        // The process may have left its group, or its jail may hang. A kill by process id still reaches it.
-        if timeout(REAPING, self.child.wait()).await.is_err() {
+        self.kill();
+        // The process may have left the group, or the jail may be stuck; its own id remains.
+        if timeout(REAP_TIMEOUT, self.child.wait()).await.is_err() {
             let _ = self.child.kill().await;
         }
-        // The group id may be reused by now, so it must not be signalled again.
+        // The id of the group may be reused by now.
         self.group = None;
     }
 
-    /// Kills the process: with a lifeline by dropping it, because the jail also ends processes that left the group. The
-    /// jail can do so only if it is not killed itself, so the group is not signalled then.
-    fn make_an_end(&mut self) {
+    /// Kills the process. A jail kills more reliably than a signal to the group, as long as it is not killed itself.
+    fn kill(&mut self) {
         match self.lifeline.take() {
             Some(lifeline) => {
                 drop(lifeline);
@@ -260,32 +258,31 @@ impl Keeper {
     }
 }
 
-/// A runtime that shuts down drops this task at any point. The server's processes must end then too.
-impl Drop for Keeper {
+/// The end of the runtime drops this task at any point; the server's children must end with it.
+impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.make_an_end();
+        self.kill();
     }
 }
 
-/// Enlarges the pipe of a server that has sent a message longer than the default capacity: it will probably send more,
-/// and a larger pipe needs fewer wake-ups. All pipes of a user share one limit, so only such pipes are enlarged, and
-/// a failure is ignored.
-fn widen(pipe: &pipe::Receiver) {
+/// Enlarges a pipe: a server that sent a message larger than the pipe will do so again, and a larger pipe needs fewer
+/// wake-ups. All pipes of a user share one limit, so not every pipe is enlarged, and a failure is ignored.
+fn enlarge(pipe: &pipe::Receiver) {
     #[cfg(target_os = "linux")]
-    let _ = rustix::pipe::fcntl_setpipe_size(pipe, WIDE_PIPE);
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, LARGE_PIPE);
     #[cfg(not(target_os = "linux"))]
-    let _ = (pipe, WIDE_PIPE);
+    let _ = (pipe, LARGE_PIPE);
 }
 
-fn hear(line: Line, router: &Router, outbox: &Outbox) {
+fn deliver(line: InputLine, router: &Router, outbox: &Outbox) {
     match line {
-        Line::Whole(frame) => {
+        InputLine::Whole(frame) => {
             if let Some(reply) = router.deliver(&frame, None) {
-                // The error is ignored: if the server does not read its input, later calls report it.
+                // A server that does not read its input fails its own calls later.
                 let _ = outbox.send(None, reply);
             }
         }
-        Line::TooLong(unread) => router.deliver_unread(unread),
+        InputLine::TooLong(unread) => router.deliver_unread(unread),
     }
 }
 

@@ -1,22 +1,23 @@
-//! Test support for the HTTP transports: a client connected to a scripted server.
+//! Shared by the tests of the HTTP transports: a client that is connected to a scripted server.
 
 use std::time::Duration;
 
 use bascule_testkit::{Script, ScriptedHttp};
 use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::{
     Connection, HttpEndpoint, ProtocolVersion, RequestResult, ServerMessage, Transport, Unsolicited,
 };
 
-/// Message size limit in these tests.
+/// The longest message read in these tests.
 pub(crate) const LIMIT: usize = 100_000;
 
-/// A connection, and the messages its listener received.
-pub(crate) struct Played {
+/// A connection and its unsolicited messages.
+pub(crate) struct TestClient {
     pub(crate) connection: Connection,
-    pub(crate) heard: mpsc::UnboundedReceiver<String>,
+    pub(crate) unsolicited: mpsc::UnboundedReceiver<String>,
 }
 
 /// A server with one tool, `x`, that echoes its arguments.
@@ -28,64 +29,64 @@ pub(crate) fn endpoint(server: &ScriptedHttp) -> HttpEndpoint {
     HttpEndpoint::new(&server.url(), [("authorization", "secret")]).unwrap()
 }
 
-impl Played {
+impl TestClient {
     pub(crate) fn open(transport: Transport) -> Self {
-        let (told, heard) = mpsc::unbounded_channel();
-        let listener = move |said: Unsolicited<'_>| {
-            let _ = told.send(match said {
+        let (sender, unsolicited) = mpsc::unbounded_channel();
+        let listener = move |message: Unsolicited<'_>| {
+            let _ = sender.send(match message {
                 Unsolicited::Notification(ServerMessage { method, params, .. }) => {
                     format!("{method} {}", params.map_or("", |params| params.get()))
                 }
                 other => format!("{other:?}"),
             });
         };
-        Self { connection: Connection::open(transport, LIMIT, Box::new(listener), None), heard }
+        Self { connection: Connection::open(transport, LIMIT, Box::new(listener), None), unsolicited }
     }
 
-    /// Opens a connection and completes the handshake.
+    /// Opens a connection and does the handshake.
     pub(crate) async fn connect(transport: Transport) -> Self {
-        let played = Self::open(transport);
-        played.initialize().await.unwrap();
-        played.connection.set_version(ProtocolVersion::LATEST);
-        played.connection.notify("notifications/initialized", None).await.unwrap();
-        played.connection.listen();
-        played
+        let client = Self::open(transport);
+        client.initialize().await.unwrap();
+        client.connection.set_version(ProtocolVersion::LATEST);
+        client.connection.notify("notifications/initialized", None).await.unwrap();
+        client.connection.open_server_stream();
+        client
     }
 
     pub(crate) async fn initialize(&self) -> RequestResult {
         let offer = r#"{"protocolVersion":"2025-11-25"}"#.to_owned();
-        patiently(self.connection.request("initialize", |_| Some(offer)).answer()).await
+        with_timeout(self.connection.request("initialize", |_| Some(offer)).response()).await
     }
 
-    /// Calls the tool `x`.
+    /// Calls `x`.
     pub(crate) async fn call(&self) -> RequestResult {
-        patiently(self.start_call().answer()).await
+        with_timeout(self.start_call()).await.unwrap()
     }
 
-    pub(crate) fn start_call(&self) -> crate::PendingRequest {
-        self.connection.request("tools/call", |id| {
+    pub(crate) fn start_call(&self) -> JoinHandle<RequestResult> {
+        let mut pending = self.connection.request("tools/call", |id| {
             Some(format!(r#"{{"name":"x","arguments":{{"a":1.0}},"_meta":{{"progressToken":{id}}}}}"#))
-        })
+        });
+        tokio::spawn(async move { pending.response().await })
     }
 
-    /// Waits for the next message from the server.
-    pub(crate) async fn next_heard(&mut self) -> String {
-        patiently(self.heard.recv()).await.expect("the listener lives as long as the connection")
+    pub(crate) async fn next_unsolicited(&mut self) -> String {
+        with_timeout(self.unsolicited.recv()).await.expect("the listener lives as long as the connection")
     }
 
-    /// Closes the connection and returns all remaining messages.
+    /// Closes the connection and returns the remaining unsolicited messages.
     pub(crate) async fn close(mut self) -> Vec<String> {
-        patiently(self.connection.close()).await;
+        with_timeout(self.connection.close()).await;
         let mut all = Vec::new();
-        while let Ok(said) = self.heard.try_recv() {
-            all.push(said);
+        while let Ok(message) = self.unsolicited.try_recv() {
+            all.push(message);
         }
         all
     }
 }
 
-/// Awaits `work` with a generous time-out.
-pub(crate) async fn patiently<T>(work: impl Future<Output = T>) -> T {
+/// Awaits a future for at most a minute.
+pub(crate) async fn with_timeout<T>(work: impl Future<Output = T>) -> T {
     timeout(Duration::from_secs(60), work).await.expect("it does not hang")
 }
 
@@ -105,19 +106,19 @@ pub(crate) async fn timer_wait(work: impl Future) -> Duration {
     waited
 }
 
-/// Polls `is_so` until it returns true, without blocking the runtime of the test.
-pub(crate) async fn until(mut is_so: impl FnMut() -> bool) {
-    patiently(async {
-        while !is_so() {
+/// Waits, without blocking the runtime of the test, until the condition is true.
+pub(crate) async fn wait_until(mut condition: impl FnMut() -> bool) {
+    with_timeout(async {
+        while !condition() {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
 }
 
-/// Returns the text of a result, or the failure and how far the request got.
-pub(crate) fn told(answer: RequestResult) -> String {
-    match answer {
+/// The text of a result, or the delivery and the failure.
+pub(crate) fn to_text(result: RequestResult) -> String {
+    match result {
         Ok(result) => result.get().to_owned(),
         Err(failure) => format!("{:?}: {failure}", failure.delivery()),
     }

@@ -1,11 +1,11 @@
-//! Transports to a server, and the interface through which a [`crate::Connection`] uses them.
+//! The transports to a server, and the sending side that they share.
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use tokio::task::AbortHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection::Exchange;
 use crate::http::{HttpEndpoint, HttpLink};
 use crate::http_or_sse::HttpOrSseLink;
 use crate::legacy::LegacyLink;
@@ -13,18 +13,17 @@ use crate::outbox::Outbox;
 use crate::router::Router;
 use crate::{Failure, StdioChild, TransportError};
 
-/// A transport to a server, not connected yet.
+/// A transport that has no connection yet.
 #[derive(Debug)]
 pub enum Transport {
-    /// A child process.
     Stdio(StdioChild),
     /// Streamable HTTP.
     Http(HttpEndpoint),
-    /// HTTP+SSE, the HTTP transport before 2025.
+    /// HTTP+SSE, the transport before Streamable HTTP.
     Sse(HttpEndpoint),
     /// Streamable HTTP, or HTTP+SSE if the server does not support it.
     HttpOrSse(HttpEndpoint),
-    /// Two in-memory queues. The holder of the [`MemoryServer`] acts as the server.
+    /// Two queues in memory; the other end is a [`MemoryServer`].
     Memory(MemoryClient),
 }
 
@@ -35,23 +34,21 @@ pub struct MemoryClient {
     incoming: mpsc::Receiver<Vec<u8>>,
 }
 
-/// The server's end of an in-memory transport. Messages have no framing. Dropping it ends the connection.
+/// The server's end of an in-memory transport: whole messages. Dropping it ends the connection.
 #[derive(Debug)]
 pub struct MemoryServer {
-    /// Messages from the client.
     pub incoming: mpsc::Receiver<Vec<u8>>,
-    /// Messages to the client.
     pub outgoing: mpsc::Sender<Vec<u8>>,
 }
 
 impl Transport {
-    /// Creates an in-memory connection, for tests and for MCP over other media.
-    /// Each direction holds 1,024 messages; beyond that sending fails.
+    /// Returns two ends of a connection in memory: for tests, and for transports of other kinds. Each direction holds
+    /// 1,024 messages; sending more fails.
     pub fn pair() -> (Transport, MemoryServer) {
         let (to_server, incoming) = mpsc::channel(1024);
         let (outgoing, from_server) = mpsc::channel(1024);
-        let near = MemoryClient { outgoing: to_server, incoming: from_server };
-        (Transport::Memory(near), MemoryServer { incoming, outgoing })
+        let client = MemoryClient { outgoing: to_server, incoming: from_server };
+        (Transport::Memory(client), MemoryServer { incoming, outgoing })
     }
 }
 
@@ -62,7 +59,7 @@ impl MemoryClient {
         stop: CancellationToken,
     ) -> (mpsc::Sender<Vec<u8>>, impl Future<Output = ()> + Send) {
         let outgoing = self.outgoing.clone();
-        let listen = async move {
+        let read_loop = async move {
             let why = loop {
                 tokio::select! {
                     frame = self.incoming.recv() => match frame {
@@ -78,11 +75,11 @@ impl MemoryClient {
             };
             router.end(Arc::new(why), |_| false);
         };
-        (outgoing, listen)
+        (outgoing, read_loop)
     }
 }
 
-/// The sending side of a connected transport.
+/// The sending side of an open transport.
 pub(crate) enum Link {
     Stdio(Arc<Outbox>),
     Http(Arc<HttpLink>),
@@ -92,42 +89,46 @@ pub(crate) enum Link {
 }
 
 impl Link {
-    /// Sends a message without waiting. Immediate failures are returned; later ones are reported to the router. The
-    /// handle, if any, aborts the exchange.
-    pub(crate) fn send(&self, id: Option<u64>, frame: Vec<u8>) -> Result<Option<AbortHandle>, Failure> {
+    /// Sends a request without waiting. Over HTTP, returns the exchange, which the caller polls; its failures reach the
+    /// router.
+    pub(crate) fn send_request(&self, id: u64, frame: Vec<u8>) -> Result<Option<Exchange>, Failure> {
         match self {
-            Link::Stdio(outbox) => outbox.send(id, frame).map(|()| None).map_err(Failure::not_sent),
-            Link::Http(link) => Ok(Some(link.send(id, frame))),
-            Link::Sse(link) => Ok(Some(link.send(id, frame))),
-            Link::HttpOrSse(link) => Ok(Some(link.send(id, frame))),
-            Link::Memory(sender) => match sender.try_send(frame) {
-                Ok(()) => Ok(None),
-                Err(mpsc::error::TrySendError::Closed(_)) => {
-                    Err(Failure::not_sent(TransportError::OutputClosed))
-                }
-                Err(mpsc::error::TrySendError::Full(frame)) => {
-                    Err(Failure::not_sent(TransportError::Stalled { waiting: frame.len() }))
-                }
-            },
+            Link::Stdio(outbox) => outbox.send(Some(id), frame).map(|()| None).map_err(Failure::not_sent),
+            Link::Http(link) => Ok(Some(link.start_exchange(id, frame))),
+            Link::Sse(link) => Ok(Some(link.start_exchange(id, frame))),
+            Link::HttpOrSse(link) => Ok(Some(link.start_exchange(id, frame))),
+            Link::Memory(sender) => send_in_memory(sender, frame).map(|()| None),
         }
     }
 
-    /// Sends a message that expects no response. Waits until the server has accepted it, if the transport can tell.
-    pub(crate) async fn tell(&self, frame: Vec<u8>) -> Result<(), Failure> {
+    /// Sends a message that expects no response, without waiting.
+    pub(crate) fn send(&self, frame: Vec<u8>) -> Result<(), Failure> {
+        match self {
+            Link::Stdio(outbox) => outbox.send(None, frame).map_err(Failure::not_sent)?,
+            Link::Http(link) => link.send(frame),
+            Link::Sse(link) => link.send(frame),
+            Link::HttpOrSse(link) => link.send(frame),
+            Link::Memory(sender) => send_in_memory(sender, frame)?,
+        }
+        Ok(())
+    }
+
+    /// Sends a message that expects no response and, over HTTP, waits until the server has accepted it.
+    pub(crate) async fn deliver(&self, frame: Vec<u8>) -> Result<(), Failure> {
         match self {
             Link::Http(link) => link.exchange(None, frame).await,
             Link::Sse(link) => link.exchange(frame).await,
             Link::HttpOrSse(link) => link.exchange(None, frame).await,
-            Link::Stdio(_) | Link::Memory(_) => self.send(None, frame).map(|_| ()),
+            Link::Stdio(_) | Link::Memory(_) => self.send(frame),
         }
     }
 
-    /// Withdraws a request. Returns true if none of it had been sent.
+    /// Takes back a request of which no byte was written. Returns true if that succeeded.
     pub(crate) fn recall(&self, id: u64) -> bool {
         matches!(self, Link::Stdio(outbox) if outbox.recall(id))
     }
 
-    /// Returns the Streamable HTTP link, if that transport is in use.
+    /// The Streamable HTTP transport, if that is in use.
     pub(crate) fn http(&self) -> Option<&Arc<HttpLink>> {
         match self {
             Link::Http(link) => Some(link),
@@ -135,4 +136,13 @@ impl Link {
             _ => None,
         }
     }
+}
+
+fn send_in_memory(sender: &mpsc::Sender<Vec<u8>>, frame: Vec<u8>) -> Result<(), Failure> {
+    sender.try_send(frame).map_err(|error| {
+        Failure::not_sent(match error {
+            mpsc::error::TrySendError::Closed(_) => TransportError::OutputClosed,
+            mpsc::error::TrySendError::Full(frame) => TransportError::Stalled { waiting: frame.len() },
+        })
+    })
 }

@@ -1,10 +1,10 @@
-//! Qualifies resource URIs with their server where several servers share one listing.
+//! Qualified URIs: makes the URIs of resources unique across servers, and looks them up.
 //!
-//! A URI that only one server lists stays unchanged. A URI that several servers list becomes `bascule://`, the server,
-//! `/` and the unchanged URI: `bascule://docs/file:///etc/hosts`. The URI is not encoded again, so that templates
-//! (RFC 6570) work too: `bascule://docs/file:///{+path}` expands to the expansion of the original with the server in
-//! front. Encoding would make the percent signs of an expansion ambiguous. A URI that already begins with
-//! `bascule://` (from a bridge behind this one) is always qualified, so the form has one meaning in every listing.
+//! A URI that only one server lists stays unchanged. One that several list becomes `bascule://`, the server, `/` and the
+//! URI: `bascule://docs/file:///etc/hosts`. The URI is not encoded again, so that templates (RFC 6570) work, too:
+//! `bascule://docs/file:///{+path}` expands to the same as the original with the server before it, while percent signs of
+//! an expansion could not be told from ours. A URI that itself begins with `bascule://` (a bridge behind this one) always
+//! names its server, so that this form has one meaning in every listing.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,54 +13,54 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use crate::names::QualifiedIndex;
 
 const SCHEME: &str = "bascule://";
-/// Characters of a server name that are percent-encoded.
+/// The characters of a server's name that are escaped.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
 /// The qualified URIs, or URI templates, of one listing.
 ///
-/// To resolve a URI, try [`QualifiedUris::original`] first, then [`parse_qualified_uri`]: the URI may be an expanded
-/// template or part of a tool result. If both fail, the URI is unlisted, and only the servers know which one has it.
+/// To read a URI, try [`QualifiedUris::original`] first, then [`parse_qualified_uri`]: it may come from a template or
+/// from the result of a tool. A URI that neither knows is in no listing: its server is found by asking all.
 #[derive(Debug, Clone, Default)]
 pub struct QualifiedUris(QualifiedIndex);
 
 impl QualifiedUris {
-    /// Builds the listing from pairs of server and URI. Duplicate pairs count once.
+    /// Takes pairs of server and URI. Duplicate pairs count once.
     pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut servers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (server, uri) in pairs {
             servers.entry(uri).or_default().insert(server);
         }
-        let mut shown = QualifiedIndex::default();
+        let mut index = QualifiedIndex::default();
         for (uri, servers) in servers {
-            let as_it_is = servers.len() == 1 && !uri.starts_with(SCHEME);
+            let is_unique = servers.len() == 1 && !uri.starts_with(SCHEME);
             for server in servers {
-                shown.add(server, uri, if as_it_is { uri.to_owned() } else { qualify_uri(server, uri) });
+                index.add(server, uri, if is_unique { uri.to_owned() } else { qualify_uri(server, uri) });
             }
         }
-        Self(shown)
+        Self(index)
     }
 
-    /// Returns the URI under which a server's URI is listed.
     pub fn qualified(&self, server: &str, uri: &str) -> Option<&str> {
         self.0.qualified(server, uri)
     }
 
-    /// Returns the server and the original URI of a listed URI.
-    pub fn original(&self, shown: &str) -> Option<(&str, &str)> {
-        self.0.original(shown)
+    /// Returns the server and its original URI.
+    pub fn original(&self, qualified: &str) -> Option<(&str, &str)> {
+        self.0.original(qualified)
     }
 }
 
-/// Returns the qualified form of a URI or template, listed or not.
+/// Returns the form of a URI or template that names its server.
 pub fn qualify_uri(server: &str, uri: &str) -> String {
     format!("{SCHEME}{}/{uri}", utf8_percent_encode(server, ESCAPED))
 }
 
-/// Splits a qualified URI into the server and the original URI. The server need not exist.
+/// Returns the server and its original URI, if the URI has the form that names its server. Does not check that the
+/// server exists.
 pub fn parse_qualified_uri(uri: &str) -> Option<(String, String)> {
     let (server, original) = uri.strip_prefix(SCHEME)?.split_once('/')?;
     let server = percent_decode_str(server).decode_utf8().ok()?.into_owned();
-    // Only the exact spelling of `qualify_uri` is accepted.
+    // Only the form that `qualify_uri` writes is accepted.
     (qualify_uri(&server, original) == uri).then(|| (server, original.to_owned()))
 }
 
@@ -71,20 +71,21 @@ mod tests {
 
     fn check(pairs: &[(&str, &str)], expected: &[&str]) {
         let uris = QualifiedUris::from_pairs(pairs.iter().copied());
-        let shown: Vec<_> = pairs.iter().map(|(server, uri)| uris.qualified(server, uri).unwrap()).collect();
-        assert_eq!(shown, expected);
+        let qualified: Vec<_> =
+            pairs.iter().map(|(server, uri)| uris.qualified(server, uri).unwrap()).collect();
+        assert_eq!(qualified, expected);
     }
 
     // req: GW-02
     #[test]
-    fn a_uri_of_one_server_stays_what_it_is() {
+    fn keeps_the_uri_of_one_server() {
         check(&[("a", "file:///x?y=1#z"), ("b", "note://é")], &["file:///x?y=1#z", "note://é"]);
         check(&[("a", "file:///x"), ("a", "file:///x")], &["file:///x", "file:///x"]);
     }
 
     // req: GW-02
     #[test]
-    fn a_uri_of_two_servers_names_them() {
+    fn qualifies_the_uri_of_two_servers() {
         check(
             &[("a", "file:///x%20y"), ("b", "file:///x%20y")],
             &["bascule://a/file:///x%20y", "bascule://b/file:///x%20y"],
@@ -96,7 +97,7 @@ mod tests {
 
     // req: GW-02
     #[test]
-    fn templates_stay_templates() {
+    fn keeps_templates_usable() {
         let template = "repo://{owner}/{+path}{?rev}";
         check(
             &[("a", template), ("b", template)],
@@ -108,12 +109,12 @@ mod tests {
 
     // req: GW-02
     #[test]
-    fn a_uri_that_looks_like_ours_is_not_taken_for_another_servers() {
+    fn qualifies_forged_uris() {
         check(&[("evil", "bascule://docs/file:///x")], &["bascule://evil/bascule://docs/file:///x"]);
     }
 
     #[test]
-    fn what_names_no_server_is_none() {
+    fn rejects_uris_without_a_server() {
         for uri in [
             "file:///x",
             "bascule:/a/x",
@@ -135,13 +136,13 @@ mod tests {
     proptest! {
         // req: GW-02
         #[test]
-        fn every_uri_leads_back(pairs in prop::collection::vec(("[ab]|[^a-z]{0,4}", uri()), 0..12)) {
+        fn makes_uris_that_lead_back(pairs in prop::collection::vec(("[ab]|[^a-z]{0,4}", uri()), 0..12)) {
             let uris = QualifiedUris::from_pairs(pairs.iter().map(|(server, uri)| (&**server, &**uri)));
             for (server, uri) in &pairs {
-                let shown = uris.qualified(server, uri).unwrap();
-                prop_assert_eq!(uris.original(shown), Some((&**server, &**uri)));
-                prop_assert!(shown == uri || shown == qualify_uri(server, uri));
-                if let Some(parsed) = parse_qualified_uri(shown) {
+                let qualified = uris.qualified(server, uri).unwrap();
+                prop_assert_eq!(uris.original(qualified), Some((&**server, &**uri)));
+                prop_assert!(qualified == uri || qualified == qualify_uri(server, uri));
+                if let Some(parsed) = parse_qualified_uri(qualified) {
                     prop_assert_eq!(parsed, (server.clone(), uri.clone()));
                 }
             }

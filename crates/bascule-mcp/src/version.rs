@@ -1,11 +1,10 @@
-//! Protocol revisions of MCP.
+//! The MCP protocol versions that this crate supports.
 
 use std::fmt;
 
-/// The protocol revisions that begin with `initialize`. Later revisions compare greater.
+/// The versions that begin with `initialize`. Ordered: later is greater.
 ///
-/// Revision 2026-07-28 has no `initialize`, and every request carries its version. It needs a type of its own, not
-/// another variant here.
+/// Version 2026-07-28 has no `initialize`, and every request carries its version. It will have a type of its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[allow(missing_docs, reason = "the names are the dates")]
 pub enum ProtocolVersion {
@@ -15,23 +14,21 @@ pub enum ProtocolVersion {
     V2025_11_25,
 }
 
-/// The server chose a revision that is not supported.
+/// The server chose a version that this crate does not support.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the server speaks MCP `{theirs}`, and we offered `{ours}` (understood are {})", understood())]
+#[error("the server uses MCP `{theirs}`, the client offered `{ours}` (supported: {})", supported())]
 pub struct UnknownVersion {
-    /// The revision chosen by the server.
     pub theirs: String,
-    /// The revision offered to the server.
     pub ours: ProtocolVersion,
 }
 
 impl ProtocolVersion {
-    /// All supported revisions, oldest first.
+    /// Oldest first.
     pub const ALL: [Self; 4] = [Self::V2024_11_05, Self::V2025_03_26, Self::V2025_06_18, Self::V2025_11_25];
-    /// The revision offered in `initialize`.
+    /// The version that the client offers.
     pub const LATEST: Self = Self::V2025_11_25;
 
-    /// Returns the date that identifies the revision on the wire.
+    /// The date that stands for it in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V2024_11_05 => "2024-11-05",
@@ -41,8 +38,8 @@ impl ProtocolVersion {
         }
     }
 
-    /// Parses the server's response to an offer of `LATEST`.
-    pub fn agree(theirs: &str) -> Result<Self, UnknownVersion> {
+    /// Checks the server's response to an offer of `LATEST`.
+    pub fn negotiate(theirs: &str) -> Result<Self, UnknownVersion> {
         let unknown = || UnknownVersion { theirs: theirs.chars().take(40).collect(), ours: Self::LATEST };
         Self::ALL.into_iter().find(|v| v.as_str() == theirs).ok_or_else(unknown)
     }
@@ -54,7 +51,7 @@ impl fmt::Display for ProtocolVersion {
     }
 }
 
-fn understood() -> String {
+fn supported() -> String {
     ProtocolVersion::ALL.map(|v| format!("`{v}`")).join(", ")
 }
 
@@ -64,16 +61,16 @@ mod tests {
 
     // req: BR-02
     #[test]
-    fn every_revision_with_initialize_is_understood() {
+    fn accepts_every_version_with_initialize() {
         for version in ProtocolVersion::ALL {
-            assert_eq!(ProtocolVersion::agree(version.as_str()), Ok(version));
+            assert_eq!(ProtocolVersion::negotiate(version.as_str()), Ok(version));
         }
     }
 
     // req: BR-02
     #[test]
-    fn a_refusal_names_both_versions() {
-        let said = ProtocolVersion::agree("1999-01-01").unwrap_err().to_string();
-        assert!(said.contains("1999-01-01") && said.contains("2025-11-25"), "{said}");
+    fn names_both_versions_in_the_error() {
+        let error = ProtocolVersion::negotiate("1999-01-01").unwrap_err().to_string();
+        assert!(error.contains("1999-01-01") && error.contains("2025-11-25"), "{error}");
     }
 }

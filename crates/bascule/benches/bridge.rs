@@ -229,12 +229,12 @@ async fn library_over_http(calls: usize) -> Cost {
 async fn library(transport: Transport, calls: usize) -> Cost {
     let client = McpClient::connect(transport, ClientOptions::default()).await.unwrap();
     for _ in 0..calls / 10 {
-        client.call("echo", ARGUMENTS).answer().await.unwrap();
+        client.call("echo", ARGUMENTS).response().await.unwrap();
     }
     let mut stopwatch = Stopwatch::start();
     for _ in 0..calls {
         let begin = Instant::now();
-        client.call("echo", ARGUMENTS).answer().await.unwrap();
+        client.call("echo", ARGUMENTS).response().await.unwrap();
         stopwatch.each.push(begin.elapsed());
     }
     let cost = stopwatch.stop();

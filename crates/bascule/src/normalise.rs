@@ -66,7 +66,7 @@ fn code_of(failure: &Failure) -> ErrorCode {
 }
 
 fn exit_of(failure: &Failure) -> Option<Exit> {
-    match failure.transport() {
+    match failure.transport_error() {
         Some(TransportError::Exited(exit)) => Some(*exit),
         _ => None,
     }

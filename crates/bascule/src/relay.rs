@@ -175,7 +175,10 @@ async fn forward(
     params: Option<Box<RawValue>>,
 ) -> Result<(), String> {
     let Some(id) = Id::from_json(&id) else { return Ok(()) };
-    match client.request(&method, |_| params.map(|params| params.get().to_owned()), None, None).answer().await
+    match client
+        .request(&method, |_| params.map(|params| params.get().to_owned()), None, None)
+        .response()
+        .await
     {
         Ok(result) => send(&success_response(id, result.get())),
         Err(Failure::Answered(fault)) => {

@@ -1,11 +1,11 @@
-//! The validated address of a server, and the headers sent with every request.
+//! The validated URL of a server and the headers of every request to it.
 
 use std::fmt;
 
 use http::Uri;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// The address of a server, and the headers sent with every request.
+/// The URL of a server and the headers of every request to it.
 #[derive(Clone)]
 pub struct HttpEndpoint {
     pub(super) url: Uri,
@@ -18,29 +18,28 @@ impl fmt::Debug for HttpEndpoint {
     }
 }
 
-/// An invalid address or header.
+/// An invalid URL or header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEndpoint {
-    /// The address is not a usable URL.
-    #[error("`{url}` is no usable address: {why}")]
+    #[error("`{url}` is not a usable URL: {why}")]
     Url { url: String, why: &'static str },
-    /// The header is not legal. Its value may be secret and is not shown.
+    /// The value may be secret and is not shown.
     #[error("header `{0}` is not legal in HTTP")]
     Header(String),
 }
 
 impl HttpEndpoint {
-    /// Validates an `http://` or `https://` address and the headers to send there.
+    /// Validates an `http://` or `https://` URL and the headers.
     pub fn new<'a>(
         url: &str,
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, InvalidEndpoint> {
-        let wrong = |why| InvalidEndpoint::Url { url: redact_url(url), why };
-        let uri: Uri = url.parse().map_err(|_| wrong("it is not a URL"))?;
+        let invalid = |why| InvalidEndpoint::Url { url: redact_url(url), why };
+        let uri: Uri = url.parse().map_err(|_| invalid("it is not a URL"))?;
         match (uri.scheme_str(), uri.authority()) {
             (Some("http" | "https"), Some(host)) if !host.as_str().contains('@') => {}
-            (Some("http" | "https"), Some(_)) => return Err(wrong("credentials belong into headers")),
-            _ => return Err(wrong("it must begin with http:// or https://")),
+            (Some("http" | "https"), Some(_)) => return Err(invalid("credentials belong in headers")),
+            _ => return Err(invalid("it must begin with http:// or https://")),
         }
         let mut map = HeaderMap::new();
         for (name, value) in headers {
@@ -54,7 +53,7 @@ impl HttpEndpoint {
     }
 }
 
-/// Returns an address for display. User and query are replaced, because they may be secret.
+/// Hides user and query of a URL, which may be secret.
 pub fn redact_url(url: &str) -> String {
     let (address, query) = url.split_once('?').map_or((url, ""), |(address, _)| (address, "?***"));
     match address.split_once("://") {
@@ -74,7 +73,7 @@ mod tests {
 
     // req: CL-09
     #[test]
-    fn an_address_is_shown_without_its_secrets() {
+    fn hides_secrets_of_urls() {
         for (url, shown) in [
             ("http://h:1/mcp", "http://h:1/mcp"),
             ("https://h/mcp?api_key=secret", "https://h/mcp?***"),

@@ -1,54 +1,50 @@
-//! A server behind an address: one HTTP request to it, and what its response means.
+//! Sends HTTP requests to one server and interprets its responses.
 //!
-//! What the requests say is left to the two transports that speak HTTP.
+//! The two HTTP transports decide about the contents of the requests.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE};
+use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE};
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use tokio::sync::Semaphore;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::pool::ConnectionPool;
 use super::{HttpEndpoint, redact_url};
 use crate::router::Router;
 use crate::sse::{Event, EventReader};
 use crate::{Failure, Message, RpcError, TransportError};
 
-/// How much of a page that is no answer is shown.
-const EXCERPT: usize = 300;
-const CONNECT_WITHIN: Duration = Duration::from_secs(10);
-/// How many answers to a server's own requests may be on their way at once.
-const MOST_REPLIES: usize = 32;
-/// How long a response may stay open after all was said, so that its connection can be used again.
-const LINGER: Duration = Duration::from_secs(1);
-/// Saying good-bye is a courtesy and may not hold anybody up.
-pub(crate) const GOODBYE_WITHIN: Duration = Duration::from_secs(2);
-/// How long a server may take to take a notification.
-const NOTICE_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const JSON: &str = "application/json";
+pub(crate) const EVENT_STREAM: &str = "text/event-stream";
+/// Longest quotation of an unexpected body, in characters.
+const MAX_EXCERPT: usize = 300;
+/// Most responses to requests of the server that may be under way at once.
+const MAX_REPLIES: usize = 32;
+/// How long the rest of a response is read, so that its connection can be used again.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long the end of a session may take, and messages under way when the connection ends.
+pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a server may take to accept a notification.
+const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The server, and the connection of which its responses are part.
+/// A server behind a URL, and the MCP connection that its responses belong to.
 pub(crate) struct Remote {
-    client: OnceLock<Result<HttpClient, String>>,
+    pool: OnceLock<Result<ConnectionPool, String>>,
     endpoint: HttpEndpoint,
+    path: Uri,
     limit: usize,
     replies: Arc<Semaphore>,
     pub(crate) router: Arc<Router>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
-
-type HttpClient = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 impl Remote {
     pub(crate) fn new(
@@ -58,11 +54,11 @@ impl Remote {
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Self {
-        let (client, replies) = (OnceLock::new(), Arc::new(Semaphore::new(MOST_REPLIES)));
-        Self { client, endpoint, limit, replies, router, tasks, stop }
+        let (pool, replies) = (OnceLock::new(), Arc::new(Semaphore::new(MAX_REPLIES)));
+        Self { pool, path: path_of(&endpoint.url), endpoint, limit, replies, router, tasks, stop }
     }
 
-    /// The address as it may be shown.
+    /// The URL without secrets.
     pub(crate) fn url(&self) -> String {
         redact_url(&self.address().to_string())
     }
@@ -71,91 +67,101 @@ impl Remote {
         &self.endpoint.url
     }
 
-    /// The longest message that is read.
+    /// The size limit of messages.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// A request that carries a message.
-    pub(crate) fn post(&self, frame: Vec<u8>) -> Request<Full<Bytes>> {
-        let mut request = self.request(Method::POST, "application/json, text/event-stream", frame);
-        request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        request
+    /// The headers of a request with a message.
+    pub(crate) fn post_headers(&self) -> HeaderMap {
+        let mut headers = self.get_headers();
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        headers
     }
 
-    /// A request for a stream of events.
-    pub(crate) fn get(&self) -> Request<Full<Bytes>> {
-        self.request(Method::GET, "text/event-stream", Vec::new())
+    /// The headers of a request for an event stream.
+    pub(crate) fn get_headers(&self) -> HeaderMap {
+        let mut headers = self.endpoint.headers.clone();
+        if let Some(host) = host_header(&self.endpoint.url) {
+            headers.entry(HOST).or_insert(host);
+        }
+        headers.insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
+        headers
     }
 
-    pub(crate) fn request(
-        &self,
-        method: Method,
-        accept: &'static str,
-        body: Vec<u8>,
-    ) -> Request<Full<Bytes>> {
+    pub(crate) fn request(&self, method: Method, headers: HeaderMap, body: Vec<u8>) -> Request<Full<Bytes>> {
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = method;
-        *request.uri_mut() = self.endpoint.url.clone();
-        let headers = request.headers_mut();
-        headers.clone_from(&self.endpoint.headers);
-        headers.insert(ACCEPT, HeaderValue::from_static(accept));
+        *request.uri_mut() = self.path.clone();
+        *request.headers_mut() = headers;
         request
     }
 
     pub(crate) async fn fetch(
         &self,
-        request: Request<Full<Bytes>>,
+        mut request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, TransportError> {
-        let client = self.client.get_or_init(|| client_for(&self.endpoint.url)).as_ref();
-        let client =
-            client.map_err(|reason| TransportError::Connect { url: self.url(), reason: reason.clone() })?;
-        client.request(request).await.map_err(|error| {
-            let (url, reason) = (self.url(), chain(&error));
-            match error.is_connect() {
-                true => TransportError::Connect { url, reason },
-                false => TransportError::Cut { url, reason },
-            }
-        })
-    }
-
-    /// Carries a message as a task of its own; what becomes of it reaches the router.
-    pub(crate) fn carry(
-        self: &Arc<Self>,
-        id: Option<u64>,
-        exchange: impl Future<Output = Result<(), Failure>> + Send + 'static,
-    ) -> AbortHandle {
-        let remote = self.clone();
-        let carried = async move {
-            let ended = tokio::select! {
-                biased;
-                () = remote.nobody_waits(id) => return,
-                ended = exchange => ended,
+        let pool = self.pool.get_or_init(|| ConnectionPool::new(&self.endpoint.url)).as_ref();
+        let pool = pool.map_err(|reason| self.unreachable(reason.clone()))?;
+        loop {
+            let pooled = pool.take();
+            let is_reused = pooled.is_some();
+            let mut sender = match pooled {
+                Some(sender) => sender,
+                None => {
+                    let connected = Box::pin(pool.connect(self.endpoint.url.clone())).await;
+                    connected.map_err(|error| self.unreachable(chain(&*error)))?
+                }
             };
-            match (ended, id) {
-                (Ok(()), _) => {}
-                (Err(failure), Some(id)) => remote.router.fail(id, failure),
-                (Err(failure), None) => tracing::debug!(%failure, "a notification did not arrive"),
+            match sender.try_send_request(request).await {
+                Ok(response) => {
+                    pool.put(sender);
+                    return Ok(response);
+                }
+                Err(mut error) => match error.take_message() {
+                    // The server closed an idle connection before anything of the request was sent.
+                    Some(unsent) if is_reused => request = unsent,
+                    _ => return Err(self.cut(chain(&error.into_error()))),
+                },
             }
-        };
-        self.tasks.spawn(carried).abort_handle()
+        }
     }
 
-    /// Returns when the connection ends. What wants no answer gets a moment more: it may be a cancellation. But then it
-    /// has a bound of its own, too, for nobody else gives up on it.
-    async fn nobody_waits(&self, id: Option<u64>) {
-        if id.is_some() {
-            return self.stop.cancelled().await;
-        }
+    fn unreachable(&self, reason: String) -> TransportError {
+        TransportError::Connect { url: self.url(), reason }
+    }
+
+    /// Sends a message that expects no response, from a task of its own.
+    pub(crate) fn spawn_exchange(
+        self: &Arc<Self>,
+        exchange: impl Future<Output = Result<(), Failure>> + Send + 'static,
+    ) {
+        let remote = self.clone();
+        self.tasks.spawn(async move {
+            let result = tokio::select! {
+                biased;
+                () = remote.notification_deadline() => return,
+                result = exchange => result,
+            };
+            if let Err(failure) = result {
+                tracing::debug!(%failure, "could not deliver a notification");
+            }
+        });
+    }
+
+    /// Returns a moment after the connection has ended: the message may be a cancellation. Returns after a time-out in
+    /// any case, because no caller waits for the message.
+    async fn notification_deadline(&self) {
         let ended = async {
             self.stop.cancelled().await;
-            tokio::time::sleep(GOODBYE_WITHIN).await;
+            tokio::time::sleep(CLOSE_TIMEOUT).await;
         };
-        let _ = timeout(NOTICE_WITHIN, ended).await;
+        let _ = timeout(NOTIFICATION_TIMEOUT, ended).await;
     }
 
-    /// Hands a message to the router, and the request in whose answer it came if that is known; what the router says to a
-    /// request of the server's goes out by `reply`.
+    /// Delivers a message to the router. `during` is the request in whose response it arrived, if that is known. `reply`
+    /// sends the router's response to a request of the server.
     pub(crate) fn deliver<R>(
         self: &Arc<Self>,
         frame: &[u8],
@@ -164,67 +170,72 @@ impl Remote {
     ) where
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        let Some(said) = self.router.deliver(frame, during) else { return };
-        // A server that asks faster than it takes our answers goes without them.
+        let Some(response) = self.router.deliver(frame, during) else { return };
+        // A server that sends requests faster than it accepts responses gets none.
         let Ok(permit) = self.replies.clone().try_acquire_owned() else {
-            return tracing::debug!("a request of the server's goes unanswered");
+            return tracing::debug!("too many responses under way; dropping one");
         };
-        let (exchange, stop) = (reply(said), self.stop.clone());
+        let (exchange, stop) = (reply(response), self.stop.clone());
         self.tasks.spawn(async move {
             let _ = stop.run_until_cancelled(exchange).await;
             drop(permit);
         });
     }
 
-    /// Reads a stream to its end. One that serves a single request is left, after a moment, when that is answered.
+    /// Reads an event stream to its end. The stream of a single request is left, after a moment, when that is answered.
     pub(crate) async fn read_events(
         &self,
-        serves: Option<u64>,
+        id: Option<u64>,
         body: &mut Incoming,
         events: &mut EventReader,
-        mut each: impl FnMut(Event),
+        mut on_event: impl FnMut(Event),
     ) -> Result<(), TransportError> {
         loop {
-            let is_answered = serves.is_some_and(|id| !self.router.awaits(id));
+            let is_answered = id.is_some_and(|id| !self.router.is_waiting(id));
             let piece = match is_answered {
                 false => self.next_piece(body).await?,
-                true => timeout(LINGER, self.next_piece(body)).await.unwrap_or(Ok(None))?,
+                true => timeout(DRAIN_TIMEOUT, self.next_piece(body)).await.unwrap_or(Ok(None))?,
             };
             let Some(piece) = piece else { return Ok(()) };
-            events.feed(&piece, &mut each);
+            events.feed(&piece, &mut on_event);
         }
     }
 
-    /// The next piece of a body, or nothing at its end.
+    /// Returns the next piece of a body, or `None` at its end.
     pub(crate) async fn next_piece(&self, body: &mut Incoming) -> Result<Option<Bytes>, TransportError> {
         match body.frame().await {
             None => Ok(None),
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
-            Some(Err(error)) => Err(self.broke_off(chain(&error))),
+            Some(Err(error)) => Err(self.cut(chain(&error))),
         }
     }
 
-    /// The body, or none if it is too long to be kept.
-    pub(crate) async fn read_whole(&self, mut body: Incoming) -> Result<Option<Vec<u8>>, TransportError> {
-        let mut whole = Vec::new();
+    /// Reads a whole body. Returns `None` if it is longer than the limit.
+    pub(crate) async fn read_body(&self, mut body: Incoming) -> Result<Option<Bytes>, TransportError> {
+        let first = self.next_piece(&mut body).await?.unwrap_or_default();
+        let mut more = Vec::new();
         while let Some(piece) = self.next_piece(&mut body).await? {
-            if whole.len() + piece.len() > self.limit {
+            if more.is_empty() {
+                more.extend_from_slice(&first);
+            }
+            if more.len() + piece.len() > self.limit {
                 return Ok(None);
             }
-            whole.extend_from_slice(&piece);
+            more.extend_from_slice(&piece);
         }
-        Ok(Some(whole))
+        let whole = if more.is_empty() { first } else { Bytes::from(more) };
+        Ok((whole.len() <= self.limit).then_some(whole))
     }
 
-    /// Passes over the rest of a response that nobody needs, so that its connection can be used again.
-    pub(crate) fn let_go(&self, body: Incoming) {
+    /// Reads and ignores the rest of a response, so that its connection can be used again.
+    pub(crate) fn drain(&self, body: Incoming) {
         let stop = self.stop.clone();
         self.tasks.spawn(async move {
-            let _ = stop.run_until_cancelled(timeout(LINGER, beginning(body, EXCERPT))).await;
+            let _ = stop.run_until_cancelled(timeout(DRAIN_TIMEOUT, read_start(body, MAX_EXCERPT))).await;
         });
     }
 
-    /// What an HTTP failure means to the message that met it. A JSON-RPC error in its body is the server's answer.
+    /// The failure of a message that got an HTTP error. A JSON-RPC error in the body is the server's response.
     pub(crate) async fn refusal(&self, response: Response<Incoming>) -> Failure {
         match self.explain(response).await {
             Ok(error) => Failure::Answered(error),
@@ -232,8 +243,8 @@ impl Remote {
         }
     }
 
-    /// What it means where no message was sent that could be answered.
-    pub(crate) async fn refused(&self, response: Response<Incoming>) -> TransportError {
+    /// The error of an HTTP request without a message that got an HTTP error.
+    pub(crate) async fn stream_refusal(&self, response: Response<Incoming>) -> TransportError {
         let status = response.status().as_u16();
         let quoted =
             |error: RpcError| TransportError::Status { url: self.url(), status, body: format!(": {error}") };
@@ -251,22 +262,23 @@ impl Remote {
                 let challenge = if challenge.is_empty() { challenge } else { format!(", `{challenge}`") };
                 TransportError::Unauthorised { url, challenge }
             }
-            _ => match read_excerpt(response).await {
-                Said::Error(error) => return Ok(error),
-                Said::Text(body) => TransportError::Status { url, status, body },
+            _ => match read_error_body(response).await {
+                ErrorBody::Rpc(error) => return Ok(error),
+                ErrorBody::Text(body) => TransportError::Status { url, status, body },
             },
         })
     }
 
-    /// What to say of a response that is of no kind an MCP server sends.
+    /// The error of a response with an unexpected content type.
     pub(crate) async fn not_mcp(&self, response: Response<Incoming>) -> TransportError {
-        let kind = media_type(response.headers());
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.and_then(|kind| kind.split(';').next()).map(|kind| kind.trim().to_ascii_lowercase());
         let kind = kind.map_or("no content type".to_owned(), |kind| format!("`{kind}`"));
         let what = format!("HTTP {} with {kind}{}", response.status().as_u16(), excerpt(response).await);
         TransportError::NotMcp { url: self.url(), what }
     }
 
-    pub(crate) fn broke_off(&self, reason: impl Into<String>) -> TransportError {
+    pub(crate) fn cut(&self, reason: impl Into<String>) -> TransportError {
         TransportError::Cut { url: self.url(), reason: reason.into() }
     }
 }
@@ -275,33 +287,51 @@ pub(crate) fn broken(error: TransportError) -> Failure {
     Failure::Broken { delivery: error.delivery(), why: Arc::new(error) }
 }
 
-pub(crate) fn media_type(headers: &HeaderMap) -> Option<String> {
-    let value = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-    Some(value.split(';').next().unwrap_or_default().trim().to_ascii_lowercase())
+/// Returns true if the content type is this one, whatever its parameters.
+pub(crate) fn has_media_type(headers: &HeaderMap, expected: &str) -> bool {
+    let value = headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
+    let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
+    media_type.trim_ascii().eq_ignore_ascii_case(expected.as_bytes())
 }
 
-/// What stands in a body that came with an HTTP failure.
-enum Said {
-    Error(RpcError),
+/// The path and query of a URL, as the request line has them.
+pub(crate) fn path_of(url: &Uri) -> Uri {
+    url.path_and_query().map_or_else(Uri::default, |path| Uri::from(path.clone()))
+}
+
+fn host_header(url: &Uri) -> Option<HeaderValue> {
+    let host = url.host()?;
+    let port = url
+        .port_u16()
+        .filter(|port| !matches!((url.scheme_str(), port), (Some("http"), 80) | (Some("https"), 443)));
+    HeaderValue::from_str(&port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))).ok()
+}
+
+/// The body of an HTTP error.
+enum ErrorBody {
+    Rpc(RpcError),
     Text(String),
 }
 
-async fn read_excerpt(response: Response<Incoming>) -> Said {
-    let is_json = media_type(response.headers()).as_deref() == Some("application/json");
-    let body = beginning(response.into_body(), 64 << 10).await;
+async fn read_error_body(response: Response<Incoming>) -> ErrorBody {
+    let is_json = has_media_type(response.headers(), JSON);
+    let body = read_start(response.into_body(), 64 << 10).await;
     match Message::parse(&body) {
-        Ok(Message::Response { outcome: Err(error), .. }) if is_json => Said::Error(RpcError::parse(error)),
-        _ => Said::Text(quote(&body)),
+        Ok(Message::Response { outcome: Err(error), .. }) if is_json => {
+            ErrorBody::Rpc(RpcError::parse(error))
+        }
+        _ => ErrorBody::Text(quote(&body)),
     }
 }
 
 async fn excerpt(response: Response<Incoming>) -> String {
-    quote(&beginning(response.into_body(), 4 * EXCERPT).await)
+    quote(&read_start(response.into_body(), 4 * MAX_EXCERPT).await)
 }
 
-async fn beginning(mut body: Incoming, most: usize) -> Vec<u8> {
+/// Reads pieces of a body until there are at least `length` bytes.
+async fn read_start(mut body: Incoming, length: usize) -> Vec<u8> {
     let mut start = Vec::new();
-    while let (true, Some(Ok(frame))) = (start.len() < most, body.frame().await) {
+    while let (true, Some(Ok(frame))) = (start.len() < length, body.frame().await) {
         start.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
     }
     start
@@ -311,43 +341,19 @@ fn quote(body: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(body).split_whitespace().collect::<Vec<_>>().join(" ");
     match text.chars().count() {
         0 => String::new(),
-        long if long > EXCERPT => format!(": {}…", text.chars().take(EXCERPT).collect::<String>()),
+        long if long > MAX_EXCERPT => format!(": {}…", text.chars().take(MAX_EXCERPT).collect::<String>()),
         _ => format!(": {text}"),
     }
 }
 
-/// The machine's certificates are read only where they are needed.
-fn client_for(url: &Uri) -> Result<HttpClient, String> {
-    let builder = HttpsConnectorBuilder::new();
-    let builder = match url.scheme_str() {
-        Some("https") => builder
-            .with_native_roots()
-            .map_err(|error| format!("this machine has no certificates: {error}"))?,
-        _ => builder.with_tls_config(no_tls()),
-    };
-    let mut tcp = HttpConnector::new();
-    tcp.set_nodelay(true);
-    tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(CONNECT_WITHIN));
-    let connector = builder.https_or_http().enable_http1().wrap_connector(tcp);
-    Ok(Client::builder(TokioExecutor::new()).build(connector))
-}
-
-fn no_tls() -> rustls::ClientConfig {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let builder = builder.expect("ring offers the default versions");
-    builder.with_root_certificates(rustls::RootCertStore::empty()).with_no_client_auth()
-}
-
-/// An error and what led to it, joined by colons.
+/// Joins an error and its sources by colons.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {
-        let said = cause.to_string();
-        if !text.ends_with(&said) {
-            text = format!("{text}: {said}");
+        let reason = cause.to_string();
+        if !text.ends_with(&reason) {
+            text = format!("{text}: {reason}");
         }
         next = cause.source();
     }

@@ -7,38 +7,38 @@ use serde_json::json;
 
 use super::*;
 use crate::Transport;
-use crate::testing::{LIMIT, Played, echoing, endpoint, patiently, timer_wait, told, until};
+use crate::testing::{LIMIT, TestClient, echoing, endpoint, timer_wait, to_text, wait_until, with_timeout};
 
-fn old(script: Script) -> Script {
+fn legacy(script: Script) -> Script {
     script.legacy("/messages?session=1")
 }
 
-async fn connect(script: Script) -> (ScriptedHttp, Played) {
+async fn connect(script: Script) -> (ScriptedHttp, TestClient) {
     let server = ScriptedHttp::start(script);
-    let played = Played::connect(Transport::Sse(endpoint(&server))).await;
-    (server, played)
+    let client = TestClient::connect(Transport::Sse(endpoint(&server))).await;
+    (server, client)
 }
 
-/// What becomes of `initialize`.
-async fn refused(server: &ScriptedHttp) -> String {
-    let played = Played::open(Transport::Sse(endpoint(server)));
-    let said = told(played.initialize().await);
-    assert!(played.connection.ended().is_some());
-    patiently(played.connection.close()).await;
-    said
+/// The failure of `initialize`.
+async fn initialize_error(server: &ScriptedHttp) -> String {
+    let client = TestClient::open(Transport::Sse(endpoint(server)));
+    let text = to_text(client.initialize().await);
+    assert!(client.connection.end_reason().is_some());
+    with_timeout(client.connection.close()).await;
+    text
 }
 
 fn check(base: &str, reference: &str, expected: &str) {
     let found = match resolve(&base.parse().unwrap(), reference) {
         Ok(uri) => uri.to_string(),
-        Err(wrong) => format!("{wrong:?}"),
+        Err(error) => format!("{error:?}"),
     };
     assert_eq!(found, expected, "{reference} from {base}");
 }
 
 // req: BR-01
 #[test]
-fn the_address_to_post_to_is_found_from_where_we_are() {
+fn resolves_the_endpoint() {
     let base = "http://h:1/a/sse?key=1";
     check(base, "/messages?s=1", "http://h:1/messages?s=1");
     check(base, "messages?s=1", "http://h:1/a/messages?s=1");
@@ -54,7 +54,7 @@ fn the_address_to_post_to_is_found_from_where_we_are() {
 
 // req: BR-01
 #[test]
-fn an_address_elsewhere_is_refused() {
+fn rejects_endpoints_on_other_servers() {
     let base = "http://h:1/sse";
     for foreign in [
         "http://h:2/m",
@@ -75,13 +75,13 @@ fn an_address_elsewhere_is_refused() {
 
 // req: BR-01, GW-03
 #[tokio::test]
-async fn a_tool_is_called_and_everything_else_is_heard() {
+async fn calls_a_tool_and_reports_server_messages() {
     for address in ["/messages?session=1", "messages", "{origin}/messages"] {
         let busy = Behaviour::echo().after_progress(1).after_log("hello");
-        let (server, played) = connect(echoing().legacy(address).calls("x", [busy])).await;
-        assert!(told(played.call().await).contains(r#""structuredContent":{"a":1.0}"#));
-        let heard = played.close().await;
-        assert!(heard.len() == 2 && heard[1].contains("hello"), "{heard:?}");
+        let (server, client) = connect(echoing().legacy(address).calls("x", [busy])).await;
+        assert!(to_text(client.call().await).contains(r#""structuredContent":{"a":1.0}"#));
+        let unsolicited = client.close().await;
+        assert!(unsolicited.len() == 2 && unsolicited[1].contains("hello"), "{unsolicited:?}");
         let requests = server.requests();
         let shown: Vec<String> = requests.iter().map(|r| format!("{} {}", r.method, r.path)).collect();
         let post = format!("POST /{}", address.trim_start_matches("{origin}").trim_start_matches('/'));
@@ -92,41 +92,41 @@ async fn a_tool_is_called_and_everything_else_is_heard() {
 
 // req: BR-01
 #[tokio::test]
-async fn every_habit_of_an_event_stream_is_understood() {
+async fn accepts_every_style_of_event_stream() {
     use SseFeature::*;
     for habit in [Crlf, Comments, MultiLine, Retry, Ids, UnknownEvents] {
-        let (_server, played) = connect(old(echoing()).sse([habit])).await;
-        assert!(told(played.call().await).contains(r#""a":1.0"#), "{habit:?}");
-        played.close().await;
+        let (_server, client) = connect(legacy(echoing()).sse([habit])).await;
+        assert!(to_text(client.call().await).contains(r#""a":1.0"#), "{habit:?}");
+        client.close().await;
     }
 }
 
 // req: BR-01
 #[tokio::test]
-async fn a_server_that_asks_is_answered_by_post() {
+async fn posts_responses_to_server_requests() {
     let asking = Behaviour::asking([json!({ "method": "ping" }), json!({ "method": "roots/list" })]);
-    let (_server, played) = connect(old(echoing()).calls("x", [asking])).await;
-    let said = told(played.call().await);
-    assert!(said.contains(r#""result":{}"#) && said.contains("-32601"), "{said}");
-    played.close().await;
+    let (_server, client) = connect(legacy(echoing()).calls("x", [asking])).await;
+    let text = to_text(client.call().await);
+    assert!(text.contains(r#""result":{}"#) && text.contains("-32601"), "{text}");
+    client.close().await;
 }
 
 // req: BR-01, BR-12
 #[tokio::test]
-async fn an_address_on_another_server_gets_nothing_of_ours() {
+async fn sends_nothing_to_an_endpoint_on_another_server() {
     let elsewhere = ScriptedHttp::start(echoing());
     for foreign in [elsewhere.url(), elsewhere.url().replace("http:", "")] {
-        let said = refused(&ScriptedHttp::start(echoing().legacy(&foreign))).await;
-        assert!(said.starts_with("NotSent: ") && said.contains("another server"), "{said}");
+        let text = initialize_error(&ScriptedHttp::start(echoing().legacy(&foreign))).await;
+        assert!(text.starts_with("NotSent: ") && text.contains("another server"), "{text}");
     }
     assert!(elsewhere.requests().is_empty());
-    let said = refused(&ScriptedHttp::start(echoing().legacy("http://"))).await;
-    assert!(said.starts_with("NotSent: ") && said.contains("no address"), "{said}");
+    let text = initialize_error(&ScriptedHttp::start(echoing().legacy("http://"))).await;
+    assert!(text.starts_with("NotSent: ") && text.contains("not a valid URL"), "{text}");
 }
 
 // req: BR-05
 #[tokio::test]
-async fn a_server_that_never_gets_so_far_is_a_clear_error_and_nothing_was_sent() {
+async fn reports_servers_without_an_endpoint() {
     let partial = |text: &str| HttpFault::Partial { text: text.to_owned() };
     for (trouble, part) in [
         (partial("event: endpoint\ndata: /mess"), "broke off"),
@@ -136,35 +136,35 @@ async fn a_server_that_never_gets_so_far_is_a_clear_error_and_nothing_was_sent()
         (HttpFault::unauthorised("Bearer"), "needs authorisation"),
         (HttpFault::redirect(307, "http://elsewhere.example/sse"), "http://elsewhere.example/sse"),
     ] {
-        let server = ScriptedHttp::start(old(echoing()));
+        let server = ScriptedHttp::start(legacy(echoing()));
         server.fail_always("GET", trouble);
-        let said = refused(&server).await;
-        assert!(said.starts_with("NotSent: ") && said.contains(part), "{said}");
+        let text = initialize_error(&server).await;
+        assert!(text.starts_with("NotSent: ") && text.contains(part), "{text}");
         assert_eq!(server.requests().len(), 1);
     }
-    let mut server = ScriptedHttp::start(old(echoing()));
+    let mut server = ScriptedHttp::start(legacy(echoing()));
     server.stop();
-    let said = refused(&server).await;
-    assert!(said.starts_with("NotSent: ") && said.contains("could not connect"), "{said}");
+    let text = initialize_error(&server).await;
+    assert!(text.starts_with("NotSent: ") && text.contains("could not connect"), "{text}");
 }
 
 /// Closes the connection to a server with this fault and returns the time that this waited for timers.
 async fn timer_wait_of_close(fault: HttpFault) -> Duration {
-    let server = ScriptedHttp::start(old(echoing()));
+    let server = ScriptedHttp::start(legacy(echoing()));
     server.fail_always("GET", fault);
-    let played = Played::open(Transport::Sse(endpoint(&server)));
-    let mut pending = played.start_call();
-    until(|| server.count("GET") == 1).await;
-    let waited = timer_wait(played.connection.close()).await;
-    let said = told(patiently(pending.answer()).await);
-    assert_eq!(said, "NotSent: the connection is closed");
+    let client = TestClient::open(Transport::Sse(endpoint(&server)));
+    let pending = client.start_call();
+    wait_until(|| server.count("GET") == 1).await;
+    let waited = timer_wait(client.connection.close()).await;
+    let text = to_text(with_timeout(pending).await.unwrap());
+    assert_eq!(text, "NotSent: the connection is closed");
     assert_eq!(server.count("POST"), 0);
     waited
 }
 
 // req: BR-05, BR-12
 #[tokio::test]
-async fn requests_wait_for_the_address_and_closing_waits_for_nobody() {
+async fn requests_wait_for_the_endpoint_and_closing_does_not() {
     for fault in [HttpFault::Silence, HttpFault::Endless { text: "event: endpoint\ndata: ".to_owned() }] {
         assert_eq!(timer_wait_of_close(fault.clone()).await, Duration::ZERO, "{fault:?}");
     }
@@ -172,99 +172,99 @@ async fn requests_wait_for_the_address_and_closing_waits_for_nobody() {
 
 // req: BR-05
 #[tokio::test]
-async fn the_end_of_the_stream_ends_everything_under_way() {
-    let script = old(echoing()).calls("x", [Behaviour::silence(), Behaviour::exit(1)]);
-    let (server, played) = connect(script).await;
-    let mut first = played.start_call();
-    until(|| server.methods().contains(&"tools/call".to_owned())).await;
-    let said = [told(played.call().await), told(patiently(first.answer()).await)];
-    for said in said {
-        assert!(said.starts_with("Unknown: ") && said.contains("broke off"), "{said}");
+async fn fails_all_requests_when_the_stream_ends() {
+    let script = legacy(echoing()).calls("x", [Behaviour::silence(), Behaviour::exit(1)]);
+    let (server, client) = connect(script).await;
+    let first = client.start_call();
+    wait_until(|| server.methods().contains(&"tools/call".to_owned())).await;
+    let texts = [to_text(client.call().await), to_text(with_timeout(first).await.unwrap())];
+    for text in texts {
+        assert!(text.starts_with("Unknown: ") && text.contains("broke off"), "{text}");
     }
-    assert!(told(played.call().await).starts_with("NotSent: "));
-    assert!(played.connection.ended().is_some_and(|why| why.is_network()));
-    played.close().await;
+    assert!(to_text(client.call().await).starts_with("NotSent: "));
+    assert!(client.connection.end_reason().is_some_and(|why| why.is_network()));
+    client.close().await;
 }
 
 // req: BR-05
 #[tokio::test]
-async fn a_message_that_is_not_taken_was_not_sent() {
+async fn reports_rejected_messages_as_not_sent() {
     for (trouble, expected) in [
         (HttpFault::status(404, "no such session"), "NotSent: "),
         (HttpFault::status(400, ""), "NotSent: "),
         (HttpFault::redirect(308, "http://elsewhere.example/"), "NotSent: "),
         (HttpFault::status(500, "oops"), "Unknown: "),
     ] {
-        let (server, played) = connect(old(echoing())).await;
+        let (server, client) = connect(legacy(echoing())).await;
         server.fail_next("tools/call", trouble.clone());
-        let said = told(played.call().await);
-        assert!(said.starts_with(expected), "{trouble:?}: {said}");
-        assert!(played.call().await.is_ok(), "the connection goes on");
-        played.close().await;
+        let text = to_text(client.call().await);
+        assert!(text.starts_with(expected), "{trouble:?}: {text}");
+        assert!(client.call().await.is_ok(), "the connection goes on");
+        client.close().await;
     }
 }
 
 // req: BR-12
 #[tokio::test]
-async fn an_overlong_answer_fails_its_call_and_the_stream_goes_on() {
+async fn fails_the_call_of_an_overlong_response() {
     for (place, expected) in [(IdPosition::After, "Answered: "), (IdPosition::Missing, "Unknown: ")] {
         let big = Behaviour::big(LIMIT + 1, place);
-        let (_server, played) = connect(old(echoing()).calls("x", [big, Behaviour::echo()])).await;
-        let said = told(played.call().await);
-        assert!(said.starts_with(expected) && said.contains("longer than 100000 bytes"), "{said}");
-        assert!(played.call().await.is_ok());
-        played.close().await;
+        let (_server, client) = connect(legacy(echoing()).calls("x", [big, Behaviour::echo()])).await;
+        let text = to_text(client.call().await);
+        assert!(text.starts_with(expected) && text.contains("longer than 100000 bytes"), "{text}");
+        assert!(client.call().await.is_ok());
+        client.close().await;
     }
 }
 
 // req: BR-01
 #[tokio::test]
-async fn an_address_of_unknown_kind_is_tried_the_newer_way_first() {
-    for (script, gets) in [(old(echoing()), 1), (echoing().session("s"), 0)] {
+async fn tries_streamable_http_first() {
+    for (script, gets) in [(legacy(echoing()), 1), (echoing().session("s"), 0)] {
         let server = ScriptedHttp::start(script);
-        let played = Played::open(Transport::HttpOrSse(endpoint(&server)));
-        assert!(played.initialize().await.is_ok());
+        let client = TestClient::open(Transport::HttpOrSse(endpoint(&server)));
+        assert!(client.initialize().await.is_ok());
         assert_eq!(server.count("GET"), gets);
-        played.connection.set_version(crate::ProtocolVersion::LATEST);
-        played.connection.notify("notifications/initialized", None).await.unwrap();
-        assert!(told(played.call().await).contains(r#""a":1.0"#));
-        played.close().await;
+        client.connection.set_version(crate::ProtocolVersion::LATEST);
+        client.connection.notify("notifications/initialized", None).await.unwrap();
+        assert!(to_text(client.call().await).contains(r#""a":1.0"#));
+        client.close().await;
         assert_eq!(server.count("DELETE"), 1 - gets);
     }
 }
 
 // req: BR-01
 #[tokio::test]
-async fn any_refusal_but_one_of_ourselves_leads_to_the_older_way() {
+async fn falls_back_to_sse_unless_unauthorised() {
     for (status, gets) in [(400, 1), (404, 1), (405, 1), (406, 1), (415, 1), (401, 0), (403, 0), (500, 0)] {
-        let server = ScriptedHttp::start(old(echoing()));
+        let server = ScriptedHttp::start(legacy(echoing()));
         server.fail_next("initialize", HttpFault::status(status, "no"));
-        let played = Played::open(Transport::HttpOrSse(endpoint(&server)));
-        let answer = played.initialize().await;
+        let client = TestClient::open(Transport::HttpOrSse(endpoint(&server)));
+        let answer = client.initialize().await;
         assert_eq!((answer.is_ok(), server.count("GET")), (gets == 1, gets), "{status}: {answer:?}");
-        played.close().await;
+        client.close().await;
     }
 }
 
 // req: BR-01, BR-05
 #[tokio::test]
-async fn when_neither_way_works_both_are_told() {
+async fn names_both_errors_when_neither_transport_works() {
     let server = ScriptedHttp::start(echoing());
     server.fail_always("initialize", HttpFault::status(404, "no such page"));
-    let played = Played::open(Transport::HttpOrSse(endpoint(&server)));
-    let said = told(played.initialize().await);
-    assert!(said.contains("HTTP 404: no such page") && said.contains("HTTP 405"), "{said}");
-    assert!(said.starts_with("NotSent: "), "{said}");
-    played.close().await;
+    let client = TestClient::open(Transport::HttpOrSse(endpoint(&server)));
+    let text = to_text(client.initialize().await);
+    assert!(text.contains("HTTP 404: no such page") && text.contains("HTTP 405"), "{text}");
+    assert!(text.starts_with("NotSent: "), "{text}");
+    client.close().await;
 }
 
 // req: BR-05
 #[tokio::test]
-async fn later_refusals_do_not_change_the_way() {
+async fn keeps_the_transport_after_later_errors() {
     let server = ScriptedHttp::start(echoing());
-    let played = Played::connect(Transport::HttpOrSse(endpoint(&server))).await;
+    let client = TestClient::connect(Transport::HttpOrSse(endpoint(&server))).await;
     server.fail_next("tools/call", HttpFault::status(404, "no such page"));
-    assert!(told(played.call().await).contains("HTTP 404: no such page"));
-    assert!(played.call().await.is_ok());
-    played.close().await;
+    assert!(to_text(client.call().await).contains("HTTP 404: no such page"));
+    assert!(client.call().await.is_ok());
+    client.close().await;
 }

@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 use super::response_stream::FrameReceiver;
 use super::{ClientMessage, Endpoint, Host, ResponseStream};
 use crate::envelope::replace_line_breaks;
-use crate::line::{Line, Lines};
+use crate::line::{InputLine, LineReader};
 use crate::scan::Unread;
 use crate::{DEFAULT_MESSAGE_LIMIT, Id, Message, MessageError, RpcError, error_response};
 
@@ -106,11 +106,11 @@ struct StdioConnection<H> {
 impl<H: Host> StdioConnection<H> {
     async fn read(&mut self, stdin: impl AsyncRead) -> io::Result<()> {
         let stdin = std::pin::pin!(stdin);
-        let mut lines = Lines::new(stdin, self.limit);
+        let mut lines = LineReader::new(stdin, self.limit);
         while let Some(line) = lines.next().await? {
             match line {
-                Line::Whole(line) => self.handle_line(line.trim_ascii()).await,
-                Line::TooLong(unread) => self.refuse_too_long(unread),
+                InputLine::Whole(line) => self.handle_line(line.trim_ascii()).await,
+                InputLine::TooLong(unread) => self.refuse_too_long(unread),
             }
             self.stream.has_room().await;
         }
@@ -160,10 +160,10 @@ impl<H: Host> StdioConnection<H> {
     fn refuse_too_long(&self, unread: Unread) {
         let reason = format!("the message is larger than the limit of {} bytes", self.limit);
         match &unread {
-            Unread::Theirs(Some(id)) => {
+            Unread::FromPeer(Some(id)) => {
                 self.refuse(Id::from_json(id).unwrap_or(Id::NULL), RpcError::INVALID_REQUEST, &reason);
             }
-            Unread::Theirs(None) | Unread::AnswerTo(_) => {
+            Unread::FromPeer(None) | Unread::ResponseTo(_) => {
                 warn!(limit = self.limit, "message ignored: it is larger than the limit")
             }
             Unread::Unknown => self.refuse(Id::NULL, RpcError::INVALID_REQUEST, &reason),

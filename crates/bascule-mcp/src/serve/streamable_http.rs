@@ -181,7 +181,7 @@ fn find_client<H: Host>(
 /// Returns the session id of a request. Also checks the protocol version, which was agreed with the session.
 fn session_id(headers: &HeaderMap) -> Result<&str, HttpError> {
     if let Some(version) = headers.get(PROTOCOL_VERSION) {
-        let is_known = version.to_str().is_ok_and(|version| ProtocolVersion::agree(version).is_ok());
+        let is_known = version.to_str().is_ok_and(|version| ProtocolVersion::negotiate(version).is_ok());
         if !is_known {
             return Err(HttpError::bad_request("this `MCP-Protocol-Version` is not supported"));
         }

@@ -208,7 +208,7 @@ impl Upstream {
                 biased;
                 step = pending.next() => match step {
                     PendingEvent::Finished(answer) => {
-                        if let (Some(extra), Some(more)) = (request.extra, pending.more()) {
+                        if let (Some(extra), Some(more)) = (request.extra, pending.extra_members()) {
                             let _ = extra.response.set(more.to_owned());
                         }
                         return answer.map_err(|failure| self.failed(&failure));

@@ -208,7 +208,7 @@ impl Host for Gateway {
             Endpoint::All => self.initialize_aggregate(&client).await,
         };
         let requested = patch::find_string(params, &["protocolVersion"]).unwrap_or_default();
-        let version = ProtocolVersion::agree(&requested).unwrap_or(ProtocolVersion::LATEST);
+        let version = ProtocolVersion::negotiate(&requested).unwrap_or(ProtocolVersion::LATEST);
         let quoted = format!("\"{version}\"");
         let reply = reply.map(|result| patch::insert(&result, &["protocolVersion"], &quoted));
         let is_accepted = reply.is_ok();

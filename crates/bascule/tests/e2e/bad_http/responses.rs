@@ -160,7 +160,7 @@ fn silent_server_does_not_delay_exit() {
 // req: BR-12
 #[test]
 fn rejects_oversized_body() {
-    let message = "the answer is longer than 67108864 bytes";
+    let message = "the response is longer than 67108864 bytes";
     check_fault(HttpFault::Giant { bytes: 100_000_000 }, REFUSED, &[message]);
 }
 
@@ -276,7 +276,7 @@ fn uses_http_sse_if_configured_or_as_fallback() {
 fn reports_both_transports_if_neither_works() {
     let (bascule, server) = served(echoing());
     server.fail_always("*", HttpFault::status(404, "no such page"));
-    check(&bascule.call_error("s:x", "{}"), START_FAILED, &["HTTP 404: no such page; nor does", "HTTP+SSE"]);
+    check(&bascule.call_error("s:x", "{}"), START_FAILED, &["HTTP 404: no such page; HTTP+SSE failed, too"]);
 }
 
 // req: BR-05, BR-12

@@ -11,8 +11,8 @@ const HUNDRED_MEGABYTES: usize = 100_000_000;
 
 /// Expected errors for an oversized message, by the position of the request id in it.
 const OVERSIZED: [(IdPosition, &str, &str); 3] = [
-    (IdPosition::Before, "PROVIDER_ERROR answered false", "the answer is longer than 67108864 bytes"),
-    (IdPosition::After, "PROVIDER_ERROR answered false", "the answer is longer than 67108864 bytes"),
+    (IdPosition::Before, "PROVIDER_ERROR answered false", "the response is longer than 67108864 bytes"),
+    (IdPosition::After, "PROVIDER_ERROR answered false", "the response is longer than 67108864 bytes"),
     (IdPosition::Missing, "OUTCOME_UNKNOWN unknown false", "longer than 67108864 bytes"),
 ];
 
@@ -54,7 +54,7 @@ async fn oversized_response_fails_only_its_call() {
     let big = async {
         server.wait_for(r#""slow""#);
         let error = call(&bridge, "s:big", "{}").await.unwrap_err();
-        check(&error, "PROVIDER_ERROR answered false", &["the answer is longer than 100000 bytes"]);
+        check(&error, "PROVIDER_ERROR answered false", &["the response is longer than 100000 bytes"]);
         // Answers the first call now, with its id.
         let waiting: serde_json::Value = serde_json::from_str(&server.wait_for(r#""slow""#)).unwrap();
         let answer = json!({ "jsonrpc": "2.0", "id": waiting["id"], "result": { "content": [] } });
