@@ -66,7 +66,7 @@ impl McpBridgeAdapter {
             let started = self.start_servers(&next, &plan).await;
             let staged = Staged::new(&current, next.clone(), plan, started);
             // Another reload may have been faster: then the plan is out of date.
-            if let Some((reloaded, added, retired)) = self.commit(&current, staged) {
+            if let Some(Committed { reloaded, added, retired }) = self.commit(&current, staged) {
                 let retiring =
                     futures_util::future::join_all(retired.iter().map(|server| server.retire(grace)));
                 tokio::join!(retiring, self.announce_tools(&added));
@@ -77,11 +77,7 @@ impl McpBridgeAdapter {
 
     /// Publishes a staged snapshot, if the settings are still those that it was planned from. Otherwise stops the servers
     /// that were started for it.
-    fn commit(
-        &self,
-        current: &Snapshot,
-        staged: Staged,
-    ) -> Option<(Reloaded, Vec<Arc<Server>>, Vec<Arc<Server>>)> {
+    fn commit(&self, current: &Snapshot, staged: Staged) -> Option<Committed> {
         let _commit = self.reloading.lock().expect("no thread panics while it commits a reload");
         if !Arc::ptr_eq(&self.fleet.snapshot.load().settings, &current.settings) {
             return None;
@@ -94,7 +90,7 @@ impl McpBridgeAdapter {
         let Plan { added: new, changed, removed, .. } = &reloaded.plan;
         info!(added = new.len(), changed = changed.len(), removed = removed.len(), "configuration reloaded");
         retired.extend(replaced.into_iter().map(|(old, _)| old));
-        Some((reloaded, added, retired))
+        Some(Committed { reloaded, added, retired })
     }
 
     /// Announces the tools of all servers, once the added ones have started or have taken too long.
@@ -138,6 +134,13 @@ struct Staged {
     added: Vec<Arc<Server>>,
     /// Each old server with its replacement.
     replaced: Vec<(Arc<Server>, Arc<Server>)>,
+    retired: Vec<Arc<Server>>,
+}
+
+/// A published snapshot: the servers that have come, and those to retire.
+struct Committed {
+    reloaded: Reloaded,
+    added: Vec<Arc<Server>>,
     retired: Vec<Arc<Server>>,
 }
 

@@ -8,7 +8,7 @@ use crate::{Id, RpcError, error_response};
 #[derive(Debug)]
 pub struct HttpError {
     pub(super) status: StatusCode,
-    pub(super) header: Option<(HeaderName, HeaderValue)>,
+    pub(super) header: Option<Box<(HeaderName, HeaderValue)>>,
     pub(super) closes_connection: bool,
     code: i64,
     reason: String,
@@ -42,7 +42,7 @@ impl HttpError {
     pub(super) fn method_not_allowed(allowed: &str) -> Self {
         let error = Self::new(StatusCode::METHOD_NOT_ALLOWED, format!("this path allows only {allowed}"));
         match HeaderValue::from_str(allowed) {
-            Ok(allowed) => Self { header: Some((header::ALLOW, allowed)), ..error },
+            Ok(allowed) => Self { header: Some(Box::new((header::ALLOW, allowed))), ..error },
             Err(_) => error,
         }
     }
@@ -52,7 +52,7 @@ impl HttpError {
     }
 
     pub(super) fn with_header(self, name: HeaderName, value: &'static str) -> Self {
-        Self { header: Some((name, HeaderValue::from_static(value))), ..self }
+        Self { header: Some(Box::new((name, HeaderValue::from_static(value)))), ..self }
     }
 
     pub(super) fn with_code(self, code: i64) -> Self {

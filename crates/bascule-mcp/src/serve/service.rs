@@ -95,7 +95,7 @@ impl HttpService {
         if error.closes_connection {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        response.headers_mut().extend(error.header);
+        response.headers_mut().extend(error.header.map(|header| *header));
         response
     }
 }
