@@ -1,10 +1,10 @@
-"""The official Python client against a server that is `server-everything`, whatever stands between.
+"""The official Python client with `server-everything`, directly or through a bridge.
 
     python official.py PREFIX ASKING URL             over Streamable HTTP
     python official.py PREFIX ASKING COMMAND ARG…    over stdio
 
-PREFIX stands before the names of tools and prompts; ASKING are the tools that ask something of the client: for
-sampling, elicitation and, if there is one, roots. Prints one JSON document of what was seen.
+PREFIX is the prefix of tool and prompt names. ASKING lists the tools that send requests to the client: for sampling,
+elicitation and, if there is a third, roots. Prints the results as one JSON document.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
-// The official TypeScript client against a server that is `server-everything`, whatever stands between.
+// The official TypeScript client with `server-everything`, directly or through a bridge.
 //
 //   node sdk.mjs MODULES PREFIX ASKING URL            over Streamable HTTP
 //   node sdk.mjs MODULES PREFIX ASKING COMMAND ARG…   over stdio
 //
-// MODULES is the folder where the SDK is installed; PREFIX stands before the names of tools and prompts; ASKING are
-// the tools that ask something of the client: for sampling, elicitation and, if there is one, roots. Prints one JSON
-// document of what was seen.
+// MODULES is the folder where the SDK is installed. PREFIX is the prefix of tool and prompt names. ASKING lists the tools
+// that send requests to the client: for sampling, elicitation and, if there is a third, roots. Prints the results as one
+// JSON document.
 import { createRequire } from 'node:module';
 import { join } from 'node:path';
 
@@ -30,18 +30,18 @@ client.setRequestHandler(types.CreateMessageRequestSchema, () => ({
 client.setRequestHandler(types.ElicitRequestSchema, () => ({ action: 'accept', content: { name: 'elicited' } }));
 await client.connect(transport);
 
-// Progress is noted as it comes in: the client hands it on a moment later, and by then it has forgotten a call whose
-// answer came in the same piece.
+// Progress is recorded in the transport: the client delivers it later, and drops it if the response to the call arrived
+// in the same chunk.
 const progress = [];
-const hear = transport.onmessage;
+const deliver = transport.onmessage;
 transport.onmessage = (message, ...rest) => {
   if (message.method === 'notifications/progress') progress.push(message.params.progress);
-  return hear(message, ...rest);
+  return deliver(message, ...rest);
 };
 
-const said = ({ content }) => content.map(({ text }) => text ?? '').join('\n');
+const textOf = ({ content }) => content.map(({ text }) => text ?? '').join('\n');
 const call = async (name, args = {}, options = {}) =>
-  said(await client.callTool({ name, arguments: args }, undefined, options));
+  textOf(await client.callTool({ name, arguments: args }, undefined, options));
 const seen = {
   tools: (await client.listTools()).tools.map(({ name }) => name),
   echo: await call(`${prefix}echo`, { message: 'hello' }),

@@ -1,11 +1,11 @@
-// A server that has everything the official conformance suite asks a server of revision 2025-11-25 for.
+// A server with every feature that the official conformance suite tests for revision 2025-11-25.
 //
 //   node conformance.mjs MODULES stdio     on stdin and stdout
 //   node conformance.mjs MODULES http      Streamable HTTP at /mcp
 //   node conformance.mjs MODULES sse       HTTP+SSE at /sse
 //
-// MODULES is the folder where the official SDK is installed. Over HTTP a free port is taken; the first line on
-// stdout is the address.
+// MODULES is the folder where the official SDK is installed. Over HTTP the server uses a free port and prints its URL as
+// the first line on stdout.
 import { randomUUID } from 'node:crypto';
 import { createServer } from 'node:http';
 import { createRequire } from 'node:module';
@@ -26,25 +26,25 @@ const text = (words) => ({ type: 'text', text: words });
 const image = { type: 'image', data: PIXEL, mimeType: 'image/png' };
 const audio = { type: 'audio', data: SILENCE, mimeType: 'audio/wav' };
 const embedded = (uri, mimeType, words) => ({ type: 'resource', resource: { uri, mimeType, text: words } });
-const saying = (...content) => ({ content });
+const result = (...content) => ({ content });
 
 const object = (properties, required = Object.keys(properties)) => ({ type: 'object', properties, required });
 const string = { type: 'string' };
 const choice = (...values) => ({ type: 'string', enum: values });
 const titled = (...pairs) => pairs.map(([value, title]) => ({ const: value, title }));
 
-/** Asks the client for something in the course of a call. */
+/** Sends an elicitation request to the client during a call. */
 const askUser = async (call, message, requestedSchema) => {
   const request = { method: 'elicitation/create', params: { message, requestedSchema } };
   const { action, content = {} } = await call.sendRequest(request, types.ElicitResultSchema);
-  return saying(text(`action=${action}, content=${JSON.stringify(content)}`));
+  return result(text(`action=${action}, content=${JSON.stringify(content)}`));
 };
 
 const askModel = async (call, prompt) => {
   const messages = [{ role: 'user', content: text(prompt) }];
   const request = { method: 'sampling/createMessage', params: { messages, maxTokens: 100 } };
   const { content } = await call.sendRequest(request, types.CreateMessageResultSchema);
-  return saying(text(`LLM response: ${content.text}`));
+  return result(text(`LLM response: ${content.text}`));
 };
 
 const defaults = object(
@@ -95,24 +95,24 @@ const modernSchema = {
   additionalProperties: false,
 };
 
-/** By name: what it is for, what it takes (nothing, if nothing is said), and what it does. */
+/** Tools by name: description, input schema (default: no arguments) and function. */
 const tools = {
   test_simple_text: {
     about: 'Says something',
-    run: () => saying(text('This is a simple text response for testing.')),
+    run: () => result(text('This is a simple text response for testing.')),
   },
-  test_image_content: { about: 'Shows a pixel', run: () => saying(image) },
-  test_audio_content: { about: 'Plays nothing', run: () => saying(audio) },
+  test_image_content: { about: 'Shows a pixel', run: () => result(image) },
+  test_audio_content: { about: 'Plays nothing', run: () => result(audio) },
   test_embedded_resource: {
     about: 'Gives a resource',
-    run: () => saying(embedded('test://embedded-resource', 'text/plain', 'This is an embedded resource content.')),
+    run: () => result(embedded('test://embedded-resource', 'text/plain', 'This is an embedded resource content.')),
   },
   test_multiple_content_types: {
     about: 'Gives three kinds of content',
     run: () => {
       const json = JSON.stringify({ test: 'data', value: 123 });
       const resource = embedded('test://mixed-content-resource', 'application/json', json);
-      return saying(text('Multiple content types test:'), image, resource);
+      return result(text('Multiple content types test:'), image, resource);
     },
   },
   test_tool_with_logging: {
@@ -122,7 +122,7 @@ const tools = {
         await call.sendNotification({ method: 'notifications/message', params: { level: 'info', data } });
         await pause(50);
       }
-      return saying(text('logged'));
+      return result(text('logged'));
     },
   },
   test_tool_with_progress: {
@@ -134,12 +134,12 @@ const tools = {
         await call.sendNotification({ method: 'notifications/progress', params });
         await pause(50);
       }
-      return saying(text(String(progressToken)));
+      return result(text(String(progressToken)));
     },
   },
   test_error_handling: {
     about: 'Fails',
-    run: () => ({ ...saying(text('This tool intentionally returns an error for testing')), isError: true }),
+    run: () => ({ ...result(text('This tool intentionally returns an error for testing')), isError: true }),
   },
   test_sampling: {
     about: 'Asks the model',
@@ -164,13 +164,13 @@ const tools = {
     run: async (_, call) => {
       call.closeSSEStream?.();
       await pause(100);
-      return saying(text('still here'));
+      return result(text('still here'));
     },
   },
   json_schema_2020_12_tool: {
     about: 'Has a schema with the keywords of 2020-12',
     takes: modernSchema,
-    run: (args) => saying(text(JSON.stringify(args))),
+    run: (args) => result(text(JSON.stringify(args))),
   },
 };
 
@@ -191,19 +191,19 @@ const read = (uri) => {
 };
 
 const prompts = {
-  test_simple_prompt: { says: () => [text('This is a simple prompt for testing.')] },
+  test_simple_prompt: { messages: () => [text('This is a simple prompt for testing.')] },
   test_prompt_with_arguments: {
     takes: ['arg1', 'arg2'],
-    says: ({ arg1, arg2 }) => [text(`Prompt with arguments: arg1='${arg1}', arg2='${arg2}'`)],
+    messages: ({ arg1, arg2 }) => [text(`Prompt with arguments: arg1='${arg1}', arg2='${arg2}'`)],
   },
   test_prompt_with_embedded_resource: {
     takes: ['resourceUri'],
-    says: ({ resourceUri }) => [
+    messages: ({ resourceUri }) => [
       embedded(resourceUri, 'text/plain', 'Embedded resource content for testing.'),
       text('Please process the embedded resource above.'),
     ],
   },
-  test_prompt_with_image: { says: () => [image, text('Please analyze the image above.')] },
+  test_prompt_with_image: { messages: () => [image, text('Please analyze the image above.')] },
 };
 
 const known = (things, name, kind) => {
@@ -211,7 +211,7 @@ const known = (things, name, kind) => {
   return things[name];
 };
 
-/** One server for one client. */
+/** Creates a server for one client. */
 function serve() {
   const capabilities = {
     tools: { listChanged: true },
@@ -247,7 +247,7 @@ function serve() {
     }),
   }));
   answer('GetPrompt', ({ params }) => {
-    const messages = known(prompts, params.name, 'prompt').says(params.arguments ?? {});
+    const messages = known(prompts, params.name, 'prompt').messages(params.arguments ?? {});
     return { messages: messages.map((content) => ({ role: 'user', content })) };
   });
   answer('Complete', ({ params }) => {
@@ -258,8 +258,8 @@ function serve() {
   return server;
 }
 
-/** What a stream has carried, for a client that comes back to it. */
-class Remembered {
+/** Stores the events of streams, so that a client can resume. */
+class EventStore {
   #events = [];
   async storeEvent(stream, message) {
     this.#events.push({ stream, message });
@@ -271,9 +271,9 @@ class Remembered {
   async replayEventsAfter(id, { send }) {
     const { stream } = this.#events[Number(id) - 1];
     for (const [index, event] of this.#events.entries()) {
-      // What has no method and no answer only marks where the stream began.
-      const says = 'method' in event.message || 'id' in event.message;
-      if (index >= Number(id) && event.stream === stream && says) await send(String(index + 1), event.message);
+      // An event without method and id only marks the start of the stream.
+      const isMessage = 'method' in event.message || 'id' in event.message;
+      if (index >= Number(id) && event.stream === stream && isMessage) await send(String(index + 1), event.message);
     }
     return stream;
   }
@@ -287,7 +287,7 @@ async function streamable(sessions, request, response) {
   if (!session) {
     session = new StreamableHTTPServerTransport({
       sessionIdGenerator: randomUUID,
-      eventStore: new Remembered(),
+      eventStore: new EventStore(),
       retryInterval: 500,
       onsessioninitialized: (begun) => void sessions.set(begun, session),
       onsessionclosed: (ended) => void sessions.delete(ended),
@@ -310,7 +310,7 @@ async function events(sessions, request, response) {
   return session ? session.handlePostMessage(request, response) : response.writeHead(404).end();
 }
 
-/** A page from elsewhere that calls us by a name of its own is turned away. */
+/** Returns false for requests with a foreign `Host` or `Origin` (DNS rebinding). */
 function isLocal({ headers }) {
   const local = (url) => URL.canParse(url) && ['127.0.0.1', 'localhost', '[::1]'].includes(new URL(url).hostname);
   return local(`http://${headers.host}`) && (headers.origin === undefined || local(headers.origin));

@@ -114,7 +114,7 @@ fn check(transport: &str, entry: Value) {
 
 // req: GW-06, GW-07
 #[test]
-fn all_scenarios_pass_with_a_server_over_stdio() {
+fn scenarios_pass_with_stdio_server() {
     let [script, modules] = server();
     check(
         "stdio",
@@ -124,14 +124,14 @@ fn all_scenarios_pass_with_a_server_over_stdio() {
 
 // req: GW-06
 #[test]
-fn all_scenarios_pass_with_a_server_over_http() {
+fn scenarios_pass_with_http_server() {
     let remote = Remote::start("http");
     check("Streamable HTTP", json!({ "type": "http", "url": remote.url, "startTimeoutMs": 60_000 }));
 }
 
 // req: GW-06
 #[test]
-fn all_scenarios_pass_with_a_server_over_sse() {
+fn scenarios_pass_with_sse_server() {
     let remote = Remote::start("sse");
     check("HTTP+SSE", json!({ "type": "sse", "url": remote.url, "startTimeoutMs": 60_000 }));
 }

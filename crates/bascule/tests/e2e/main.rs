@@ -20,7 +20,7 @@ mod gateway;
 mod isolation;
 mod noisy_neighbours;
 mod peers;
-mod promises;
 mod real_clients;
 mod real_servers;
+mod requirements;
 mod scripts;

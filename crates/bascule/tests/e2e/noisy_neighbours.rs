@@ -9,7 +9,7 @@ use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 
-use crate::embedded::{call, call_with_timeout, confined, terminate};
+use crate::embedded::{call, call_with_timeout, confined, terminate, within_timeout};
 use crate::support::demo_server;
 
 const GOOD: usize = 6;
@@ -79,6 +79,17 @@ async fn median(bridge: &McpBridgeAdapter) -> f64 {
     times[times.len() / 2]
 }
 
+/// Waits until a faulty server has received this many calls: by then all faults are under way.
+async fn wait_for_calls(server: &ScriptedStdio, calls: usize) {
+    let received = || server.methods().iter().filter(|method| *method == "tools/call").count();
+    within_timeout(async {
+        while received() < calls {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
 /// Median latencies without and with the faulty servers.
 async fn round() -> (f64, f64) {
     let bridge = confined(good_servers().into()).await;
@@ -89,8 +100,7 @@ async fn round() -> (f64, f64) {
     let with = tokio::select! {
         () = call_faulty_servers(&bridge) => unreachable!("the loop is endless"),
         with = async {
-            // The faults need a moment to build up.
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            wait_for_calls(&lying, 20).await;
             median(&bridge).await
         } => with,
     };

@@ -153,7 +153,7 @@ async fn memory_persists_across_calls_and_processes() {
     assert_eq!(
         (bridge.health()[0].pid, bridge.health()[0].health),
         (pid, Health::Healthy),
-        "all calls output in one process"
+        "all calls ran in one process"
     );
     bridge.terminate().await;
 
