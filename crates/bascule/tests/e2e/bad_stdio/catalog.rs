@@ -53,7 +53,7 @@ fn skips_invalid_entries_of_tool_list() {
     let (bascule, _server) = scripted(script);
     assert_eq!(tool_ids(&bascule), ["s:a", "s:b"]);
     let output = bascule.run(&["tools"]);
-    assert!(output.stderr.contains("warning") && output.stderr.contains("no tool"), "{output:?}");
+    assert!(output.stderr.contains("warning") && output.stderr.contains("invalid entry"), "{output:?}");
 }
 
 // req: BR-03
@@ -193,7 +193,7 @@ fn counts_invalid_entries_in_one_warning() {
     let (bascule, _server) = scripted(script);
     let output = bascule.run(&["tools"]);
     assert!(
-        output.stderr.contains("2000 entries") && output.stderr.lines().count() < 12,
+        output.stderr.contains("2000 invalid entries") && output.stderr.lines().count() < 12,
         "{}",
         output.stderr
     );

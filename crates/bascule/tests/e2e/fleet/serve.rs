@@ -242,7 +242,7 @@ fn first_signal_waits_for_calls() {
     let calling = spawn(&bridge.bascule, &["call", "s:x", "--json"]);
     let pid = server.wait_for_call();
     bridge.signal("TERM");
-    bridge.wait_for_stderr("ending");
+    bridge.wait_for_stderr("stopping: calls in flight may finish");
     while watching.next_line().is_some() {}
     server.release();
     let output = wait_for_output(calling);
@@ -266,7 +266,7 @@ fn second_signal_exits_immediately() {
     let calling = spawn(&bridge.bascule, &["call", "s:x", "--json"]);
     server.wait_for("tools/call");
     bridge.signal("INT");
-    bridge.wait_for_stderr("ending");
+    bridge.wait_for_stderr("stopping: calls in flight may finish");
     bridge.signal("INT");
     assert!(bridge.wait_for_exit().success());
     assert_eq!(wait_for_output(calling).code, Some(3));
