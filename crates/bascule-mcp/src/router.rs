@@ -77,7 +77,7 @@ struct Waiter {
     progress: Arc<Progress>,
 }
 
-/// What a pending request shares with the router, besides its result.
+/// The state that a pending request shares with the router, besides its result.
 #[derive(Default)]
 pub(crate) struct Progress {
     pub(crate) seen: Notify,

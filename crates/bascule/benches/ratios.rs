@@ -1,8 +1,9 @@
 //! Fails if a call through the bridge, or from a script, costs too much relative to a direct call of the same server.
 //!
 //! Absolute times depend on the machine, so both sides are measured in turn in one run, and only their ratio is
-//! checked. The limits are generous, and the best of several rounds counts: a busy machine disturbs single rounds. The
-//! figures themselves are in the benches `bridge` and `scripts`. `make test-full` runs this.
+//! checked. The best of several rounds counts, because a busy machine disturbs single rounds. The limits are generous:
+//! on an idle machine the bridge's ratio is about 1.3 and the script's 2 to 5, on a machine with a load of four per core
+//! 1.2 and 9. The figures themselves are in the benches `bridge` and `scripts`. `make test-full` runs this.
 
 #![allow(
     clippy::unwrap_used,
@@ -50,7 +51,7 @@ fn main() -> ExitCode {
         check("bridge call / direct call, p95", best(|r| r.bridge_p95), 4.0),
         check("bridge call, added at p95, in ms", best(|r| r.bridge_added_ms), 10.0),
         // req: CM-12
-        check("script call / direct call, p50", best(|r| r.script_p50), 6.0),
+        check("script call / direct call, p50", best(|r| r.script_p50), 15.0),
         check("script call, added at p50, in ms", best(|r| r.script_added_ms), 10.0),
     ];
     if checks.contains(&false) { ExitCode::FAILURE } else { ExitCode::SUCCESS }

@@ -16,6 +16,8 @@ use bascule_model::{
 use bascule_sandbox::Confinement;
 use serde::{Deserialize, Serialize};
 
+use crate::call::CallContext;
+use crate::call_record::{Caller, Face};
 use crate::config::{self, ConfigError, LoadedConfig};
 use crate::{McpBridgeAdapter, Reloaded, ScriptOutcome, ScriptRequest};
 
@@ -54,10 +56,12 @@ pub(crate) async fn find_tool(bridge: &McpBridgeAdapter, id: &ToolId) -> BridgeR
 /// Calls a tool. Dropping the future cancels the call.
 pub(crate) async fn call_tool(
     bridge: &McpBridgeAdapter,
+    face: Face,
     request: CallRequest,
     correlation_id: Option<CorrelationId>,
 ) -> BridgeResult<CallOutcome> {
-    bridge.execute(request, correlation_id).await
+    let caller = Caller { face, ..Caller::default() };
+    bridge.call_with(request, CallContext { caller, ..CallContext::default() }, correlation_id).await
 }
 
 /// Runs a script. Dropping the future kills its worker.

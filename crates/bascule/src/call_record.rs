@@ -18,6 +18,8 @@ const SUMMARY: usize = 256;
 /// The way by which a call reached the bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Face {
+    /// The command line, directly or over the control socket.
+    Cli,
     /// An MCP client.
     Mcp,
     /// A program that embeds the bridge.

@@ -8,6 +8,7 @@ use bascule_model::{
 };
 
 use crate::api::{self, ToolListing};
+use crate::call_record::Face;
 use crate::control::RunningBridge;
 use crate::{McpBridgeAdapter, ScriptOutcome, ScriptRequest};
 
@@ -43,7 +44,7 @@ impl BridgeHandle {
         id: CorrelationId,
     ) -> BridgeResult<CallOutcome> {
         match self {
-            Self::Own(bridge) => api::call_tool(bridge, request, Some(id)).await,
+            Self::Own(bridge) => api::call_tool(bridge, Face::Cli, request, Some(id)).await,
             Self::Running(bridge) => bridge.call_tool(request, id).await,
         }
     }

@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CallParams, ControlRequest, ControlResponse, Operation, ToolListingRecord, ToolRecord};
 use crate::McpBridgeAdapter;
 use crate::api::{self, StatusChanges};
+use crate::call_record::Face;
 
 pub(super) struct ControlHandler {
     pub(super) bridge: Arc<McpBridgeAdapter>,
@@ -40,7 +41,7 @@ struct Params {
     replay: usize,
 }
 
-enum Output {
+enum OperationOutput {
     Document(Box<RawValue>),
     StatusChanges(StatusChanges),
     Events(Subscription),
@@ -54,19 +55,19 @@ impl ControlHandler {
     ) -> io::Result<()> {
         let raw = request.params.as_deref().unwrap_or(RawValue::NULL);
         match self.run(request.operation, raw).await {
-            Ok(Output::Document(document)) => send(writer, Ok(document)).await,
-            Ok(Output::StatusChanges(changes)) => self.send_status(changes, writer).await,
-            Ok(Output::Events(events)) => self.send_events(events, writer).await,
+            Ok(OperationOutput::Document(document)) => send(writer, Ok(document)).await,
+            Ok(OperationOutput::StatusChanges(changes)) => self.send_status(changes, writer).await,
+            Ok(OperationOutput::Events(events)) => self.send_events(events, writer).await,
             Err(error) => send(writer, Err(error)).await,
         }
     }
 
-    async fn run(&self, operation: Operation, raw: &RawValue) -> BridgeResult<Output> {
+    async fn run(&self, operation: Operation, raw: &RawValue) -> BridgeResult<OperationOutput> {
         let bridge = &*self.bridge;
         let document = match operation {
             Operation::Call => {
                 let (request, correlation_id) = call_request(parse(raw)?);
-                encode(&api::call_tool(bridge, request, correlation_id).await?)
+                encode(&api::call_tool(bridge, Face::Cli, request, correlation_id).await?)
             }
             Operation::Run => encode(&api::run_script(bridge, parse(raw)?).await?),
             Operation::Identity => encode(&json!({ "pid": std::process::id(), "config": self.config })),
@@ -80,16 +81,16 @@ impl ControlHandler {
                 encode(&ToolRecord::new(&*api::find_tool(bridge, &id).await?))
             }
             Operation::Status => match params(raw)?.watch {
-                true => return Ok(Output::StatusChanges(api::status_changes(&self.bus))),
+                true => return Ok(OperationOutput::StatusChanges(api::status_changes(&self.bus))),
                 false => encode(&api::status(bridge)),
             },
             Operation::Events => {
                 let Params { pattern, replay, .. } = params(raw)?;
                 let pattern = pattern.as_deref().unwrap_or("#");
-                return api::events(&self.bus, pattern, replay).map(Output::Events).map_err(invalid);
+                return api::events(&self.bus, pattern, replay).map(OperationOutput::Events).map_err(invalid);
             }
         };
-        document.map(Output::Document)
+        document.map(OperationOutput::Document)
     }
 
     async fn send_status(&self, mut changes: StatusChanges, writer: &mut OwnedWriteHalf) -> io::Result<()> {
