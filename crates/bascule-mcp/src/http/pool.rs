@@ -55,7 +55,7 @@ impl ConnectionPool {
         let mut connections = self.connections();
         let now = Instant::now();
         let is_old = |connection: &PooledConnection| now - connection.used_at > IDLE_TIMEOUT;
-        connections.retain(|it| !it.sender.is_closed() && !(it.sender.is_ready() && is_old(it)));
+        connections.retain(|it| !(it.sender.is_closed() || it.sender.is_ready() && is_old(it)));
         let at = connections.iter().rposition(|connection| connection.sender.is_ready())?;
         Some(connections.swap_remove(at).sender)
     }
