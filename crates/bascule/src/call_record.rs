@@ -99,7 +99,7 @@ impl CallRecord {
                 info!(%correlation_id, %tool, ?face, session, script, ?duration, argument_bytes, bytes, is_error, "call completed");
             }
             RecordedResult::Failed { code, message, .. } => {
-                info!(%correlation_id, %tool, ?face, session, script, ?duration, argument_bytes, ?code, message, "call failed");
+                info!(%correlation_id, %tool, ?face, session, script, ?duration, argument_bytes, ?code, error = %message, "call failed");
             }
         }
     }
