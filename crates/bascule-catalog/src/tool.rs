@@ -34,7 +34,8 @@ impl CatalogTool {
     /// Returns true if the arguments are valid and that is quick to see. False means that they need a full check, which
     /// may compile the schema and take long.
     pub fn has_quickly_valid_arguments(&self, arguments: &RawValue) -> bool {
-        is_object(arguments) && self.input.get().is_some_and(|schema| is_quickly_valid(schema, arguments))
+        let is_compiled = self.input.get().is_some() || is_quick_to_compile(&self.definition.input_schema);
+        is_compiled && is_object(arguments) && is_quickly_valid(self.input(), arguments)
     }
 
     /// Returns true if a structured result is valid and that is quick to see.
@@ -79,6 +80,11 @@ impl CatalogTool {
 
 fn is_object(arguments: &RawValue) -> bool {
     arguments.get().trim_start().starts_with('{')
+}
+
+/// Returns true for a short schema without regular expressions, which compiles in well under a millisecond.
+fn is_quick_to_compile(schema: &RawValue) -> bool {
+    schema.get().len() <= 4096 && !schema.get().contains("\"pattern")
 }
 
 fn is_quickly_valid(schema: &Result<Schema, SchemaError>, value: &RawValue) -> bool {
@@ -145,7 +151,7 @@ pub(crate) mod tests {
     // req: BR-04
     #[test]
     fn leaves_compiling_and_invalid_or_long_values_to_the_full_check() {
-        let tool = tool(r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"string"}}}}"#);
+        let tool = tool(r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"string","pattern":"x"}}}}"#);
         let (valid, invalid) = (raw(r#"{"a":"x"}"#), raw(r#"{"a":7}"#));
         assert!(!tool.has_quickly_valid_arguments(&valid), "the schema is not compiled yet");
         assert_eq!(tool.check_arguments(&valid), Validation::Valid);
