@@ -22,7 +22,12 @@ pub(super) fn value_end(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at) {
         Some(b'"') => string_end(bytes, at).0,
         Some(b'{' | b'[') => container_end(bytes, at),
-        Some(_) => at + bytes[at..].iter().take_while(|b| !b",]} \t\n\r".contains(b)).count(),
+        Some(_) => {
+            at + bytes[at..]
+                .iter()
+                .take_while(|b| !matches!(b, b',' | b']' | b'}' | b' ' | b'\t' | b'\n' | b'\r'))
+                .count()
+        }
         None => bytes.len(),
     }
 }
@@ -50,16 +55,18 @@ fn container_end(bytes: &[u8], mut at: usize) -> usize {
 /// Returns the position behind the closing quote, and whether the string holds an escape.
 pub(super) fn string_end(bytes: &[u8], start: usize) -> (usize, bool) {
     let (mut at, mut is_escaped) = (start + 1, false);
-    while let Some(rest) = bytes.get(at..) {
-        let near = rest.iter().take(SHORT).position(|byte| matches!(byte, b'"' | b'\\'));
-        let Some(next) = near.or_else(|| memchr2(b'"', b'\\', rest)) else { break };
-        if rest[next] == b'"' {
-            return (at + next + 1, is_escaped);
+    loop {
+        match bytes.get(at) {
+            Some(b'"') => return (at + 1, is_escaped),
+            Some(b'\\') => {
+                is_escaped = true;
+                at += 2;
+            }
+            Some(_) if at < start + SHORT => at += 1,
+            Some(_) => at += memchr2(b'"', b'\\', &bytes[at..]).unwrap_or(bytes.len() - at),
+            None => return (bytes.len(), is_escaped),
         }
-        is_escaped = true;
-        at += next + 2;
     }
-    (bytes.len(), is_escaped)
 }
 
 /// Returns true if the quoted key between `start` and `end` spells `key`.
