@@ -310,8 +310,8 @@ fn parse_initialize_result(raw: Box<RawValue>) -> Result<ServerInfo, ConnectErro
 fn log_unsolicited(message: Unsolicited<'_>) {
     match message {
         Unsolicited::Notification(_) => {}
-        Unsolicited::Junk { line, why } => {
-            tracing::debug!(bytes = line.len(), why, "ignoring invalid message")
+        Unsolicited::Junk { line, reason } => {
+            tracing::debug!(bytes = line.len(), reason, "ignoring invalid message")
         }
         Unsolicited::Unmatched { id } => tracing::debug!(id, "ignoring response without a pending request"),
         Unsolicited::TooLong { limit } => tracing::warn!(limit, "ignoring message over the length limit"),

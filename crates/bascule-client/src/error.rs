@@ -61,7 +61,7 @@ fn is_transient(failure: &Failure) -> bool {
             error.code,
             RpcError::INTERNAL_ERROR | RpcError::REQUEST_TIMEOUT | RpcError::CONNECTION_CLOSED
         ),
-        Failure::Broken { why, .. } => why.is_network(),
+        Failure::Broken { cause, .. } => cause.is_network(),
         Failure::TooLong { .. } | Failure::Garbled => false,
     }
 }

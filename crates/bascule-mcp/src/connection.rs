@@ -15,7 +15,7 @@ use crate::legacy::LegacyLink;
 use crate::router::{Listener, OnProgress, Progress, RequestHandler, RequestResult, Router};
 use crate::tail::Tail;
 use crate::transport::Link;
-use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request, with_extras};
+use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request, with_extra_members};
 
 /// A handle; clones share the connection. When the last one is dropped, its tasks and its process end by
 /// themselves; only [`Connection::close`] also ends the HTTP session at the server.
@@ -95,14 +95,14 @@ impl Connection {
         method: &str,
         params: impl FnOnce(u64) -> Option<String>,
         on_progress: Option<OnProgress>,
-        extras: Option<&str>,
+        extra_members: Option<&str>,
     ) -> PendingRequest {
         let Inner { router, link, next_id, .. } = &*self.0;
         let id = next_id.fetch_add(1, Ordering::Relaxed);
         let progress = Arc::new(Progress { on_progress, ..Progress::default() });
         let response = router.expect(id, progress.clone());
         let exchange = router.is_waiting(id).then(|| {
-            let frame = with_extras(request(id, method, params(id).as_deref()), extras);
+            let frame = with_extra_members(request(id, method, params(id).as_deref()), extra_members);
             link.send_request(id, frame).unwrap_or_else(|failure| {
                 router.fail(id, failure);
                 None
@@ -129,8 +129,8 @@ impl Connection {
 
     /// Sends a notification. Over HTTP, returns after the server has accepted it, so that later messages may rely on it.
     pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Failure> {
-        if let Some(why) = self.0.router.end_reason() {
-            return Err(Failure::not_sent(why));
+        if let Some(cause) = self.0.router.end_reason() {
+            return Err(Failure::not_sent(cause));
         }
         self.0.link.deliver(notification(method, params)).await
     }
@@ -249,7 +249,7 @@ impl PendingRequest {
 
     /// The extra members of the response, as raw text.
     pub fn extra_members(&self) -> Option<&str> {
-        self.progress.response_extras.get().map(String::as_str)
+        self.progress.extra_members.get().map(String::as_str)
     }
 
     /// Cancels the request, gives the server a reason, and returns what is known about its delivery.

@@ -80,15 +80,15 @@ impl<'a> Message<'a> {
 
     /// Parses a message and returns the members that JSON-RPC does not define as raw text, without braces. Hardly any
     /// message has some.
-    pub fn parse_with_extras(bytes: &'a [u8]) -> Result<(Self, Option<String>), MessageError> {
+    pub fn parse_with_extra_members(bytes: &'a [u8]) -> Result<(Self, Option<String>), MessageError> {
         let envelope = Envelope::parse(bytes)?;
-        let extras = if envelope.has_extras { extra_members(bytes) } else { None };
-        Ok((envelope.into_message()?, extras))
+        let extra_members = if envelope.has_extra_members { find_extra_members(bytes) } else { None };
+        Ok((envelope.into_message()?, extra_members))
     }
 }
 
 /// Returns the members of an object that JSON-RPC does not define, without braces.
-fn extra_members(bytes: &[u8]) -> Option<String> {
+fn find_extra_members(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
     let rest = KNOWN.iter().fold(text.to_owned(), |rest, known| patch::remove(&rest, &[known]));
     let rest = rest.strip_prefix('{')?.strip_suffix('}')?.trim();
@@ -98,11 +98,11 @@ fn extra_members(bytes: &[u8]) -> Option<String> {
 const KNOWN: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// Adds members, given as raw text without braces, to a message.
-pub fn with_extras(mut frame: Vec<u8>, extras: Option<&str>) -> Vec<u8> {
-    if let (Some(extras), Some(b'}')) = (extras, frame.last()) {
+pub fn with_extra_members(mut frame: Vec<u8>, extra_members: Option<&str>) -> Vec<u8> {
+    if let (Some(extra_members), Some(b'}')) = (extra_members, frame.last()) {
         frame.pop();
         frame.push(b',');
-        frame.extend_from_slice(extras.as_bytes());
+        frame.extend_from_slice(extra_members.as_bytes());
         frame.push(b'}');
         replace_line_breaks(&mut frame);
     }
@@ -117,7 +117,7 @@ struct Envelope<'a> {
     params: Option<&'a RawValue>,
     result: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
-    has_extras: bool,
+    has_extra_members: bool,
 }
 
 #[derive(Deserialize)]
@@ -172,7 +172,7 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
                 },
                 EnvelopeKey::Other => {
                     map.next_value::<IgnoredAny>()?;
-                    envelope.has_extras = true;
+                    envelope.has_extra_members = true;
                     false
                 }
             };
@@ -415,11 +415,11 @@ mod tests {
     // req: GW-03
     #[test]
     fn returns_extra_members() {
-        let more = |line: &str| Message::parse_with_extras(line.as_bytes()).unwrap().1;
-        assert_eq!(more(r#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#), None);
+        let extra_members = |line: &str| Message::parse_with_extra_members(line.as_bytes()).unwrap().1;
+        assert_eq!(extra_members(r#"{"jsonrpc":"2.0","id":1,"result":{"x":1}}"#), None);
         let line = r#"{ "x" :1.0,"jsonrpc":"2.0","y":{"id":1}, "id":1,"result":{},"x":2 }"#;
-        assert_eq!(more(line).as_deref(), Some(r#""x" :1.0,"y":{"id":1},"x":2"#));
-        let spelled = with_extras(b"{\"a\":1}".to_vec(), Some("\"b\":\n2"));
+        assert_eq!(extra_members(line).as_deref(), Some(r#""x" :1.0,"y":{"id":1},"x":2"#));
+        let spelled = with_extra_members(b"{\"a\":1}".to_vec(), Some("\"b\":\n2"));
         assert_eq!(spelled, b"{\"a\":1,\"b\": 2}");
     }
 

@@ -23,8 +23,8 @@ pub enum Failure {
     #[error("the response is not valid JSON-RPC")]
     Garbled,
     /// The connection failed.
-    #[error("{why}")]
-    Broken { delivery: Delivery, why: Arc<TransportError> },
+    #[error("{cause}")]
+    Broken { delivery: Delivery, cause: Arc<TransportError> },
 }
 
 impl Failure {
@@ -41,13 +41,13 @@ impl Failure {
 
     pub fn transport_error(&self) -> Option<&TransportError> {
         match self {
-            Failure::Broken { why, .. } => Some(why),
+            Failure::Broken { cause, .. } => Some(cause),
             _ => None,
         }
     }
 
-    pub(crate) fn not_sent(why: impl Into<Arc<TransportError>>) -> Self {
-        Failure::Broken { delivery: Delivery::NotSent, why: why.into() }
+    pub(crate) fn not_sent(cause: impl Into<Arc<TransportError>>) -> Self {
+        Failure::Broken { delivery: Delivery::NotSent, cause: cause.into() }
     }
 }
 
@@ -84,8 +84,8 @@ pub enum TransportError {
     /// Any other HTTP error.
     #[error("{url} answered HTTP {status}{body}")]
     Status { url: String, status: u16, body: String },
-    #[error("{url} does not answer as an MCP server: {what}")]
-    NotMcp { url: String, what: String },
+    #[error("{url} does not answer as an MCP server: {reason}")]
+    NotMcp { url: String, reason: String },
     /// HTTP+SSE: the endpoint is on another server, which would get our headers.
     #[error("{url} names the endpoint {endpoint}, which is on another server: messages are not sent there")]
     ForeignEndpoint { url: String, endpoint: String },

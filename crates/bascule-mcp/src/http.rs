@@ -133,8 +133,8 @@ impl HttpLink {
         Ok(())
     }
 
-    fn deliver(self: &Arc<Self>, frame: &[u8], during: Option<u64>) {
-        self.remote.deliver(frame, during, |reply| {
+    fn deliver(self: &Arc<Self>, frame: &[u8], stream_request_id: Option<u64>) {
+        self.remote.deliver(frame, stream_request_id, |reply| {
             let link = self.clone();
             async move { link.exchange(None, reply).await }
         });
@@ -148,13 +148,13 @@ impl HttpLink {
     /// Ends the connection: no request of this session can succeed any more. The request that received the 404 did not
     /// run; the fate of the others is unknown.
     fn lose_session(&self, id: Option<u64>) -> Failure {
-        let why = Arc::new(TransportError::SessionLost { url: self.remote.url() });
-        let lost = Failure::not_sent(why.clone());
+        let cause = Arc::new(TransportError::SessionLost { url: self.remote.url() });
+        let lost = Failure::not_sent(cause.clone());
         if let Some(id) = id {
             self.remote.router.fail(id, lost.clone());
         }
         self.headers().remove(SESSION);
-        self.remote.router.end(why, |_| false);
+        self.remote.router.end(cause, |_| false);
         self.remote.stop.cancel();
         lost
     }

@@ -65,8 +65,8 @@ impl LegacyLink {
         match post_url.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(url)) => Ok(url.clone()),
             _ => {
-                let why = self.remote.router.end_reason();
-                Err(Failure::not_sent(why.unwrap_or_else(|| Arc::new(TransportError::Closed))))
+                let cause = self.remote.router.end_reason();
+                Err(Failure::not_sent(cause.unwrap_or_else(|| Arc::new(TransportError::Closed))))
             }
         }
     }
@@ -77,20 +77,20 @@ impl LegacyLink {
         url_sender: watch::Sender<Option<Uri>>,
         http_failure: Option<Failure>,
     ) {
-        let why = tokio::select! {
-            Err(why) = self.read_stream(&url_sender) => why,
+        let cause = tokio::select! {
+            Err(cause) = self.read_stream(&url_sender) => cause,
             () = self.remote.stop.cancelled() => TransportError::Closed,
         };
         // Without a URL nothing was posted.
         let has_url = url_sender.borrow().is_some();
-        let why = match (http_failure, why) {
+        let cause = match (http_failure, cause) {
             (_, TransportError::Closed) => TransportError::Closed,
             (Some(http), sse) if !has_url => {
                 TransportError::Neither { http: Box::new(http), sse: Box::new(sse) }
             }
-            (_, why) => why,
+            (_, cause) => cause,
         };
-        self.remote.router.end(Arc::new(why), |_| !has_url);
+        self.remote.router.end(Arc::new(cause), |_| !has_url);
         self.remote.stop.cancel();
     }
 
@@ -150,8 +150,9 @@ impl LegacyLink {
         resolve(base, endpoint).map_err(|wrong| match wrong {
             ReferenceError::Foreign => TransportError::ForeignEndpoint { url, endpoint: redact(endpoint) },
             ReferenceError::Invalid => {
-                let what = format!("it names the endpoint `{}`, which is not a valid URL", redact(endpoint));
-                TransportError::NotMcp { url, what }
+                let reason =
+                    format!("it names the endpoint `{}`, which is not a valid URL", redact(endpoint));
+                TransportError::NotMcp { url, reason }
             }
         })
     }
@@ -160,7 +161,7 @@ impl LegacyLink {
 /// A server that rejects a message has not run its request, whatever the reason.
 fn rejected(refusal: Failure, status: StatusCode) -> Failure {
     match refusal {
-        Failure::Broken { why, .. } if !status.is_server_error() => Failure::not_sent(why),
+        Failure::Broken { cause, .. } if !status.is_server_error() => Failure::not_sent(cause),
         refusal => refusal,
     }
 }

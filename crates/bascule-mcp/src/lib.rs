@@ -55,7 +55,7 @@ mod testing;
 
 pub use envelope::{
     Id, Message, MessageError, RpcError, error_response, notification, request, request_with_id,
-    success_response, success_response_from, with_extras,
+    success_response, success_response_from, with_extra_members,
 };
 pub use names::QualifiedNames;
 pub use uris::{QualifiedUris, parse_qualified_uri, qualify_uri};

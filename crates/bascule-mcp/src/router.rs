@@ -20,9 +20,10 @@ pub struct ServerMessage<'a> {
     pub method: &'a str,
     pub params: Option<&'a RawValue>,
     /// Members that JSON-RPC does not define, as raw text.
-    pub more: Option<&'a str>,
-    /// The request in whose response stream it arrived. Only Streamable HTTP has one stream for each request.
-    pub during: Option<u64>,
+    pub extra_members: Option<&'a str>,
+    /// The id of the request whose response stream carried the message; `None` if the transport has no stream for each
+    /// request.
+    pub stream_request_id: Option<u64>,
 }
 
 /// A message that answers no request.
@@ -32,7 +33,7 @@ pub enum Unsolicited<'a> {
     /// A line that is no message: a log line on the wrong stream, or broken JSON.
     Junk {
         line: &'a [u8],
-        why: String,
+        reason: String,
     },
     /// A response without a pending request: a duplicate, a late one, or one with an unknown id.
     Unmatched {
@@ -83,7 +84,7 @@ pub(crate) struct Progress {
     pub(crate) seen: Notify,
     pub(crate) on_progress: Option<OnProgress>,
     /// The extra members of the response.
-    pub(crate) response_extras: OnceLock<String>,
+    pub(crate) extra_members: OnceLock<String>,
 }
 
 impl Router {
@@ -97,7 +98,7 @@ impl Router {
         let (response, receiver) = oneshot::channel();
         match &mut *self.state() {
             State::Open(waiting) => drop(waiting.insert(id, Waiter { response, progress })),
-            State::Ended(why) => drop(response.send(Err(Failure::not_sent(why.clone())))),
+            State::Ended(cause) => drop(response.send(Err(Failure::not_sent(cause.clone())))),
         }
         receiver
     }
@@ -118,15 +119,15 @@ impl Router {
     }
 
     /// Ends the connection. Of the requests still waiting, those for which `is_unsent` returns true were not sent.
-    pub(crate) fn end(&self, why: Arc<TransportError>, is_unsent: impl Fn(u64) -> bool) {
+    pub(crate) fn end(&self, cause: Arc<TransportError>, is_unsent: impl Fn(u64) -> bool) {
         let mut state = self.state();
         // The first reason counts.
         let State::Open(waiting) = &mut *state else { return };
         for (id, waiter) in std::mem::take(waiting) {
             let delivery = if is_unsent(id) { Delivery::NotSent } else { Delivery::Unknown };
-            let _ = waiter.response.send(Err(Failure::Broken { delivery, why: why.clone() }));
+            let _ = waiter.response.send(Err(Failure::Broken { delivery, cause: cause.clone() }));
         }
-        *state = State::Ended(why);
+        *state = State::Ended(cause);
         drop(state);
         self.closed.cancel();
     }
@@ -140,27 +141,31 @@ impl Router {
     pub(crate) fn end_reason(&self) -> Option<Arc<TransportError>> {
         match &*self.state() {
             State::Open(_) => None,
-            State::Ended(why) => Some(why.clone()),
+            State::Ended(cause) => Some(cause.clone()),
         }
     }
 
-    /// Routes a message. `during` is the request in whose response stream it arrived, if that is known. Returns the
-    /// response to a request of the server, which the caller sends.
+    /// Routes a message. `stream_request_id` is the id of the request whose response stream carried the message, if that is
+    /// known. Returns the response to a request of the server, which the caller sends.
     #[must_use]
-    pub(crate) fn deliver(&self, frame: &[u8], during: Option<u64>) -> Option<Vec<u8>> {
-        match Message::parse_with_extras(frame) {
-            Ok((Message::Response { id, outcome }, extras)) => self.complete(id, outcome, extras),
-            Ok((Message::Notification { method, params }, extras)) => {
-                self.notify(ServerMessage { method: &method, params, more: extras.as_deref(), during })
+    pub(crate) fn deliver(&self, frame: &[u8], stream_request_id: Option<u64>) -> Option<Vec<u8>> {
+        match Message::parse_with_extra_members(frame) {
+            Ok((Message::Response { id, outcome }, extra_members)) => {
+                self.complete(id, outcome, extra_members)
             }
-            Ok((Message::Request { id, method, params }, extras)) => {
-                let message = ServerMessage { method: &method, params, more: extras.as_deref(), during };
+            Ok((Message::Notification { method, params }, extra_members)) => {
+                let extra_members = extra_members.as_deref();
+                self.notify(ServerMessage { method: &method, params, extra_members, stream_request_id });
+            }
+            Ok((Message::Request { id, method, params }, extra_members)) => {
+                let extra_members = extra_members.as_deref();
+                let message = ServerMessage { method: &method, params, extra_members, stream_request_id };
                 let is_accepted =
                     method != "ping" && self.on_request.as_ref().is_some_and(|handler| handler(id, message));
                 return (!is_accepted).then(|| default_response(id, &method));
             }
             Err(MessageError::Batch) => {
-                (self.listener)(Unsolicited::Junk { line: frame, why: MessageError::Batch.to_string() });
+                (self.listener)(Unsolicited::Junk { line: frame, reason: MessageError::Batch.to_string() });
                 return Some(error_response(
                     Id::NULL,
                     RpcError::INVALID_REQUEST,
@@ -185,10 +190,12 @@ impl Router {
         }
     }
 
-    fn complete(&self, id: Id<'_>, outcome: Result<&RawValue, &RawValue>, extras: Option<String>) {
+    fn complete(&self, id: Id<'_>, outcome: Result<&RawValue, &RawValue>, extra_members: Option<String>) {
         match id.as_number().and_then(|id| self.take(id)) {
             Some(waiter) => {
-                extras.into_iter().for_each(|extras| drop(waiter.progress.response_extras.set(extras)));
+                if let Some(extra_members) = extra_members {
+                    let _ = waiter.progress.extra_members.set(extra_members);
+                }
                 let result = outcome.map(ToOwned::to_owned);
                 let result = result.map_err(|error| Failure::Answered(RpcError::parse(error)));
                 let _ = waiter.response.send(result);
@@ -199,12 +206,12 @@ impl Router {
 
     fn notify(&self, message: ServerMessage<'_>) {
         if message.method == "notifications/progress" {
-            self.report_progress(message.params, message.more);
+            self.report_progress(message.params, message.extra_members);
         }
         (self.listener)(Unsolicited::Notification(message));
     }
 
-    fn report_progress(&self, params: Option<&RawValue>, extras: Option<&str>) {
+    fn report_progress(&self, params: Option<&RawValue>, extra_members: Option<&str>) {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct ProgressParams {
@@ -217,7 +224,7 @@ impl Router {
             State::Ended(_) => None,
         };
         if let Some(progress) = progress {
-            progress.on_progress.iter().for_each(|on_progress| on_progress(params, extras));
+            progress.on_progress.iter().for_each(|on_progress| on_progress(params, extra_members));
             progress.seen.notify_one();
         }
     }
@@ -230,7 +237,7 @@ impl Router {
         {
             self.fail(id, Failure::Garbled);
         }
-        (self.listener)(Unsolicited::Junk { line: frame, why: error.to_string() });
+        (self.listener)(Unsolicited::Junk { line: frame, reason: error.to_string() });
     }
 
     fn fail_all(&self, failure: impl Fn() -> Failure) {

@@ -158,18 +158,18 @@ enum ReadEnd {
 impl Supervisor {
     async fn run(mut self) {
         let end = self.read().await;
-        let why = match end {
+        let cause = match end {
             ReadEnd::Stopped => TransportError::Closed,
             ReadEnd::Exited(exit) => TransportError::Exited(exit),
             // A closed pipe is mostly the first sign of an exit, which tells more.
             ReadEnd::OutputClosed => self.exit_or_else(TransportError::OutputClosed).await,
             ReadEnd::PipeFailed(error) => self.exit_or_else(TransportError::Pipe(error)).await,
         };
-        if matches!(why, TransportError::Exited(_)) {
+        if matches!(cause, TransportError::Exited(_)) {
             let _ = timeout(DRAIN_TIMEOUT, &mut self.stderr).await;
         }
         let unsent = self.outbox.close();
-        self.router.end(Arc::new(why), |id| unsent.contains(&id));
+        self.router.end(Arc::new(cause), |id| unsent.contains(&id));
         self.shut_down().await;
         self.stderr.abort();
     }

@@ -60,7 +60,7 @@ impl MemoryClient {
     ) -> (mpsc::Sender<Vec<u8>>, impl Future<Output = ()> + Send) {
         let outgoing = self.outgoing.clone();
         let read_loop = async move {
-            let why = loop {
+            let cause = loop {
                 tokio::select! {
                     frame = self.incoming.recv() => match frame {
                         Some(frame) => {
@@ -73,7 +73,7 @@ impl MemoryClient {
                     () = stop.cancelled() => break TransportError::Closed,
                 }
             };
-            router.end(Arc::new(why), |_| false);
+            router.end(Arc::new(cause), |_| false);
         };
         (outgoing, read_loop)
     }

@@ -221,7 +221,7 @@ impl McpBridgeAdapter {
 
     /// Returns the error of a server that is down.
     pub fn start_failure(&self, server: &str) -> Option<Arc<BridgeError>> {
-        self.fleet.snapshot.load().servers.get(server)?.state().why().cloned()
+        self.fleet.snapshot.load().servers.get(server)?.state().cause().cloned()
     }
 
     /// Returns the confinement of a server's process, where the bridge starts one.

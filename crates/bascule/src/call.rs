@@ -34,7 +34,7 @@ pub(crate) struct CallContext<'a> {
     /// The server to call, or the error of finding it, if it is not the bridge's own.
     pub(crate) server: Option<BridgeResult<Arc<Server>>>,
     pub(crate) origin: Origin,
-    pub(crate) extra: Option<&'a ExtraMembers>,
+    pub(crate) extra_members: Option<&'a ExtraMembers>,
     pub(crate) observer: Option<&'a dyn CallObserver>,
 }
 
@@ -86,7 +86,7 @@ impl McpBridgeAdapter {
                 params: &params,
                 origin: &context.origin,
                 progress: context.progress.clone(),
-                extra: context.extra,
+                extra_members: context.extra_members,
             };
             let hints = &tool.definition().hints;
             let is_idempotent = hints.read_only_hint || hints.idempotent_hint;

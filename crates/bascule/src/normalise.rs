@@ -8,25 +8,25 @@ use bascule_model::{BridgeError, Delivery, ErrorCode, ProviderFault, ServerName,
 use crate::config::Settings;
 
 /// The error of a server that could not be started.
-pub(crate) fn not_started(server: &ServerName, why: impl std::fmt::Display) -> Box<BridgeError> {
-    let message = format!("could not start server `{server}`: {why}");
+pub(crate) fn not_started(server: &ServerName, reason: impl std::fmt::Display) -> Box<BridgeError> {
+    let message = format!("could not start server `{server}`: {reason}");
     let mut error = BridgeError::new(ErrorCode::ProviderInitFailed, Delivery::NotSent, message);
     error.server = Some(server.clone());
     error
 }
 
 /// The error of a server that is no longer up.
-pub(crate) fn down(server: &ServerName, why: impl std::fmt::Display) -> Box<BridgeError> {
-    let message = format!("server `{server}` is down: {why}");
+pub(crate) fn down(server: &ServerName, reason: impl std::fmt::Display) -> Box<BridgeError> {
+    let message = format!("server `{server}` is down: {reason}");
     let mut error = BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, message);
     error.server = Some(server.clone());
     error
 }
 
 /// The error of a server whose handshake failed.
-pub(crate) fn not_connected(server: &ServerName, why: &ConnectError) -> Box<BridgeError> {
-    let mut error = not_started(server, why);
-    if let ConnectError::Failed { failure, stderr } = why {
+pub(crate) fn not_connected(server: &ServerName, cause: &ConnectError) -> Box<BridgeError> {
+    let mut error = not_started(server, cause);
+    if let ConnectError::Failed { failure, stderr } = cause {
         error.exit = exit_of(failure).map(|exit| exit.to_string());
         error.stderr = text(stderr.clone());
     }
@@ -34,8 +34,8 @@ pub(crate) fn not_connected(server: &ServerName, why: &ConnectError) -> Box<Brid
 }
 
 /// The error of a server that connected but did not list its tools.
-pub(crate) fn not_listed(server: &ServerName, why: &ListError, stderr: String) -> Box<BridgeError> {
-    let mut error = not_started(server, why);
+pub(crate) fn not_listed(server: &ServerName, cause: &ListError, stderr: String) -> Box<BridgeError> {
+    let mut error = not_started(server, cause);
     error.stderr = text(stderr);
     error
 }
@@ -151,7 +151,7 @@ mod tests {
     // req: BR-05
     #[test]
     fn gives_every_failure_its_code() {
-        let broken = |delivery, why| Failure::Broken { delivery, why: Arc::new(why) };
+        let broken = |delivery, cause| Failure::Broken { delivery, cause: Arc::new(cause) };
         let exit = Exit { code: Some(3), signal: None };
         check(
             broken(Delivery::Unknown, TransportError::Exited(exit)),

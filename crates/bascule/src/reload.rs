@@ -155,10 +155,10 @@ impl Staged {
         let mut retired: Vec<_> = plan.removed.iter().filter_map(|name| servers.remove(name)).collect();
         let (mut added, mut replaced, mut refused) = (Vec::new(), Vec::new(), Vec::new());
         for (name, server) in started {
-            if let (true, Some(why)) = (plan.changed.contains(&name), not_ready(&server)) {
-                warn!(server = %name, why, "keeping the old configuration: the server does not start with the new one");
+            if let (true, Some(reason)) = (plan.changed.contains(&name), not_ready(&server)) {
+                warn!(server = %name, reason, "keeping the old configuration: the server does not start with the new one");
                 keep_old(&mut settings, &current.settings, &name);
-                refused.push((name, why));
+                refused.push((name, reason));
                 retired.push(server);
                 continue;
             }
@@ -180,7 +180,9 @@ const ADDED_WITHIN: Duration = Duration::from_secs(10);
 fn not_ready(server: &Server) -> Option<String> {
     match server.state() {
         ServerState::Healthy(_) => None,
-        state => Some(state.why().map_or_else(|| "it did not start".to_owned(), |why| why.message.clone())),
+        state => {
+            Some(state.cause().map_or_else(|| "it did not start".to_owned(), |error| error.message.clone()))
+        }
     }
 }
 

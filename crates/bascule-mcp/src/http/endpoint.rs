@@ -21,8 +21,8 @@ impl fmt::Debug for HttpEndpoint {
 /// An invalid URL or header.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidEndpoint {
-    #[error("`{url}` is not a usable URL: {why}")]
-    Url { url: String, why: &'static str },
+    #[error("`{url}` is not a usable URL: {reason}")]
+    Url { url: String, reason: &'static str },
     /// The value may be secret and is not shown.
     #[error("header `{0}` is not legal in HTTP")]
     Header(String),
@@ -34,7 +34,7 @@ impl HttpEndpoint {
         url: &str,
         headers: impl IntoIterator<Item = (&'a str, &'a str)>,
     ) -> Result<Self, InvalidEndpoint> {
-        let invalid = |why| InvalidEndpoint::Url { url: redact_url(url), why };
+        let invalid = |reason| InvalidEndpoint::Url { url: redact_url(url), reason };
         let uri: Uri = url.parse().map_err(|_| invalid("it is not a URL"))?;
         match (uri.scheme_str(), uri.authority()) {
             (Some("http" | "https"), Some(host)) if !host.as_str().contains('@') => {}

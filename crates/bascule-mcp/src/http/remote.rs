@@ -160,17 +160,17 @@ impl Remote {
         let _ = timeout(NOTIFICATION_TIMEOUT, ended).await;
     }
 
-    /// Delivers a message to the router. `during` is the request in whose response it arrived, if that is known. `reply`
-    /// sends the router's response to a request of the server.
+    /// Delivers a message to the router. `stream_request_id` is the id of the request whose response carried the message, if
+    /// that is known. `reply` sends the router's response to a request of the server.
     pub(crate) fn deliver<R>(
         self: &Arc<Self>,
         frame: &[u8],
-        during: Option<u64>,
+        stream_request_id: Option<u64>,
         reply: impl FnOnce(Vec<u8>) -> R,
     ) where
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        let Some(response) = self.router.deliver(frame, during) else { return };
+        let Some(response) = self.router.deliver(frame, stream_request_id) else { return };
         // A server that sends requests faster than it accepts responses gets none.
         let Ok(permit) = self.replies.clone().try_acquire_owned() else {
             return tracing::debug!("too many responses under way; dropping one");
@@ -239,7 +239,7 @@ impl Remote {
     pub(crate) async fn refusal(&self, response: Response<Incoming>) -> Failure {
         match self.explain(response).await {
             Ok(error) => Failure::Answered(error),
-            Err(why) => broken(why),
+            Err(cause) => broken(cause),
         }
     }
 
@@ -248,7 +248,7 @@ impl Remote {
         let status = response.status().as_u16();
         let quoted =
             |error: RpcError| TransportError::Status { url: self.url(), status, body: format!(": {error}") };
-        self.explain(response).await.map_or_else(|why| why, quoted)
+        self.explain(response).await.map_or_else(|cause| cause, quoted)
     }
 
     async fn explain(&self, response: Response<Incoming>) -> Result<RpcError, TransportError> {
@@ -274,8 +274,8 @@ impl Remote {
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next()).map(|kind| kind.trim().to_ascii_lowercase());
         let kind = kind.map_or("no content type".to_owned(), |kind| format!("`{kind}`"));
-        let what = format!("HTTP {} with {kind}{}", response.status().as_u16(), excerpt(response).await);
-        TransportError::NotMcp { url: self.url(), what }
+        let reason = format!("HTTP {} with {kind}{}", response.status().as_u16(), excerpt(response).await);
+        TransportError::NotMcp { url: self.url(), reason }
     }
 
     pub(crate) fn cut(&self, reason: impl Into<String>) -> TransportError {
@@ -284,7 +284,7 @@ impl Remote {
 }
 
 pub(crate) fn broken(error: TransportError) -> Failure {
-    Failure::Broken { delivery: error.delivery(), why: Arc::new(error) }
+    Failure::Broken { delivery: error.delivery(), cause: Arc::new(error) }
 }
 
 /// Returns true if the content type is this one, whatever its parameters.

@@ -73,16 +73,16 @@ impl HttpLink {
             *fruitless += 1;
             match self.open_stream(Some(last)).await {
                 Ok(body) => return Ok(body),
-                Err(OpenError::Temporary(why)) => tracing::debug!(%why, "could not resume a stream yet"),
-                Err(OpenError::Permanent(why)) => {
+                Err(OpenError::Temporary(cause)) => tracing::debug!(%cause, "could not resume a stream yet"),
+                Err(OpenError::Permanent(cause)) => {
                     let reason = match cut {
                         TransportError::Cut { reason, .. } => reason,
                         other => other.to_string(),
                     };
-                    let reason = format!("{reason}, and its stream could not be resumed: {why}");
+                    let reason = format!("{reason}, and its stream could not be resumed: {cause}");
                     // Whatever became of the stream, the request had reached the server.
-                    let why = Arc::new(self.remote.cut(reason));
-                    return Err(Failure::Broken { delivery: Delivery::Unknown, why });
+                    let cause = Arc::new(self.remote.cut(reason));
+                    return Err(Failure::Broken { delivery: Delivery::Unknown, cause });
                 }
             }
         }
@@ -110,13 +110,13 @@ impl HttpLink {
                         fruitless = 0;
                     }
                 }
-                Err(OpenError::Temporary(why)) => {
-                    tracing::debug!(%why, "could not open the stream for server messages")
+                Err(OpenError::Temporary(cause)) => {
+                    tracing::debug!(%cause, "could not open the stream for server messages")
                 }
                 // A server that cannot resume may still open a new stream.
                 Err(OpenError::Permanent(_)) if point.last_id.take().is_some() => {}
-                Err(OpenError::Permanent(why)) => {
-                    return tracing::debug!(%why, "the server has no stream for its own messages");
+                Err(OpenError::Permanent(cause)) => {
+                    return tracing::debug!(%cause, "the server has no stream for its own messages");
                 }
             }
             sleep(pause(point.retry, fruitless)).await;
@@ -155,12 +155,12 @@ impl HttpLink {
         if self.is_session_lost(status) {
             self.lose_session(None);
         }
-        let why =
+        let cause =
             TransportError::Status { url: self.remote.url(), status: status.as_u16(), body: String::new() };
         // 409: the server has not noticed yet that the previous stream has ended.
         Err(match status.as_u16() {
-            408 | 409 | 429 | 500 | 502..=504 => OpenError::Temporary(why),
-            _ => OpenError::Permanent(why),
+            408 | 409 | 429 | 500 | 502..=504 => OpenError::Temporary(cause),
+            _ => OpenError::Permanent(cause),
         })
     }
 }

@@ -182,7 +182,7 @@ async fn fails_all_requests_when_the_stream_ends() {
         assert!(text.starts_with("Unknown: ") && text.contains("broke off"), "{text}");
     }
     assert!(to_text(client.call().await).starts_with("NotSent: "));
-    assert!(client.connection.end_reason().is_some_and(|why| why.is_network()));
+    assert!(client.connection.end_reason().is_some_and(|cause| cause.is_network()));
     client.close().await;
 }
 

@@ -21,14 +21,18 @@ pub struct ClientMessage<'a> {
     pub frame: &'a [u8],
     /// The parsed envelope.
     pub message: Message<'a>,
-    /// The members that JSON-RPC does not define (see [`Message::parse_with_extras`]).
-    pub more: Option<String>,
+    /// The members that JSON-RPC does not define (see [`Message::parse_with_extra_members`]).
+    pub extra_members: Option<String>,
 }
 
 impl<'a> ClientMessage<'a> {
     /// Parses a message that contains no line breaks.
     pub fn parse(frame: &'a [u8]) -> Result<Self, MessageError> {
-        Message::parse_with_extras(frame).map(|(message, more)| Self { frame, message, more })
+        Message::parse_with_extra_members(frame).map(|(message, extra_members)| Self {
+            frame,
+            message,
+            extra_members,
+        })
     }
 }
 

@@ -48,14 +48,14 @@ impl<'a> FieldReader<'a> {
     }
 
     /// Reports the expected type and the value found. Quotes the value, so never use it for secrets.
-    pub(super) fn expected<T>(&self, what: impl Display) -> Option<T> {
-        self.error(format_args!("must be {what}, is {}", quote(self.value)));
+    pub(super) fn expected<T>(&self, expected: impl Display) -> Option<T> {
+        self.error(format_args!("must be {expected}, is {}", quote(self.value)));
         None
     }
 
     // Names the type of the value only: the value may contain a secret.
-    fn expected_type<T>(&self, what: &str) -> Option<T> {
-        self.error(format_args!("must be {what}, is {}", type_name(self.value)));
+    fn expected_type<T>(&self, expected: &str) -> Option<T> {
+        self.error(format_args!("must be {expected}, is {}", type_name(self.value)));
         None
     }
 
@@ -97,11 +97,11 @@ impl<'a> FieldReader<'a> {
         self.read_positive().map(|millis| Duration::from_millis(millis.into()))
     }
 
-    fn read_integer(self, min: u32, what: &str) -> Option<u32> {
+    fn read_integer(self, min: u32, expected: &str) -> Option<u32> {
         match self.as_number() {
             Some(n) if n > u32::MAX.into() => self.expected(format_args!("at most {}", u32::MAX)),
             Some(n) if n.fract() == 0.0 && n >= min.into() => Some(n as u32),
-            _ => self.expected(what),
+            _ => self.expected(expected),
         }
     }
 

@@ -70,7 +70,7 @@ impl std::fmt::Display for Ending {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Stopped => f.write_str("it was stopped"),
-            Self::Lost(_, why) => f.write_str(why),
+            Self::Lost(_, reason) => f.write_str(reason),
         }
     }
 }
@@ -78,8 +78,8 @@ impl std::fmt::Display for Ending {
 impl Actor {
     /// Runs until the server is stopped, or its last handle is dropped.
     pub(crate) async fn run(mut self) {
-        while let Some((loss, why, since)) = self.start_and_keep().await {
-            let Some(()) = self.wait_for_restart(loss, why, since).await else { break };
+        while let Some((loss, cause, since)) = self.start_and_keep().await {
+            let Some(()) = self.wait_for_restart(loss, cause, since).await else { break };
         }
         self.fleet.in_flight.remove_server(self.serial);
         self.set_state(ServerState::Stopped);
@@ -98,19 +98,19 @@ impl Actor {
         let end = self.keep(&backend).await;
         self.fleet.in_flight.remove_all_abandoned(self.serial);
         self.observed(|observer| observer.on_lost());
-        let Ending::Lost(loss, why) = end else {
+        let Ending::Lost(loss, reason) = end else {
             backend.stop().await;
             return None;
         };
         let since = Instant::now();
-        let error = Arc::new(backend.unavailable(&why, &self.settings).as_ref().clone());
+        let error = Arc::new(backend.unavailable(&reason, &self.settings).as_ref().clone());
         // The status must not say healthy while the process is being ended.
         self.set_state(ServerState::Degraded {
             attempt: self.restart_policy.attempts(),
             next: Instant::now(),
-            why: error.clone(),
+            cause: error.clone(),
         });
-        self.publish(Event::Disconnected { server: self.settings.name.clone(), cause: why });
+        self.publish(Event::Disconnected { server: self.settings.name.clone(), cause: reason });
         backend.stop().await;
         Some((loss, error, since))
     }
@@ -237,9 +237,9 @@ impl Actor {
         if *ignored < MAX_IGNORED {
             return Ok(());
         }
-        let why =
+        let reason =
             format!("it ignored {ignored} cancellations for {} ms each and is restarted", grace.as_millis());
-        Err(Ending::Lost(Loss::Renewal, why))
+        Err(Ending::Lost(Loss::Renewal, reason))
     }
 
     /// Pings an idle server. Responses show that a busy one is alive.
@@ -252,7 +252,7 @@ impl Actor {
 
     async fn ping(&self, backend: &Arc<Backend>, within: Duration) -> Result<(), Ending> {
         let answered = self.unless_lost(backend, backend.ping(within)).await?;
-        answered.map_err(|why| Ending::Lost(Loss::Fault, why))
+        answered.map_err(|reason| Ending::Lost(Loss::Fault, reason))
     }
 
     /// Runs work until the server is lost or stopped.
@@ -270,17 +270,17 @@ impl Actor {
     }
 
     /// Waits for the next start. Returns `None` once the server is stopped.
-    async fn wait_for_restart(&mut self, loss: Loss, why: Arc<BridgeError>, since: Instant) -> Option<()> {
+    async fn wait_for_restart(&mut self, loss: Loss, cause: Arc<BridgeError>, since: Instant) -> Option<()> {
         let next = match self.restart_policy.on_down(loss, since, (self.fleet.random)()) {
             NextStep::Retry { attempt, at } => {
                 info!(server = %self.settings.name, attempt, wait = ?at.saturating_duration_since(Instant::now()), "reconnecting");
-                self.set_state(ServerState::Degraded { attempt, next: at, why });
+                self.set_state(ServerState::Degraded { attempt, next: at, cause });
                 Some(at)
             }
             NextStep::GiveUp { attempts } => {
-                let (server, cause) = (self.settings.name.clone(), why.message.clone());
-                self.set_state(ServerState::Unavailable { why });
-                self.publish(Event::ReconnectExhausted { server, attempts, cause });
+                let (server, message) = (self.settings.name.clone(), cause.message.clone());
+                self.set_state(ServerState::Unavailable { cause });
+                self.publish(Event::ReconnectExhausted { server, attempts, cause: message });
                 None
             }
         };
@@ -328,7 +328,7 @@ impl Actor {
     /// Changes the state. Every change goes through here.
     fn set_state(&self, state: ServerState) {
         let (from, to) = (self.status.borrow().state.health(), state.health());
-        let cause = state.why().map(|why| why.message.clone());
+        let cause = state.cause().map(|error| error.message.clone());
         self.status.send_modify(|status| status.state = state);
         if from != to {
             info!(server = %self.settings.name, ?from, ?to, cause, "health changed");
@@ -355,10 +355,10 @@ impl Actor {
 /// Returns the reason for which the connection ended.
 fn lost(backend: &Backend) -> Ending {
     match backend.ended() {
-        Some(why) if matches!(*why, TransportError::SessionLost { .. }) => {
-            Ending::Lost(Loss::Renewal, why.to_string())
+        Some(cause) if matches!(*cause, TransportError::SessionLost { .. }) => {
+            Ending::Lost(Loss::Renewal, cause.to_string())
         }
-        Some(why) => Ending::Lost(Loss::Fault, why.to_string()),
+        Some(cause) => Ending::Lost(Loss::Fault, cause.to_string()),
         None => Ending::Lost(Loss::Fault, "the connection is over".into()),
     }
 }

@@ -103,12 +103,12 @@ impl Backend {
     /// Returns the error of a new call after the connection has ended.
     pub(crate) fn unavailable(
         &self,
-        why: &dyn std::fmt::Display,
+        reason: &dyn std::fmt::Display,
         settings: &ServerSettings,
     ) -> Box<BridgeError> {
         match self {
-            Self::Shared(upstream) => upstream.unavailable(why),
-            Self::PerCall(_) => crate::normalise::down(&settings.name, why),
+            Self::Shared(upstream) => upstream.unavailable(reason),
+            Self::PerCall(_) => crate::normalise::down(&settings.name, reason),
         }
     }
 

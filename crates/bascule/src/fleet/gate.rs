@@ -117,9 +117,9 @@ impl Drop for QueuePlace<'_> {
     }
 }
 
-fn rate_limited(why: String, wait: Duration) -> Box<BridgeError> {
+fn rate_limited(reason: String, wait: Duration) -> Box<BridgeError> {
     let millis = wait.as_micros().div_ceil(1_000) as u64;
-    let message = format!("{why}; try again in {millis} ms");
+    let message = format!("{reason}; try again in {millis} ms");
     let mut error = BridgeError::new(ErrorCode::RateLimited, Delivery::NotSent, message);
     error.retry_after_ms = Some(millis);
     error

@@ -26,13 +26,13 @@ pub(crate) struct UpstreamRequest<'a> {
     pub(crate) params: &'a (dyn Fn(u64) -> Option<String> + Send + Sync),
     pub(crate) origin: &'a Origin,
     pub(crate) progress: Option<ProgressSink>,
-    pub(crate) extra: Option<&'a ExtraMembers>,
+    pub(crate) extra_members: Option<&'a ExtraMembers>,
 }
 
 impl UpstreamRequest<'_> {
     pub(crate) fn on_progress(&self) -> Option<OnProgress> {
         let progress = self.progress.clone()?;
-        Some(Box::new(move |params, extra| progress(params, extra)))
+        Some(Box::new(move |params, extra_members| progress(params, extra_members)))
     }
 
     /// Returns the name for errors.

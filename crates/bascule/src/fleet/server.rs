@@ -205,11 +205,11 @@ impl Server {
         if let Some(backend) = self.status.borrow().state.backend().filter(is_up) {
             return Ok(backend.clone());
         }
-        let down = |why| crate::normalise::down(&self.settings.name, why);
+        let down = |reason| crate::normalise::down(&self.settings.name, reason);
         match self.state() {
             ServerState::Healthy(backend) => Ok(backend),
-            ServerState::Degraded { why, attempt, next } => Err(reconnecting(&why, attempt, next)),
-            ServerState::Unavailable { why } => Err(Box::new(why.as_ref().clone())),
+            ServerState::Degraded { cause, attempt, next } => Err(reconnecting(&cause, attempt, next)),
+            ServerState::Unavailable { cause } => Err(Box::new(cause.as_ref().clone())),
             ServerState::Starting => Err(down("it is starting")),
             ServerState::Stopped => Err(down("it was stopped")),
         }
@@ -289,9 +289,9 @@ impl Server {
     pub(crate) fn state(&self) -> ServerState {
         let state = self.status.borrow().state.clone();
         match state.backend().and_then(|backend| Some((backend.clone(), backend.ended()?))) {
-            Some((backend, why)) => {
-                let why = Arc::from(backend.unavailable(&why, &self.settings));
-                ServerState::Degraded { attempt: 0, next: Instant::now(), why }
+            Some((backend, reason)) => {
+                let cause = Arc::from(backend.unavailable(&reason, &self.settings));
+                ServerState::Degraded { attempt: 0, next: Instant::now(), cause }
             }
             None => state,
         }
@@ -302,7 +302,7 @@ impl Server {
         ServerHealth {
             name: self.settings.name.clone(),
             health: state.health(),
-            cause: state.why().map(|why| why.message.clone()),
+            cause: state.cause().map(|error| error.message.clone()),
             pid: state.backend().and_then(|backend| backend.pid()),
             restarts,
             tools,
@@ -324,8 +324,8 @@ impl Server {
 }
 
 /// The error of a call while the next attempt at reconnecting is pending.
-fn reconnecting(why: &BridgeError, attempt: u32, next: Instant) -> Box<BridgeError> {
-    let mut error = Box::new(why.clone());
+fn reconnecting(cause: &BridgeError, attempt: u32, next: Instant) -> Box<BridgeError> {
+    let mut error = Box::new(cause.clone());
     if attempt == 0 {
         return error;
     }

@@ -25,9 +25,9 @@ pub(crate) enum ServerState {
     /// Connected, with its tools listed.
     Healthy(Arc<Backend>),
     /// Lost. The reconnect attempt of this number is due at `next`, or in progress.
-    Degraded { attempt: u32, next: Instant, why: Arc<BridgeError> },
+    Degraded { attempt: u32, next: Instant, cause: Arc<BridgeError> },
     /// Given up.
-    Unavailable { why: Arc<BridgeError> },
+    Unavailable { cause: Arc<BridgeError> },
     /// Stopped on purpose.
     Stopped,
 }
@@ -44,9 +44,9 @@ impl ServerState {
     }
 
     /// Returns the error that led to this state.
-    pub(crate) fn why(&self) -> Option<&Arc<BridgeError>> {
+    pub(crate) fn cause(&self) -> Option<&Arc<BridgeError>> {
         match self {
-            Self::Degraded { why, .. } | Self::Unavailable { why } => Some(why),
+            Self::Degraded { cause, .. } | Self::Unavailable { cause } => Some(cause),
             _ => None,
         }
     }

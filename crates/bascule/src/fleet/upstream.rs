@@ -86,7 +86,7 @@ impl Upstream {
         }
         let (starting, within) = (settings.clone(), context.clone());
         let reached = run_blocking(move || open_transport(&starting, &within)).await;
-        let (transport, watch) = reached.map_err(|why| normalise::not_started(&settings.name, why))?;
+        let (transport, watch) = reached.map_err(|reason| normalise::not_started(&settings.name, reason))?;
         Self::handshake(settings, transport, watch, context).await
     }
 
@@ -200,16 +200,16 @@ impl Upstream {
         in_flight: &InFlight,
         mut deadline: Deadline,
     ) -> BridgeResult<Box<RawValue>> {
-        let extra = request.extra.and_then(|extra| extra.request.as_deref());
+        let extra_members = request.extra_members.and_then(|extra_members| extra_members.request.as_deref());
         let params = |id| request.params_for(id, in_flight);
-        let mut pending = self.client.request(request.method, params, request.on_progress(), extra);
+        let mut pending = self.client.request(request.method, params, request.on_progress(), extra_members);
         loop {
             tokio::select! {
                 biased;
                 step = pending.next() => match step {
                     PendingEvent::Finished(answer) => {
-                        if let (Some(extra), Some(more)) = (request.extra, pending.extra_members()) {
-                            let _ = extra.response.set(more.to_owned());
+                        if let (Some(extra_members), Some(response_members)) = (request.extra_members, pending.extra_members()) {
+                            let _ = extra_members.response.set(response_members.to_owned());
                         }
                         return answer.map_err(|failure| self.failed(&failure));
                     }
@@ -262,8 +262,8 @@ impl Upstream {
     }
 
     /// Returns the error of a new call after the connection has ended.
-    pub(crate) fn unavailable(&self, why: &dyn std::fmt::Display) -> Box<BridgeError> {
-        let mut error = normalise::down(&self.settings.name, why);
+    pub(crate) fn unavailable(&self, reason: &dyn std::fmt::Display) -> Box<BridgeError> {
+        let mut error = normalise::down(&self.settings.name, reason);
         error.stderr = normalise::text(self.client.stderr());
         explain(error, self.watch.as_deref(), &self.settings)
     }
@@ -346,8 +346,8 @@ impl StartBound {
     }
 
     /// Returns the error of a start that took too long. Only the server's own limit means that the start has failed.
-    fn passed(&self, server: &ServerName, what: &str, stderr: String) -> Box<BridgeError> {
-        let late = format!("did not {what} within {} ms", self.length.as_millis());
+    fn passed(&self, server: &ServerName, action: &str, stderr: String) -> Box<BridgeError> {
+        let late = format!("did not {action} within {} ms", self.length.as_millis());
         let mut error = match self.is_callers {
             true => {
                 let message = format!("server `{server}` {late} ({CALLER})");
@@ -387,9 +387,9 @@ fn listener(server: ServerName, changed: Arc<Notify>, profile: ClientProfile) ->
             profile.observer().iter().for_each(|observer| observer.on_notification(message));
         }
         // A server may print any number of such lines; the log must not stall the read loop.
-        Unsolicited::Junk { line, why } => match junk.fetch_add(1, Ordering::Relaxed) {
+        Unsolicited::Junk { line, reason } => match junk.fetch_add(1, Ordering::Relaxed) {
             ..MAX_JUNK_LOGGED => {
-                warn!(%server, bytes = line.len(), why, "ignored a line on stdout that is no message")
+                warn!(%server, bytes = line.len(), reason, "ignored a line on stdout that is no message")
             }
             MAX_JUNK_LOGGED => {
                 warn!(%server, "ignoring further lines that are no messages without logging them")

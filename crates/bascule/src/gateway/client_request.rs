@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bascule_mcp::{ResponseStream, notification, patch, with_extras};
+use bascule_mcp::{ResponseStream, notification, patch, with_extra_members};
 use serde_json::value::RawValue;
 
 use crate::client::ClientContext;
@@ -15,7 +15,7 @@ pub(super) struct ClientRequest<'a> {
     pub(super) params: Option<&'a RawValue>,
     /// The response, and the messages that belong to it, go here.
     pub(super) stream: &'a ResponseStream,
-    pub(super) extra: &'a ExtraMembers,
+    pub(super) extra_members: &'a ExtraMembers,
 }
 
 impl<'a> ClientRequest<'a> {
@@ -36,9 +36,12 @@ impl<'a> ClientRequest<'a> {
     /// Returns a sink that reports progress to the client under the client's own token.
     pub(super) fn progress_sink(&self, token: &str) -> ProgressSink {
         let (token, stream) = (token.to_owned(), self.stream.clone());
-        Arc::new(move |params: &RawValue, extra: Option<&str>| {
+        Arc::new(move |params: &RawValue, extra_members: Option<&str>| {
             let params = patch::insert(params.get(), &["progressToken"], &token);
-            stream.push(with_extras(notification("notifications/progress", Some(&params)), extra));
+            stream.push(with_extra_members(
+                notification("notifications/progress", Some(&params)),
+                extra_members,
+            ));
         })
     }
 }

@@ -222,11 +222,11 @@ impl Gateway {
     fn missing(&self, client: &Arc<ClientContext>) -> Vec<Value> {
         let snapshot = self.bridge.fleet.snapshot.load_full();
         let missing = |base: &Arc<Server>| {
-            let why = match self.server_for(client, base) {
-                Ok(server) => server.state().why()?.message.clone(),
+            let reason = match self.server_for(client, base) {
+                Ok(server) => server.state().cause()?.message.clone(),
                 Err(error) => error.message,
             };
-            Some(json!({ "server": base.settings.name, "why": why }))
+            Some(json!({ "server": base.settings.name, "why": reason }))
         };
         snapshot.in_order().filter_map(missing).collect()
     }

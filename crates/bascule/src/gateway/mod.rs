@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bascule_mcp::{ClientMessage, Endpoint, Host, Message, ProtocolVersion, ResponseStream, notification};
-use bascule_mcp::{patch, with_extras};
+use bascule_mcp::{patch, with_extra_members};
 use serde_json::value::RawValue;
 use tracing::{debug, info};
 
@@ -143,7 +143,7 @@ impl Gateway {
         client: Arc<ClientContext>,
         id: String,
         (method, params): (String, Option<Box<RawValue>>),
-        extra: Option<String>,
+        extra_members: Option<String>,
         stream: ResponseStream,
     ) {
         // Registered before the task runs: the client may cancel the request with its next message.
@@ -157,16 +157,24 @@ impl Gateway {
         }
         let gateway = self.clone();
         self.tasks.tracker.spawn(async move {
-            let extra = ExtraMembers { request: extra, ..ExtraMembers::default() };
+            let extra_members = ExtraMembers { request: extra_members, ..ExtraMembers::default() };
             let (method, params) = (method.as_str(), params.as_deref());
-            let request = ClientRequest { client: &client, method, params, stream: &stream, extra: &extra };
+            let request = ClientRequest {
+                client: &client,
+                method,
+                params,
+                stream: &stream,
+                extra_members: &extra_members,
+            };
             // Pinned, not moved: the task has room for the future once.
             let answer = std::pin::pin!(gateway.answer(&request));
             let reply = cancelled.run_until_cancelled(answer).await;
             drop(in_flight);
             client.touch();
             match reply {
-                Some(reply) => reply::finish(&stream, &id, reply, extra.response.get().map(String::as_str)),
+                Some(reply) => {
+                    reply::finish(&stream, &id, reply, extra_members.response.get().map(String::as_str))
+                }
                 // A client does not wait for the response to a cancelled request.
                 None => stream.close(),
             }
@@ -234,14 +242,14 @@ impl Host for Gateway {
         stream: ResponseStream,
     ) {
         client.touch();
-        let ClientMessage { frame, message, more } = message;
+        let ClientMessage { frame, message, extra_members } = message;
         match message {
             Message::Request { id, method, params } => {
                 let request = (method.into_owned(), params.map(ToOwned::to_owned));
-                self.spawn_request(client, id.as_json().to_owned(), request, more, stream);
+                self.spawn_request(client, id.as_json().to_owned(), request, extra_members, stream);
             }
             Message::Notification { method, params } => {
-                self.on_notification(&client, &method, params, more.as_deref());
+                self.on_notification(&client, &method, params, extra_members.as_deref());
             }
             Message::Response { id, .. } => client.complete_server_request(id.as_json(), frame),
         }
@@ -291,7 +299,7 @@ impl Gateway {
         client: &Arc<ClientContext>,
         method: &str,
         params: Option<&RawValue>,
-        extra: Option<&str>,
+        extra_members: Option<&str>,
     ) {
         match method {
             "notifications/cancelled" => {
@@ -304,14 +312,14 @@ impl Gateway {
                 let target = token.and_then(|token| client.progress_target(token));
                 if let (Some(params), Some((server, token))) = (params, target) {
                     let params = patch::insert(params.get(), &["progressToken"], &token);
-                    server.send(with_extras(notification(method, Some(&params)), extra));
+                    server.send(with_extra_members(notification(method, Some(&params)), extra_members));
                 }
             }
             // Some servers would run a request without an id: unchecked and unanswered.
             _ if is_request_method(method) => {
                 debug!(session = %client.id, method, "ignored a request without an id")
             }
-            _ => self.forward_notification(client, method, params, extra),
+            _ => self.forward_notification(client, method, params, extra_members),
         }
     }
 
@@ -321,14 +329,16 @@ impl Gateway {
         client: &Arc<ClientContext>,
         method: &str,
         params: Option<&RawValue>,
-        extra: Option<&str>,
+        extra_members: Option<&str>,
     ) {
         let names = match &client.endpoint {
             Endpoint::Server(name) => vec![name.clone()],
             Endpoint::All => client.servers(),
         };
         for upstream in names.iter().filter_map(|name| self.upstream(client, name).ok()) {
-            upstream.server.send(with_extras(notification(method, params.map(RawValue::get)), extra));
+            upstream
+                .server
+                .send(with_extra_members(notification(method, params.map(RawValue::get)), extra_members));
         }
     }
 }

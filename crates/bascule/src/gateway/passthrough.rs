@@ -52,7 +52,7 @@ impl Gateway {
             method if method.trim().eq_ignore_ascii_case("tools/call") => {
                 Err(ErrorReply::unknown_method(method))
             }
-            _ => self.forward(request, upstream, request.params, request.extra).await,
+            _ => self.forward(request, upstream, request.params, request.extra_members).await,
         }
     }
 
@@ -88,7 +88,7 @@ impl Gateway {
             progress: token.map(|token| request.progress_sink(token)),
             server: Some(Ok(upstream.server.clone())),
             origin: request.origin(),
-            extra: Some(request.extra),
+            extra_members: Some(request.extra_members),
             observer: None,
         };
         match self.bridge.call_with(call, context, None).await {
@@ -103,7 +103,7 @@ impl Gateway {
         request: &ClientRequest<'_>,
         upstream: &UpstreamSession,
         params: Option<&RawValue>,
-        extra: &ExtraMembers,
+        extra_members: &ExtraMembers,
     ) -> Reply {
         let (method, deadline) = (request.method, upstream.deadline());
         upstream.server.first_start(deadline.next()).await;
@@ -117,9 +117,9 @@ impl Gateway {
             })
         };
         let origin = request.origin();
-        let (params, extra) = (&build_params, Some(extra));
+        let (params, extra_members) = (&build_params, Some(extra_members));
         let upstream_request =
-            UpstreamRequest { method, tool: None, params, origin: &origin, progress, extra };
+            UpstreamRequest { method, tool: None, params, origin: &origin, progress, extra_members };
         let is_idempotent = ["/list", "/read", "/get"].iter().any(|verb| method.ends_with(verb));
         let response = upstream.server.run(&upstream_request, is_idempotent, &deadline).await;
         Ok(into_text(response.map_err(|error| upstream.redacted(error))?.raw))

@@ -1,6 +1,6 @@
 //! Builds the responses to clients.
 
-use bascule_mcp::{Id, ResponseStream, error_response, success_response_from, with_extras};
+use bascule_mcp::{Id, ResponseStream, error_response, success_response_from, with_extra_members};
 use bascule_model::{BridgeError, ErrorCode};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -104,9 +104,9 @@ pub(super) fn frame(id: Id<'_>, reply: Reply) -> Vec<u8> {
 }
 
 /// Finishes a request's stream with its response and the response's unknown members.
-pub(super) fn finish(stream: &ResponseStream, id: &str, reply: Reply, extra: Option<&str>) {
+pub(super) fn finish(stream: &ResponseStream, id: &str, reply: Reply, extra_members: Option<&str>) {
     match Id::from_json(id) {
-        Some(id) => stream.finish(with_extras(frame(id, reply), extra)),
+        Some(id) => stream.finish(with_extra_members(frame(id, reply), extra_members)),
         None => stream.close(),
     }
 }

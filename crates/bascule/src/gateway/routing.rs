@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use bascule_mcp::{Id, ResponseStream, ServerMessage, notification, patch, request_with_id, with_extras};
+use bascule_mcp::{
+    Id, ResponseStream, ServerMessage, notification, patch, request_with_id, with_extra_members,
+};
 use serde_json::value::RawValue;
 use tokio::time::sleep;
 use tracing::debug;
@@ -34,10 +36,10 @@ enum NoRecipient {
 }
 
 impl UpstreamSession {
-    /// Finds the recipient of a message. `during` is the request whose response stream carried the message, where the
-    /// transport keeps them apart.
-    fn recipient(&self, during: Option<u64>) -> Result<Recipient, NoRecipient> {
-        if let Some(id) = during {
+    /// Finds the recipient of a message. `stream_request_id` is the id of the request whose response stream carried the
+    /// message; `None` if the transport has no stream for each request.
+    fn recipient(&self, stream_request_id: Option<u64>) -> Result<Recipient, NoRecipient> {
+        if let Some(id) = stream_request_id {
             return match self.in_flight.origin_of(self.server.serial, id) {
                 Some(Origin::Client { client, stream }) => {
                     Ok((client, Some(stream).filter(|stream| !stream.is_closed())))
@@ -74,8 +76,8 @@ impl UpstreamSession {
     }
 
     /// Forwards a log message to the client whose request it belongs to, if the client wants its level.
-    fn forward_log(&self, level: Option<LoggingLevel>, frame: Vec<u8>, during: Option<u64>) {
-        let Ok((client, stream)) = self.recipient(during) else { return };
+    fn forward_log(&self, level: Option<LoggingLevel>, frame: Vec<u8>, stream_request_id: Option<u64>) {
+        let Ok((client, stream)) = self.recipient(stream_request_id) else { return };
         let default = self.logging_level().map(|_| LoggingLevel::DEFAULT);
         let least = client.logging_level().or(default);
         if level.is_none() || level >= least {
@@ -115,7 +117,7 @@ impl UpstreamSession {
         let params = with_token.as_deref().or(params);
         client.send(
             stream.as_ref(),
-            with_extras(request_with_id(&own_id, message.method, params), message.more),
+            with_extra_members(request_with_id(&own_id, message.method, params), message.extra_members),
         );
         Ok(())
     }
@@ -170,7 +172,7 @@ fn open_stream(
 
 /// Rebuilds a notification as the server sent it.
 fn forwarded(message: &ServerMessage<'_>) -> Vec<u8> {
-    with_extras(notification(message.method, message.params.map(RawValue::get)), message.more)
+    with_extra_members(notification(message.method, message.params.map(RawValue::get)), message.extra_members)
 }
 
 impl UpstreamObserver for UpstreamSession {
@@ -181,7 +183,7 @@ impl UpstreamObserver for UpstreamSession {
             "notifications/tools/list_changed" => {}
             "notifications/message" => {
                 let level = field("level").as_deref().and_then(LoggingLevel::parse);
-                self.forward_log(level, forwarded(&message), message.during);
+                self.forward_log(level, forwarded(&message), message.stream_request_id);
             }
             "notifications/resources/updated" => self.forward_resource_update(&message),
             "notifications/cancelled" => {
@@ -193,10 +195,10 @@ impl UpstreamObserver for UpstreamSession {
             method if method.ends_with("/list_changed") => {
                 self.announce([(method, Some(forwarded(&message)))])
             }
-            method => match self.recipient(message.during) {
+            method => match self.recipient(message.stream_request_id) {
                 Ok((client, stream)) => client.send(stream.as_ref(), forwarded(&message)),
-                Err(why) => {
-                    debug!(server = %self.server.settings.name, method, ?why, "notification without a recipient")
+                Err(reason) => {
+                    debug!(server = %self.server.settings.name, method, ?reason, "notification without a recipient")
                 }
             },
         }
@@ -207,21 +209,21 @@ impl UpstreamObserver for UpstreamSession {
         if self.server.settings.isolation == Isolation::PerCall {
             return false;
         }
-        match self.recipient(message.during) {
+        match self.recipient(message.stream_request_id) {
             Err(NoRecipient::NoClient) => false,
             Ok((client, _)) if !client.accepts(message.method) => false,
             Ok(recipient) => {
-                if let Err(why) = self.forward_request(id, &message, recipient) {
-                    self.server.refuse(id.as_json(), -32000, why);
+                if let Err(reason) = self.forward_request(id, &message, recipient) {
+                    self.server.refuse(id.as_json(), -32000, reason);
                 }
                 true
             }
             Err(NoRecipient::SeveralClients) => {
-                let why = format!(
+                let reason = format!(
                     "`{}` may concern any of several clients: configure `session: \"per-client\"` for this server",
                     message.method
                 );
-                self.server.refuse(id.as_json(), -32600, &why);
+                self.server.refuse(id.as_json(), -32600, &reason);
                 true
             }
         }

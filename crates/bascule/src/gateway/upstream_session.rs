@@ -206,8 +206,14 @@ impl UpstreamSession {
         deadline: &Deadline,
     ) -> BridgeResult<String> {
         let params = |_| params.map(str::to_owned);
-        let request =
-            UpstreamRequest { method, tool: None, params: &params, origin, progress: None, extra: None };
+        let request = UpstreamRequest {
+            method,
+            tool: None,
+            params: &params,
+            origin,
+            progress: None,
+            extra_members: None,
+        };
         let response = self.server.run(&request, true, deadline).await?;
         Ok(super::reply::into_text(response.raw))
     }

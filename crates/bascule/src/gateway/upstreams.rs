@@ -164,8 +164,8 @@ fn check_room(table: &Table, base: &Server, key: &SharingKey) -> BridgeResult<()
     match key.has_no_capabilities() || own < max {
         true => Ok(()),
         false => {
-            let why = format!("all {max} sessions for clients are in use (`maxSessions`)");
-            Err(crate::normalise::down(name, why))
+            let reason = format!("all {max} sessions for clients are in use (`maxSessions`)");
+            Err(crate::normalise::down(name, reason))
         }
     }
 }

@@ -114,11 +114,11 @@ impl EchoHost {
         }
     }
 
-    fn watch(self: &Arc<Self>, stream: ResponseStream, what: &'static str) {
+    fn watch(self: &Arc<Self>, stream: ResponseStream, event: &'static str) {
         let host = self.clone();
         tokio::spawn(async move {
             stream.closed().await;
-            host.report(format!("{what} closed"));
+            host.report(format!("{event} closed"));
         });
     }
 
@@ -135,8 +135,8 @@ impl EchoHost {
         !self.sessions.lock().unwrap().is_empty()
     }
 
-    fn report(&self, what: String) {
-        let _ = self.report_sender.send(what);
+    fn report(&self, event: String) {
+        let _ = self.report_sender.send(event);
     }
 }
 
