@@ -85,7 +85,7 @@ async fn direct_calls(client: &McpClient) -> Times {
     let mut times = Vec::new();
     for _ in 0..CALLS {
         let start = Instant::now();
-        client.call("echo", ARGUMENTS).answer().await.unwrap();
+        client.call("echo", ARGUMENTS).response().await.unwrap();
         times.push(start.elapsed());
     }
     Times::new(times)
