@@ -310,8 +310,8 @@ mod tests {
             [_, folder, "cgroup2", ..] => Some(folder),
             _ => None,
         });
-        let mount =
-            mount.expect("no cgroup2 file system is mounted: run `mount -t cgroup2 none /sys/fs/cgroup`");
+        let mount = mount
+            .expect("no cgroup2 file system is mounted: run `mount -t cgroup2 none /sys/fs/cgroup/unified`");
         let own = fs::read_to_string("/proc/self/cgroup").unwrap();
         let path = own.lines().find_map(|line| line.strip_prefix("0::")).expect("the process is in a group");
         format!("{mount}{path}").trim_end_matches('/').to_owned()

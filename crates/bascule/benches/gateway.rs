@@ -1,4 +1,4 @@
-//! Cost of `bascule serve` for its clients, HTTP in front and stdio behind, has_peers with direct calls.
+//! Cost of `bascule serve` for its clients, HTTP in front and stdio behind, compared with direct calls.
 //!
 //! `make bench`. `make bench-peers` adds other bridges (`--peer NAME URL PID`, repeated). The measured program is the one
 //! of this profile, or BASCULE_BENCH_BINARY. A missed target is printed as missed.

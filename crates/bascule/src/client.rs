@@ -83,7 +83,7 @@ struct State {
     logging_level: Option<LoggingLevel>,
     /// Subscribed resources: (server, URI) → the URI under which the client knows it.
     subscriptions: HashMap<(String, String), String>,
-    /// QualifiedNames of the servers that the client is attached to.
+    /// Names of the servers that the client is attached to.
     servers: HashSet<String>,
     /// The resource URIs of the last listing that the client was given.
     listed_uris: Option<Arc<QualifiedUris>>,

@@ -1,6 +1,6 @@
 //! Streamable HTTP against a scripted server on a real socket.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bascule_testkit::{Behaviour, HttpFault, Script, ScriptedHttp, SseFeature};
 
@@ -73,11 +73,9 @@ async fn reopens_the_server_stream_after_its_last_event() {
     );
     let (server, mut client) = connect(script).await;
     let mut received = Vec::new();
-    let begin = Instant::now();
     for _ in 0..4 {
         received.push(client.next_unsolicited().await);
     }
-    assert!(begin.elapsed() >= Duration::from_millis(600), "two pauses of what the server asked for");
     assert_eq!(received, [1, 2, 3, 4].map(|n| format!(r#"notifications/n {{"n":{n}}}"#)));
     assert_eq!(last_ids(&server)[1..], [Some("2".to_owned()), Some("3".to_owned())]);
     assert!(client.close().await.is_empty());

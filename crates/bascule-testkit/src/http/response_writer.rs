@@ -97,7 +97,7 @@ fn reason(status: u16) -> &'static str {
         403 => "Forbidden",
         404 => "Not Found",
         405 => "Method Not Allowed",
-        400..500 => "Bad RecordedRequest",
-        _ => "Internal HttpServerState Error",
+        400..500 => "Bad Request",
+        _ => "Internal Server Error",
     }
 }

@@ -170,7 +170,7 @@ fn faults_replace_the_response() {
     check(
         HttpFault::status(500, "oops"),
         "oops",
-        "HTTP/1.1 500 Internal HttpServerState Error\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\noops",
+        "HTTP/1.1 500 Internal Server Error\r\nContent-Type: text/plain\r\nContent-Length: 4\r\n\r\noops",
     );
     check(
         HttpFault::Giant { bytes: 3 },

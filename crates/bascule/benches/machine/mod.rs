@@ -26,7 +26,7 @@ impl Drop for BackgroundLoad {
 /// CPU ticks of the machine since boot.
 struct CpuTicks {
     all: u64,
-    /// CpuTicks that other virtual machines on the same hardware have taken.
+    /// Ticks that other virtual machines on the same hardware have taken.
     stolen: u64,
 }
 

@@ -30,7 +30,7 @@ impl Snapshot {
 
     /// Returns the snapshot after one of its servers has listed its tools; `None` if the server is not part of it.
     pub(crate) fn with_tools_of(&self, name: &ServerName, serial: u64) -> Option<Self> {
-        // RequestHandler for here, not brought along: of two who publish, the later one may know less.
+        // The tools are read here, not passed in: of two that publish, the later one may have older tools.
         let tools = self.servers.get(name).filter(|server| server.serial == serial)?.tools()?;
         let listed = self.in_order().filter_map(|server| match server.settings.name == *name {
             true => Some(tools.clone()),

@@ -47,11 +47,11 @@ fn refuses_too_large_body_before_reading_it() {
     let mut client = server.connect();
     client.send(&format!("{head}\r\n\r\n"));
     assert_eq!(client.read_head().status, 413);
-    // Who writes everything first sees the reason too.
+    // A client that writes everything first receives the reason, too.
     let response = server.request(&format!("{head}\r\n\r\n{body}"));
     assert_eq!(response.status, 413);
     assert!(response.body.contains("1000 bytes"), "{response:?}");
-    // Without a length it is found out on the way, and a gigabyte is not waited for.
+    // Without a length the limit ends the reading: the server does not wait for a gigabyte.
     let chunked = long.replace("Content-Length: 1001", "Transfer-Encoding: chunked");
     let (head, _) = chunked.split_once("\r\n\r\n").unwrap();
     client = server.connect();
@@ -59,7 +59,7 @@ fn refuses_too_large_body_before_reading_it() {
     assert_eq!(client.read_head().status, 413);
     let _ = client.stream.write_all(&vec![b'x'; 3000]);
     client.wait_for_close();
-    // Who asks first is not report_sender to release on.
+    // A client that sends `Expect` gets no `100 Continue`.
     let asking = long.replace(ACCEPT, &format!("{ACCEPT}Expect: 100-continue\r\n"));
     client = server.connect();
     client.send(asking.split_once("\r\n\r\n").map(|(head, _)| format!("{head}\r\n\r\n")).unwrap().as_str());
@@ -94,30 +94,30 @@ fn large_bodies_share_a_budget_and_small_ones_do_not() {
 
 // req: GW-07
 #[test]
-fn a_head_that_trickles_is_disconnected_while_sending() {
+fn disconnects_slow_head() {
     let server = start_server(HttpServer { head_timeout: SHORT_TIMEOUT, ..long_timeouts() });
     let mut silent = server.connect();
     let mut client = server.connect();
     let head = post("/mcp", SESSION, NOTIFICATION);
-    assert!(client.is_disconnected_while_sending(head.as_bytes()), "it was let release on");
+    assert!(client.is_disconnected_while_sending(head.as_bytes()), "the connection stayed open");
     client.wait_for_close();
     silent.wait_for_close();
 }
 
 // req: GW-07
 #[test]
-fn a_second_head_that_trickles_is_disconnected_while_sending_too() {
+fn disconnects_slow_second_head() {
     let server =
         start_server(HttpServer { head_timeout: Duration::from_secs(2), ..long_timeouts() }).with_session();
     let mut client = server.connect();
     client.send(&post("/mcp", SESSION, NOTIFICATION));
     assert_eq!(client.read_response().status, 202);
-    assert!(client.is_disconnected_while_sending(&[b'P'; 1000]), "it was let release on");
+    assert!(client.is_disconnected_while_sending(&[b'P'; 1000]), "the connection stayed open");
 }
 
 // req: GW-07
 #[test]
-fn a_body_that_trickles_is_disconnected_while_sending() {
+fn rejects_slow_body_with_408() {
     let server = start_server(HttpServer { body_timeout: SHORT_TIMEOUT, ..long_timeouts() }).with_session();
     let mut client = server.connect();
     let message = post("/mcp", SESSION, &format!("{NOTIFICATION}{}", " ".repeat(1000)));

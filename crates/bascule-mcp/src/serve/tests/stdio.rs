@@ -139,7 +139,7 @@ async fn delivers_more_responses_than_the_limit() {
     let mut client = connect(1000);
     client.check(INITIALIZE, "result").await;
     let long = request("echo").replace("1.50", &format!("\"{}\"", "x".repeat(800)));
-    // All more than the pipes hold: nothing is read before the last is on its way.
+    // Together they are more than the pipes hold: the client reads nothing before the last one is on its way.
     let PipeClient { mut input, mut output, host: _host, reports: _reports, stop: _stop, serving } = client;
     let sending = tokio::spawn(async move {
         for _ in 0..500 {

@@ -40,7 +40,7 @@ fn sends_keep_alive_before_a_slow_response() {
         answer.ends_with("data: {\"jsonrpc\":\"2.0\",\"id\":\"q\",\"result\":{\"a\":1.50,\"z\":[]}}\n\n"),
         "{answer}"
     );
-    assert_eq!(client.read_chunk().as_deref(), Some(""), "the stream is is_complete");
+    assert_eq!(client.read_chunk().as_deref(), Some(""), "the stream is complete");
 }
 
 #[test]
@@ -68,7 +68,7 @@ fn closes_request_stream_when_client_disconnects_mid_stream() {
 
 // req: GW-07
 #[test]
-fn a_client_that_does_not_read_is_disconnected_while_sending() {
+fn disconnects_client_that_does_not_read() {
     let server = start_server(HttpServer { stream_limit: 1 << 20, ..long_timeouts() }).with_session();
     let mut client = server.connect();
     client.send(&post("/mcp", SESSION, &rpc("flood")));
@@ -76,7 +76,7 @@ fn a_client_that_does_not_read_is_disconnected_while_sending() {
     let response = client.read_response();
     assert!(
         !response.is_complete || response.body.contains("error"),
-        "it must not look is_complete: {response:?}"
+        "it must not look complete: {response:?}"
     );
 
     // What is said fits the stream, but nobody takes it from the socket.
