@@ -165,7 +165,7 @@ struct Subscriber {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds this lock")
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 
     /// Returns the number of receivers and the readers to wake after the lock is released.

@@ -141,7 +141,7 @@ async fn attempt_call(
         }
         Ok(Err(failure)) => Err(ErrorCause::Failed(failure)),
         Err(_) => {
-            pending.abandon("the time-out was reached");
+            pending.cancel("the time-out was reached");
             Err(ErrorCause::TimedOut(limit))
         }
     }

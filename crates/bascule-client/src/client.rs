@@ -169,7 +169,9 @@ impl McpClient {
                 Ok(page) => Ok(Some(page)),
                 Err(error) => Err(ListError::Malformed(error.to_string())),
             },
-            Err(Failure::Answered(error)) if cursor.is_none() && error.code == RpcError::METHOD_NOT_FOUND => {
+            Err(Failure::ErrorResponse(error))
+                if cursor.is_none() && error.code == RpcError::METHOD_NOT_FOUND =>
+            {
                 Ok(None)
             }
             Err(failure) => Err(ListError::Failed(failure)),
@@ -187,7 +189,7 @@ impl McpClient {
     /// Checks that the server responds. An error response counts too.
     pub async fn ping(&self) -> Result<(), Failure> {
         match self.connection.request("ping", |_| None).response().await {
-            Ok(_) | Err(Failure::Answered(_)) => Ok(()),
+            Ok(_) | Err(Failure::ErrorResponse(_)) => Ok(()),
             Err(failure) => Err(failure),
         }
     }
@@ -204,9 +206,9 @@ impl McpClient {
         self.connection.request_with_progress(method, params, on_progress, extra_members)
     }
 
-    /// Sends the response to a request of the server: the complete frame.
-    pub fn respond(&self, frame: Vec<u8>) {
-        self.connection.respond(frame);
+    /// Sends a whole message that has no response: the response to a request of the server, or a notification.
+    pub fn send_frame(&self, frame: Vec<u8>) {
+        self.connection.send_frame(frame);
     }
 
     /// Waits until the connection is closed, for any reason.
@@ -226,7 +228,7 @@ impl McpClient {
 
     /// Returns the reason why the connection is closed, or `None` if it is open.
     pub fn close_reason(&self) -> Option<Arc<TransportError>> {
-        self.connection.end_reason()
+        self.connection.close_reason()
     }
 
     /// Closes the connection: session, tasks and process. Closing again has no effect.
@@ -310,7 +312,7 @@ fn parse_initialize_result(raw: Box<RawValue>) -> Result<ServerInfo, ConnectErro
 fn log_unsolicited(message: Unsolicited<'_>) {
     match message {
         Unsolicited::Notification(_) => {}
-        Unsolicited::Junk { line, reason } => {
+        Unsolicited::Invalid { line, reason } => {
             tracing::debug!(bytes = line.len(), reason, "ignoring invalid message")
         }
         Unsolicited::Unmatched { id } => tracing::debug!(id, "ignoring response without a pending request"),

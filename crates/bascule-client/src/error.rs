@@ -57,12 +57,12 @@ impl ErrorCause {
 
 fn is_transient(failure: &Failure) -> bool {
     match failure {
-        Failure::Answered(error) => matches!(
+        Failure::ErrorResponse(error) => matches!(
             error.code,
             RpcError::INTERNAL_ERROR | RpcError::REQUEST_TIMEOUT | RpcError::CONNECTION_CLOSED
         ),
-        Failure::Broken { cause, .. } => cause.is_network(),
-        Failure::TooLong { .. } | Failure::Garbled => false,
+        Failure::Transport { cause, .. } => cause.is_transient(),
+        Failure::TooLong { .. } | Failure::InvalidResponse => false,
     }
 }
 
@@ -80,7 +80,7 @@ mod tests {
     #[test]
     fn only_three_codes_are_retryable() {
         let with = |code| {
-            ErrorCause::Failed(Failure::Answered(RpcError {
+            ErrorCause::Failed(Failure::ErrorResponse(RpcError {
                 code,
                 message: "".into(),
                 data: None,
@@ -95,6 +95,6 @@ mod tests {
         }
         assert!(ErrorCause::TimedOut(Duration::from_secs(1)).is_retryable());
         assert!(!ErrorCause::Closed.is_retryable());
-        assert!(!ErrorCause::Failed(Failure::Garbled).is_retryable());
+        assert!(!ErrorCause::Failed(Failure::InvalidResponse).is_retryable());
     }
 }

@@ -9,16 +9,16 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::http::{HttpLink, Remote};
+use crate::http::{HttpClient, HttpLink};
 use crate::http_or_sse::HttpOrSseLink;
-use crate::legacy::LegacyLink;
-use crate::router::{Listener, OnProgress, Progress, RequestHandler, RequestResult, Router};
+use crate::http_sse::SseLink;
+use crate::router::{Listener, OnProgress, RequestHandler, RequestResult, Router, SharedRequestState};
 use crate::tail::Tail;
 use crate::transport::Link;
 use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request, with_extra_members};
 
-/// A handle; clones share the connection. When the last one is dropped, its tasks and its process end by
-/// themselves; only [`Connection::close`] also ends the HTTP session at the server.
+/// A handle; clones share the connection. Dropping the last one ends the tasks and the process of the connection. Only
+/// [`Connection::close`] also ends the HTTP session at the server.
 #[derive(Clone)]
 pub struct Connection(Arc<Inner>);
 
@@ -59,18 +59,22 @@ impl Connection {
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();
         let mut pid = None;
-        let remote =
-            |endpoint| Arc::new(Remote::new(endpoint, limit, router.clone(), tasks.clone(), stop.clone()));
+        let http_client = |endpoint| {
+            Arc::new(HttpClient::new(endpoint, limit, router.clone(), tasks.clone(), stop.clone()))
+        };
         let link = match transport {
             Transport::Stdio(child) => {
                 pid = child.pid();
-                let (outbox, supervisor) = child.split(limit, router.clone(), stderr.clone(), stop.clone());
+                let (stdin_queue, supervisor) =
+                    child.split(limit, router.clone(), stderr.clone(), stop.clone());
                 tasks.spawn(supervisor);
-                Link::Stdio(outbox)
+                Link::Stdio(stdin_queue)
             }
-            Transport::Http(endpoint) => Link::Http(Arc::new(HttpLink::new(remote(endpoint)))),
-            Transport::Sse(endpoint) => Link::Sse(LegacyLink::open(remote(endpoint), None)),
-            Transport::HttpOrSse(endpoint) => Link::HttpOrSse(Arc::new(HttpOrSseLink::new(remote(endpoint)))),
+            Transport::Http(endpoint) => Link::Http(Arc::new(HttpLink::new(http_client(endpoint)))),
+            Transport::Sse(endpoint) => Link::Sse(SseLink::open(http_client(endpoint), None)),
+            Transport::HttpOrSse(endpoint) => {
+                Link::HttpOrSse(Arc::new(HttpOrSseLink::new(http_client(endpoint))))
+            }
             Transport::Memory(client) => {
                 let (sender, read_loop) = client.split(router.clone(), stop.clone());
                 tasks.spawn(read_loop);
@@ -99,9 +103,9 @@ impl Connection {
     ) -> PendingRequest {
         let Inner { router, link, next_id, .. } = &*self.0;
         let id = next_id.fetch_add(1, Ordering::Relaxed);
-        let progress = Arc::new(Progress { on_progress, ..Progress::default() });
-        let response = router.expect(id, progress.clone());
-        let exchange = router.is_waiting(id).then(|| {
+        let shared = Arc::new(SharedRequestState { on_progress, ..SharedRequestState::default() });
+        let response = router.register(id, shared.clone());
+        let exchange = router.is_pending(id).then(|| {
             let frame = with_extra_members(request(id, method, params(id).as_deref()), extra_members);
             link.send_request(id, frame).unwrap_or_else(|failure| {
                 router.fail(id, failure);
@@ -109,30 +113,31 @@ impl Connection {
             })
         });
         let exchange = exchange.flatten();
-        // The protocol forbids to cancel `initialize`.
+        // The protocol forbids clients to cancel `initialize`.
         let is_cancellable = method != "initialize";
         PendingRequest {
             connection: self.clone(),
             id,
             response: Some(response),
-            progress,
+            shared,
             exchange,
             is_cancellable,
         }
     }
 
-    /// Sends a response to a request that the [`RequestHandler`] accepted, or any other whole message.
-    pub fn respond(&self, frame: Vec<u8>) {
-        // A lost response is the server's concern, which sent the request.
+    /// Sends a whole message that has no response: the response to a request that the [`RequestHandler`] accepted, or a
+    /// notification.
+    pub fn send_frame(&self, frame: Vec<u8>) {
+        // A failure needs no handling: the server that sent the request waits for the response, not this caller.
         let _ = self.0.link.send(frame);
     }
 
     /// Sends a notification. Over HTTP, returns after the server has accepted it, so that later messages may rely on it.
     pub async fn notify(&self, method: &str, params: Option<&str>) -> Result<(), Failure> {
-        if let Some(cause) = self.0.router.end_reason() {
+        if let Some(cause) = self.0.router.close_reason() {
             return Err(Failure::not_sent(cause));
         }
-        self.0.link.deliver(notification(method, params)).await
+        self.0.link.send_and_wait(notification(method, params)).await
     }
 
     /// Sets the protocol version that the handshake negotiated.
@@ -143,38 +148,40 @@ impl Connection {
         }
     }
 
-    /// Opens the stream for the server's own messages after the handshake, where the transport needs one.
+    /// Opens the GET stream of Streamable HTTP, on which the server sends requests and notifications that belong to no
+    /// request of ours. Called after the handshake; does nothing over other transports.
     pub fn open_server_stream(&self) {
         if let Some(http) = self.0.link.http() {
             http.open_server_stream();
         }
     }
 
+    /// Returns the protocol version, or `None` before the handshake.
     pub fn version(&self) -> Option<ProtocolVersion> {
         self.0.version.get().copied()
     }
 
-    /// The end of the process's stderr; empty if there is no process.
+    /// Returns the end of the process's stderr; empty if there is no process.
     pub fn stderr(&self) -> String {
         self.0.stderr.text()
     }
 
-    /// The id of the server's process, if it has one.
+    /// Returns the id of the server's process, if it has one.
     pub fn pid(&self) -> Option<u32> {
         self.0.pid
     }
 
-    /// The reason why the connection has ended, if it has.
-    pub fn end_reason(&self) -> Option<Arc<TransportError>> {
-        self.0.router.end_reason()
+    /// Returns the error that closed the connection, or `None` if it is open.
+    pub fn close_reason(&self) -> Option<Arc<TransportError>> {
+        self.0.router.close_reason()
     }
 
-    /// Returns when the connection has ended, for any reason.
+    /// Returns when the connection is closed, for any reason.
     pub async fn closed(&self) {
         self.0.router.closed().await;
     }
 
-    /// Ends the connection and waits until its session, tasks and process are gone. May be called repeatedly.
+    /// Closes the connection and waits until its session, tasks and process have ended. May be called repeatedly.
     pub async fn close(&self) {
         self.0.stop.cancel();
         self.0.tasks.close();
@@ -200,7 +207,7 @@ pub struct PendingRequest {
     id: u64,
     /// `None` once the result was returned.
     response: Option<oneshot::Receiver<RequestResult>>,
-    progress: Arc<Progress>,
+    shared: Arc<SharedRequestState>,
     /// Polled with the response: a task of its own would cost more than the exchange.
     exchange: Option<Exchange>,
     is_cancellable: bool,
@@ -226,17 +233,19 @@ impl PendingRequest {
 
     /// Waits for the result or the next progress report. Cancel-safe.
     pub async fn next(&mut self) -> PendingEvent {
-        let Some(response) = &mut self.response else { return PendingEvent::Finished(Err(never_answered())) };
+        let Some(response) = &mut self.response else {
+            return PendingEvent::Finished(Err(connection_closed()));
+        };
         let result = tokio::select! {
             // In this order a response that the exchange delivers is returned by the same poll.
             biased;
             () = drive(&mut self.exchange) => unreachable!("driving never ends"),
             result = response => result,
-            () = self.progress.seen.notified() => return PendingEvent::Progress,
+            () = self.shared.progress_received.notified() => return PendingEvent::Progress,
         };
         self.response = None;
         self.finish_exchange();
-        PendingEvent::Finished(result.unwrap_or_else(|_| Err(never_answered())))
+        PendingEvent::Finished(result.unwrap_or_else(|_| Err(connection_closed())))
     }
 
     /// Reads the rest of a response stream in the background, so that its HTTP connection can be used again.
@@ -247,22 +256,26 @@ impl PendingRequest {
         }
     }
 
-    /// The extra members of the response, as raw text.
+    /// Returns the extra members of the response, as raw text.
     pub fn extra_members(&self) -> Option<&str> {
-        self.progress.extra_members.get().map(String::as_str)
+        self.shared.extra_members.get().map(String::as_str)
     }
 
     /// Cancels the request, gives the server a reason, and returns what is known about its delivery.
-    pub fn abandon(mut self, reason: &str) -> Delivery {
-        self.cancel(reason)
+    pub fn cancel(mut self, reason: &str) -> Delivery {
+        self.cancel_if_pending(reason)
     }
 
-    fn cancel(&mut self, reason: &str) -> Delivery {
+    fn cancel_if_pending(&mut self, reason: &str) -> Delivery {
         let inner = &self.connection.0;
-        if !inner.router.forget(self.id) {
-            return if inner.router.end_reason().is_some() { Delivery::Unknown } else { Delivery::Answered };
+        if !inner.router.remove(self.id) {
+            return if inner.router.close_reason().is_some() {
+                Delivery::Unknown
+            } else {
+                Delivery::Answered
+            };
         }
-        if inner.link.recall(self.id) {
+        if inner.link.remove_unsent(self.id) {
             return Delivery::NotSent;
         }
         self.exchange = None;
@@ -284,12 +297,12 @@ async fn drive(exchange: &mut Option<Exchange>) {
     std::future::pending().await
 }
 
-fn never_answered() -> Failure {
+fn connection_closed() -> Failure {
     Failure::not_sent(TransportError::Closed)
 }
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.cancel("the caller left");
+        self.cancel_if_pending("the caller left");
     }
 }

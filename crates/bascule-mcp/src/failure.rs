@@ -15,63 +15,68 @@ use crate::RpcError;
 pub enum Failure {
     /// The server responded with an error.
     #[error(transparent)]
-    Answered(RpcError),
-    /// The response exceeds the size limit. Not `certain` if its id could not be found: it may belong to another request.
-    #[error("{} longer than {limit} bytes", if *.certain { "the response is" } else { "a response, perhaps to this call, was" })]
-    TooLong { limit: usize, certain: bool },
+    ErrorResponse(RpcError),
+    /// A response exceeds the size limit.
+    #[error("{} is longer than {limit} bytes", if *.is_matched { "the response" } else { "a response that may belong to this request" })]
+    TooLong {
+        limit: usize,
+        /// True if the response has the id of this request. False if its id was not found: it may belong to another request.
+        is_matched: bool,
+    },
     /// The response has an id but is not valid JSON-RPC.
     #[error("the response is not valid JSON-RPC")]
-    Garbled,
-    /// The connection failed.
+    InvalidResponse,
+    /// The transport failed.
     #[error("{cause}")]
-    Broken { delivery: Delivery, cause: Arc<TransportError> },
+    Transport { delivery: Delivery, cause: Arc<TransportError> },
 }
 
 impl Failure {
-    /// Tells whether the server got the request.
+    /// Returns how far the request got.
     pub fn delivery(&self) -> Delivery {
         match self {
-            Failure::Answered(_) | Failure::Garbled | Failure::TooLong { certain: true, .. } => {
-                Delivery::Answered
-            }
-            Failure::TooLong { certain: false, .. } => Delivery::Unknown,
-            Failure::Broken { delivery, .. } => *delivery,
+            Failure::ErrorResponse(_)
+            | Failure::InvalidResponse
+            | Failure::TooLong { is_matched: true, .. } => Delivery::Answered,
+            Failure::TooLong { is_matched: false, .. } => Delivery::Unknown,
+            Failure::Transport { delivery, .. } => *delivery,
         }
     }
 
+    /// Returns the error of the transport, if that is the failure.
     pub fn transport_error(&self) -> Option<&TransportError> {
         match self {
-            Failure::Broken { cause, .. } => Some(cause),
+            Failure::Transport { cause, .. } => Some(cause),
             _ => None,
         }
     }
 
     pub(crate) fn not_sent(cause: impl Into<Arc<TransportError>>) -> Self {
-        Failure::Broken { delivery: Delivery::NotSent, cause: cause.into() }
+        Failure::Transport { delivery: Delivery::NotSent, cause: cause.into() }
     }
 }
 
-/// The failure of a connection, or of a single HTTP request.
+/// The failure of a connection or of one HTTP request.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     #[error("could not start `{program}`: {reason}")]
     Spawn { program: String, reason: io::Error },
     #[error("the server's process ended ({0})")]
-    Exited(Exit),
+    Exited(ProcessExit),
     /// The process runs but closed its stdout.
     #[error("the server closed its output")]
     OutputClosed,
     #[error("could not exchange data with the server's process: {0}")]
     Pipe(io::Error),
-    #[error("the server does not read its input ({waiting} bytes are waiting)")]
-    Stalled { waiting: usize },
+    #[error("the server does not read its input ({queued_bytes} bytes are queued)")]
+    Stalled { queued_bytes: usize },
     /// This side closed the connection.
     #[error("the connection is closed")]
     Closed,
     #[error("could not connect to {url}: {reason}")]
     Connect { url: String, reason: String },
-    #[error("the HTTP exchange with {url} broke off: {reason}")]
-    Cut { url: String, reason: String },
+    #[error("the HTTP exchange with {url} was interrupted: {reason}")]
+    Interrupted { url: String, reason: String },
     /// Redirects are not followed, because the headers may hold credentials.
     #[error(
         "{url} redirects (HTTP {status}) to {location}: redirects are not followed, configure that address"
@@ -79,39 +84,39 @@ pub enum TransportError {
     Redirect { url: String, status: u16, location: String },
     #[error("{url} needs authorisation (HTTP 401{challenge}): set an `Authorization` header for this server")]
     Unauthorised { url: String, challenge: String },
-    #[error("{url} no longer knows this session (HTTP 404)")]
-    SessionLost { url: String },
+    #[error("the session at {url} has expired (HTTP 404)")]
+    SessionExpired { url: String },
     /// Any other HTTP error.
-    #[error("{url} answered HTTP {status}{body}")]
+    #[error("{url} responded with HTTP {status}{body}")]
     Status { url: String, status: u16, body: String },
-    #[error("{url} does not answer as an MCP server: {reason}")]
+    #[error("{url} does not respond as an MCP server: {reason}")]
     NotMcp { url: String, reason: String },
-    /// HTTP+SSE: the endpoint is on another server, which would get our headers.
-    #[error("{url} names the endpoint {endpoint}, which is on another server: messages are not sent there")]
-    ForeignEndpoint { url: String, endpoint: String },
-    /// The server supports neither Streamable HTTP nor HTTP+SSE.
+    /// HTTP+SSE: the endpoint has another origin, which would get our headers.
+    #[error("{url} announces the endpoint {endpoint}, which has another origin: messages are not sent there")]
+    CrossOriginEndpoint { url: String, endpoint: String },
+    /// Streamable HTTP failed, and then HTTP+SSE, too.
     #[error("{http}; HTTP+SSE failed, too: {sse}")]
-    Neither { http: Box<Failure>, sse: Box<TransportError> },
+    BothHttpTransports { http: Box<Failure>, sse: Box<TransportError> },
 }
 
 impl TransportError {
-    /// Returns true for a failure of the network or the process, after which another attempt may succeed.
-    pub fn is_network(&self) -> bool {
+    /// Returns true if another attempt may succeed: the network or the process failed, or a proxy reported that.
+    pub fn is_transient(&self) -> bool {
         use TransportError::*;
         match self {
-            Exited(_) | OutputClosed | Pipe(_) | Stalled { .. } | Connect { .. } | Cut { .. } => true,
+            Exited(_) | OutputClosed | Pipe(_) | Stalled { .. } | Connect { .. } | Interrupted { .. } => true,
             Status { status, .. } => matches!(status, 502..=504),
-            Neither { sse, .. } => sse.is_network(),
+            BothHttpTransports { sse, .. } => sse.is_transient(),
             _ => false,
         }
     }
 
-    /// Tells whether the server got a request that failed with this.
+    /// Returns how far a request got that failed with this error.
     pub(crate) fn delivery(&self) -> Delivery {
         use TransportError::*;
         match self {
-            Spawn { .. } | Stalled { .. } | Connect { .. } | SessionLost { .. } => Delivery::NotSent,
-            ForeignEndpoint { .. } | Neither { .. } => Delivery::NotSent,
+            Spawn { .. } | Stalled { .. } | Connect { .. } | SessionExpired { .. } => Delivery::NotSent,
+            CrossOriginEndpoint { .. } | BothHttpTransports { .. } => Delivery::NotSent,
             Redirect { .. } | Unauthorised { .. } => Delivery::Answered,
             Status { status, .. } if *status < 500 => Delivery::Answered,
             _ => Delivery::Unknown,
@@ -121,18 +126,18 @@ impl TransportError {
 
 /// The exit status of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Exit {
+pub struct ProcessExit {
     pub code: Option<i32>,
     pub signal: Option<i32>,
 }
 
-impl From<ExitStatus> for Exit {
+impl From<ExitStatus> for ProcessExit {
     fn from(status: ExitStatus) -> Self {
         Self { code: status.code(), signal: status.signal() }
     }
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for ProcessExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.code, self.signal) {
             (Some(code), _) => write!(f, "exit code {code}"),
@@ -168,9 +173,9 @@ mod tests {
 
     #[test]
     fn displays_exit_status() {
-        assert_eq!(Exit { code: Some(3), signal: None }.to_string(), "exit code 3");
-        assert_eq!(Exit { code: None, signal: Some(9) }.to_string(), "signal 9, SIGKILL");
-        assert_eq!(Exit { code: None, signal: Some(64) }.to_string(), "signal 64");
+        assert_eq!(ProcessExit { code: Some(3), signal: None }.to_string(), "exit code 3");
+        assert_eq!(ProcessExit { code: None, signal: Some(9) }.to_string(), "signal 9, SIGKILL");
+        assert_eq!(ProcessExit { code: None, signal: Some(64) }.to_string(), "signal 64");
     }
 
     // req: BR-05
@@ -182,7 +187,7 @@ mod tests {
         assert_eq!(status(400).delivery(), Delivery::Answered);
         assert_eq!(status(500).delivery(), Delivery::Unknown);
         assert_eq!(TransportError::OutputClosed.delivery(), Delivery::Unknown);
-        assert_eq!(Failure::TooLong { limit: 1, certain: false }.delivery(), Delivery::Unknown);
-        assert_eq!(Failure::Garbled.delivery(), Delivery::Answered);
+        assert_eq!(Failure::TooLong { limit: 1, is_matched: false }.delivery(), Delivery::Unknown);
+        assert_eq!(Failure::InvalidResponse.delivery(), Delivery::Answered);
     }
 }

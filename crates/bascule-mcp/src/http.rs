@@ -1,11 +1,11 @@
 //! Streamable HTTP to a server: each message is a POST, the response is JSON or an event stream.
 //!
-//! `endpoint` is the address, `remote` sends HTTP requests to it over the connections of `pool`, and `stream` reads and
+//! `endpoint` is the address, `client` sends HTTP requests to it over the connections of `pool`, and `stream` reads and
 //! resumes event streams.
 
+mod client;
 mod endpoint;
 mod pool;
-mod remote;
 mod stream;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,8 +15,10 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 
+pub(crate) use client::{
+    CLOSE_TIMEOUT, EVENT_STREAM, HttpClient, JSON, has_media_type, path_of, transport_failure,
+};
 pub use endpoint::{HttpEndpoint, InvalidEndpoint, redact_url};
-pub(crate) use remote::{CLOSE_TIMEOUT, EVENT_STREAM, JSON, Remote, broken, has_media_type, path_of};
 
 use crate::connection::Exchange;
 use crate::{Failure, ProtocolVersion, TransportError};
@@ -24,51 +26,52 @@ use crate::{Failure, ProtocolVersion, TransportError};
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
-/// The sending side of a Streamable HTTP connection.
+/// A [`Link`](crate::transport::Link) over Streamable HTTP.
 pub(crate) struct HttpLink {
-    remote: Arc<Remote>,
+    client: Arc<HttpClient>,
     /// The headers of every POST. Session and version are added when they are known.
     headers: Mutex<HeaderMap>,
 }
 
 impl HttpLink {
-    pub(crate) fn new(remote: Arc<Remote>) -> Self {
-        Self { headers: Mutex::new(remote.post_headers()), remote }
+    pub(crate) fn new(client: Arc<HttpClient>) -> Self {
+        Self { headers: Mutex::new(client.post_headers()), client }
     }
 
     pub(crate) fn set_version(&self, version: ProtocolVersion) {
         self.headers().insert(VERSION, HeaderValue::from_static(version.as_str()));
     }
 
-    pub(crate) fn has_version(&self) -> bool {
+    /// Returns true after the handshake.
+    pub(crate) fn is_initialized(&self) -> bool {
         self.headers().contains_key(VERSION)
     }
 
-    /// Sends a request. Its result reaches the router.
-    pub(crate) fn start_exchange(self: &Arc<Self>, id: u64, frame: Vec<u8>) -> Exchange {
+    /// Returns a future that sends a request and passes its result to the router.
+    pub(crate) fn request_exchange(self: &Arc<Self>, id: u64, frame: Vec<u8>) -> Exchange {
         let link = self.clone();
         Box::pin(async move {
             if let Err(failure) = link.exchange(Some(id), frame).await {
-                link.remote.router.fail(id, failure);
+                link.client.router.fail(id, failure);
             }
         })
     }
 
-    /// Sends a message that expects no response from a task of its own.
+    /// Sends a notification or a response, in a separate task.
     pub(crate) fn send(self: &Arc<Self>, frame: Vec<u8>) {
         let link = self.clone();
-        self.remote.spawn_exchange(async move { link.exchange(None, frame).await });
+        self.client.spawn_exchange(async move { link.exchange(None, frame).await });
     }
 
     /// Posts a message and delivers the response to the router.
     pub(crate) async fn exchange(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> Result<(), Failure> {
-        let response = self.post(frame).await.map_err(broken)?;
+        let response = self.post(frame).await.map_err(transport_failure)?;
         self.receive(id, response).await
     }
 
     pub(crate) async fn post(&self, frame: Vec<u8>) -> Result<Response<Incoming>, TransportError> {
         let headers = self.headers().clone();
-        let response = self.remote.fetch(self.remote.request(Method::POST, headers, frame)).await?;
+        let response = self.client.fetch(self.client.request(Method::POST, headers, frame)).await?;
         if let (true, Some(session)) = (response.status().is_success(), response.headers().get(SESSION)) {
             self.headers().entry(SESSION).or_insert_with(|| session.clone());
         }
@@ -82,24 +85,24 @@ impl HttpLink {
         response: Response<Incoming>,
     ) -> Result<(), Failure> {
         match response.status() {
-            status if self.is_session_lost(status) => Err(self.lose_session(id)),
-            status if !status.is_success() => Err(Box::pin(self.remote.refusal(response)).await),
+            status if self.is_session_expired(status) => Err(self.expire_session(id)),
+            status if !status.is_success() => Err(Box::pin(self.client.rejection(response)).await),
             _ => match id {
-                // No request waits for the body of a notification's response.
+                // The HTTP response to a notification or a response has no message.
                 None => Ok(()),
                 Some(id) => self.receive_result(id, response).await,
             },
         }
     }
 
-    /// Ends all requests and, if there is one, the session at the server.
+    /// Closes the connection and, if there is one, the session at the server.
     pub(crate) async fn close(self: &Arc<Self>) {
-        self.remote.router.end(Arc::new(TransportError::Closed), |_| false);
-        // Messages under way, cancellations above all, need the session that ends here.
-        let _ = tokio::time::timeout(2 * CLOSE_TIMEOUT, self.remote.tasks.wait()).await;
+        self.client.router.close(Arc::new(TransportError::Closed), |_| false);
+        // Messages that are being sent, above all cancellations, need the session that ends here.
+        let _ = tokio::time::timeout(2 * CLOSE_TIMEOUT, self.client.tasks.wait()).await;
         let delete = self.request_without_body(Method::DELETE, JSON);
         if self.headers().remove(SESSION).is_some() {
-            let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.remote.fetch(delete)).await;
+            let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.client.fetch(delete)).await;
         }
     }
 
@@ -107,7 +110,7 @@ impl HttpLink {
         let mut headers = self.headers().clone();
         headers.insert(ACCEPT, HeaderValue::from_static(accept));
         headers.remove(CONTENT_TYPE);
-        self.remote.request(method, headers, Vec::new())
+        self.client.request(method, headers, Vec::new())
     }
 
     async fn receive_result(self: &Arc<Self>, id: u64, response: Response<Incoming>) -> Result<(), Failure> {
@@ -117,50 +120,52 @@ impl HttpLink {
         } else if has_media_type(response.headers(), EVENT_STREAM) {
             Box::pin(self.receive_events(id, response.into_body())).await
         } else {
-            Err(broken(Box::pin(self.remote.not_mcp(response)).await))
+            Err(transport_failure(Box::pin(self.client.not_mcp(response)).await))
         }
     }
 
     async fn receive_json(self: &Arc<Self>, id: u64, body: Incoming) -> Result<(), Failure> {
-        match self.remote.read_body(body).await.map_err(broken)? {
+        match self.client.read_body(body).await.map_err(transport_failure)? {
             // Some servers begin their bodies with a byte order mark.
             Some(frame) => self.deliver(frame.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&frame), Some(id)),
-            None => return Err(Failure::TooLong { limit: self.remote.limit(), certain: true }),
+            None => return Err(Failure::TooLong { limit: self.client.limit(), is_matched: true }),
         }
-        if self.remote.router.is_waiting(id) {
-            return Err(broken(self.remote.cut("the body did not answer the request")));
+        if self.client.router.is_pending(id) {
+            return Err(transport_failure(
+                self.client.interrupted("the body holds no response to the request"),
+            ));
         }
         Ok(())
     }
 
     fn deliver(self: &Arc<Self>, frame: &[u8], stream_request_id: Option<u64>) {
-        self.remote.deliver(frame, stream_request_id, |reply| {
+        self.client.deliver(frame, stream_request_id, |reply| {
             let link = self.clone();
             async move { link.exchange(None, reply).await }
         });
     }
 
-    /// Returns true if the server has forgotten the session that it gave us.
-    fn is_session_lost(&self, status: StatusCode) -> bool {
+    /// Returns true if the status says that the session has expired.
+    fn is_session_expired(&self, status: StatusCode) -> bool {
         status == StatusCode::NOT_FOUND && self.headers().contains_key(SESSION)
     }
 
-    /// Ends the connection: no request of this session can succeed any more. The request that received the 404 did not
-    /// run; the fate of the others is unknown.
-    fn lose_session(&self, id: Option<u64>) -> Failure {
-        let cause = Arc::new(TransportError::SessionLost { url: self.remote.url() });
-        let lost = Failure::not_sent(cause.clone());
+    /// Closes the connection, because no request can succeed in an expired session. The server did not run the request
+    /// that received the 404; the delivery of the others is unknown.
+    fn expire_session(&self, id: Option<u64>) -> Failure {
+        let cause = Arc::new(TransportError::SessionExpired { url: self.client.url() });
+        let expired = Failure::not_sent(cause.clone());
         if let Some(id) = id {
-            self.remote.router.fail(id, lost.clone());
+            self.client.router.fail(id, expired.clone());
         }
         self.headers().remove(SESSION);
-        self.remote.router.end(cause, |_| false);
-        self.remote.stop.cancel();
-        lost
+        self.client.router.close(cause, |_| false);
+        self.client.stop.cancel();
+        expired
     }
 
     fn headers(&self) -> MutexGuard<'_, HeaderMap> {
-        self.headers.lock().expect("nothing panics while holding it")
+        self.headers.lock().expect("no code panics while it holds the lock")
     }
 }
 

@@ -26,11 +26,9 @@ mod http;
 #[cfg(feature = "client")]
 mod http_or_sse;
 #[cfg(feature = "client")]
-mod legacy;
+mod http_sse;
 #[cfg(any(feature = "client", feature = "server"))]
 mod line;
-#[cfg(feature = "client")]
-mod outbox;
 #[cfg(feature = "client")]
 mod router;
 #[cfg(any(feature = "client", feature = "server"))]
@@ -39,6 +37,8 @@ mod scan;
 mod serve;
 #[cfg(feature = "client")]
 mod sse;
+#[cfg(feature = "client")]
+mod stdin_queue;
 #[cfg(feature = "client")]
 mod stdio;
 #[cfg(feature = "client")]
@@ -64,7 +64,7 @@ pub use version::{ProtocolVersion, UnknownVersion};
 #[cfg(feature = "client")]
 pub use connection::{Connection, PendingEvent, PendingRequest};
 #[cfg(feature = "client")]
-pub use failure::{Exit, Failure, TransportError};
+pub use failure::{Failure, ProcessExit, TransportError};
 #[cfg(feature = "client")]
 pub use http::{HttpEndpoint, InvalidEndpoint, redact_url};
 #[cfg(feature = "client")]
@@ -75,7 +75,7 @@ pub use serve::{
     ResponseStream, RouteAccess, RouteFuture, RouteRequest, Router, StdioServer,
 };
 #[cfg(feature = "client")]
-pub use stdio::{Grace, Lifeline, StdioChild};
+pub use stdio::{Lifeline, ShutdownTimeouts, StdioChild};
 #[cfg(feature = "client")]
 pub use transport::{MemoryServer, Transport};
 

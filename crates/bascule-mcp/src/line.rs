@@ -5,7 +5,7 @@ use std::io;
 use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-use crate::scan::{Scan, Unread, scan};
+use crate::scan::{Scan, ScannedMessage, scan};
 
 const READ_SIZE: usize = 16 << 10;
 /// A buffer that grew beyond this for one long message is freed after it.
@@ -25,7 +25,7 @@ pub(crate) enum InputLine {
     /// A line that is not blank.
     Whole(Bytes),
     /// Longer than the limit, with the result of a scan.
-    TooLong(Unread),
+    TooLong(ScannedMessage),
 }
 
 impl InputLine {
@@ -122,7 +122,7 @@ mod tests {
             while let Some(line) = lines.next().await.unwrap() {
                 seen.push(match line {
                     InputLine::Whole(line) => String::from_utf8_lossy(line.trim_ascii()).into_owned(),
-                    InputLine::TooLong(unread) => format!("{unread:?}"),
+                    InputLine::TooLong(scanned) => format!("{scanned:?}"),
                 });
             }
             seen

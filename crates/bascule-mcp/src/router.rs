@@ -1,6 +1,6 @@
 //! Routes the messages of a server: responses to the requests that wait for them, the rest to a listener.
 //!
-//! The transports' read loops call it, so nothing here waits.
+//! The read loops of the transports call the router, so none of its functions waits.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::scan::{Unread, scan};
+use crate::scan::{ScannedMessage, scan};
 use crate::{Failure, Id, Message, MessageError, RpcError, TransportError, error_response, success_response};
 
 /// A notification or request that a server sent.
@@ -26,16 +26,16 @@ pub struct ServerMessage<'a> {
     pub stream_request_id: Option<u64>,
 }
 
-/// A message that answers no request.
+/// A message that is not the response to a pending request.
 #[derive(Debug)]
 pub enum Unsolicited<'a> {
     Notification(ServerMessage<'a>),
-    /// A line that is no message: a log line on the wrong stream, or broken JSON.
-    Junk {
+    /// A line that is not a valid message: a log line on stdout, or invalid JSON.
+    Invalid {
         line: &'a [u8],
         reason: String,
     },
-    /// A response without a pending request: a duplicate, a late one, or one with an unknown id.
+    /// A response without a pending request: a duplicate, a late response, or one with an unknown id.
     Unmatched {
         id: &'a str,
     },
@@ -48,15 +48,15 @@ pub enum Unsolicited<'a> {
 /// Receives unsolicited messages. Must return at once: the read loop waits for it.
 pub type Listener = Box<dyn Fn(Unsolicited<'_>) + Send + Sync>;
 
-/// Receives requests of the server. Returns true if it accepts one and will respond (see `Connection::respond`). Must
-/// return at once.
+/// Receives requests of the server. Returns true if it accepts the request and will respond (see
+/// `Connection::send_frame`). Must return at once.
 pub type RequestHandler = Box<dyn Fn(Id<'_>, ServerMessage<'_>) -> bool + Send + Sync>;
 
 /// Receives the raw parameters and the extra members of each progress notification, before the response is delivered.
 /// Must return at once.
 pub type OnProgress = Box<dyn Fn(&RawValue, Option<&str>) + Send + Sync>;
 
-/// The result of a request, or the reason why there is none.
+/// The result of a request, or its failure.
 pub type RequestResult = Result<Box<RawValue>, Failure>;
 
 pub(crate) struct Router {
@@ -64,24 +64,25 @@ pub(crate) struct Router {
     listener: Listener,
     on_request: Option<RequestHandler>,
     limit: usize,
-    /// Cancelled when the connection has ended.
+    /// Cancelled when the connection is closed.
     closed: CancellationToken,
 }
 
 enum State {
-    Open(BTreeMap<u64, Waiter>),
-    Ended(Arc<TransportError>),
+    Open(BTreeMap<u64, PendingResponse>),
+    Closed(Arc<TransportError>),
 }
 
-struct Waiter {
+struct PendingResponse {
     response: oneshot::Sender<RequestResult>,
-    progress: Arc<Progress>,
+    shared: Arc<SharedRequestState>,
 }
 
-/// The state that a pending request shares with the router, besides its result.
+/// The state that a `PendingRequest` shares with the router, besides its result.
 #[derive(Default)]
-pub(crate) struct Progress {
-    pub(crate) seen: Notify,
+pub(crate) struct SharedRequestState {
+    /// Notified for each progress notification.
+    pub(crate) progress_received: Notify,
     pub(crate) on_progress: Option<OnProgress>,
     /// The extra members of the response.
     pub(crate) extra_members: OnceLock<String>,
@@ -93,55 +94,59 @@ impl Router {
         Self { state, listener, on_request, limit, closed: CancellationToken::new() }
     }
 
-    /// Registers a request. After the end of the connection the receiver holds the failure at once.
-    pub(crate) fn expect(&self, id: u64, progress: Arc<Progress>) -> oneshot::Receiver<RequestResult> {
+    /// Registers a request that is about to be sent. On a closed connection the receiver holds the failure at once.
+    pub(crate) fn register(
+        &self,
+        id: u64,
+        shared: Arc<SharedRequestState>,
+    ) -> oneshot::Receiver<RequestResult> {
         let (response, receiver) = oneshot::channel();
         match &mut *self.state() {
-            State::Open(waiting) => drop(waiting.insert(id, Waiter { response, progress })),
-            State::Ended(cause) => drop(response.send(Err(Failure::not_sent(cause.clone())))),
+            State::Open(pending) => drop(pending.insert(id, PendingResponse { response, shared })),
+            State::Closed(cause) => drop(response.send(Err(Failure::not_sent(cause.clone())))),
         }
         receiver
     }
 
-    pub(crate) fn is_waiting(&self, id: u64) -> bool {
-        matches!(&*self.state(), State::Open(waiting) if waiting.contains_key(&id))
+    pub(crate) fn is_pending(&self, id: u64) -> bool {
+        matches!(&*self.state(), State::Open(pending) if pending.contains_key(&id))
     }
 
-    /// Removes a request. Returns true if it was still waiting.
-    pub(crate) fn forget(&self, id: u64) -> bool {
+    /// Removes a request. Returns true if it was pending.
+    pub(crate) fn remove(&self, id: u64) -> bool {
         self.take(id).is_some()
     }
 
     pub(crate) fn fail(&self, id: u64, failure: Failure) {
-        if let Some(waiter) = self.take(id) {
-            let _ = waiter.response.send(Err(failure));
+        if let Some(pending) = self.take(id) {
+            let _ = pending.response.send(Err(failure));
         }
     }
 
-    /// Ends the connection. Of the requests still waiting, those for which `is_unsent` returns true were not sent.
-    pub(crate) fn end(&self, cause: Arc<TransportError>, is_unsent: impl Fn(u64) -> bool) {
+    /// Closes the connection and fails the pending requests. Those for which `is_unsent` returns true were not sent.
+    pub(crate) fn close(&self, cause: Arc<TransportError>, is_unsent: impl Fn(u64) -> bool) {
         let mut state = self.state();
-        // The first reason counts.
-        let State::Open(waiting) = &mut *state else { return };
-        for (id, waiter) in std::mem::take(waiting) {
+        // The first cause is kept.
+        let State::Open(pending) = &mut *state else { return };
+        for (id, pending) in std::mem::take(pending) {
             let delivery = if is_unsent(id) { Delivery::NotSent } else { Delivery::Unknown };
-            let _ = waiter.response.send(Err(Failure::Broken { delivery, cause: cause.clone() }));
+            let _ = pending.response.send(Err(Failure::Transport { delivery, cause: cause.clone() }));
         }
-        *state = State::Ended(cause);
+        *state = State::Closed(cause);
         drop(state);
         self.closed.cancel();
     }
 
-    /// Returns when the connection has ended.
+    /// Returns when the connection is closed.
     pub(crate) async fn closed(&self) {
         self.closed.cancelled().await;
     }
 
-    /// The reason why the connection has ended, if it has.
-    pub(crate) fn end_reason(&self) -> Option<Arc<TransportError>> {
+    /// Returns the error that closed the connection, or `None` if it is open.
+    pub(crate) fn close_reason(&self) -> Option<Arc<TransportError>> {
         match &*self.state() {
             State::Open(_) => None,
-            State::Ended(cause) => Some(cause.clone()),
+            State::Closed(cause) => Some(cause.clone()),
         }
     }
 
@@ -165,40 +170,43 @@ impl Router {
                 return (!is_accepted).then(|| default_response(id, &method));
             }
             Err(MessageError::Batch) => {
-                (self.listener)(Unsolicited::Junk { line: frame, reason: MessageError::Batch.to_string() });
+                (self.listener)(Unsolicited::Invalid {
+                    line: frame,
+                    reason: MessageError::Batch.to_string(),
+                });
                 return Some(error_response(
                     Id::NULL,
                     RpcError::INVALID_REQUEST,
                     "batches are not supported",
                 ));
             }
-            Err(error) => self.reject(frame, error),
+            Err(error) => self.handle_invalid(frame, error),
         }
         None
     }
 
-    /// Routes a message beyond the size limit by what a scan of it found.
-    pub(crate) fn deliver_unread(&self, unread: Unread) {
+    /// Routes a message beyond the size limit, which was scanned and not parsed.
+    pub(crate) fn deliver_oversized(&self, message: ScannedMessage) {
         let limit = self.limit;
-        match unread {
-            Unread::ResponseTo(id) => match Id::from_json(&id).and_then(Id::as_number) {
-                Some(id) => self.fail(id, Failure::TooLong { limit, certain: true }),
+        match message {
+            ScannedMessage::ResponseTo(id) => match Id::from_json(&id).and_then(Id::as_number) {
+                Some(id) => self.fail(id, Failure::TooLong { limit, is_matched: true }),
                 None => (self.listener)(Unsolicited::Unmatched { id: &id }),
             },
-            Unread::FromPeer(_) => (self.listener)(Unsolicited::TooLong { limit }),
-            Unread::Unknown => self.fail_all(|| Failure::TooLong { limit, certain: false }),
+            ScannedMessage::RequestOrNotification(_) => (self.listener)(Unsolicited::TooLong { limit }),
+            ScannedMessage::Unknown => self.fail_all(|| Failure::TooLong { limit, is_matched: false }),
         }
     }
 
     fn complete(&self, id: Id<'_>, outcome: Result<&RawValue, &RawValue>, extra_members: Option<String>) {
         match id.as_number().and_then(|id| self.take(id)) {
-            Some(waiter) => {
+            Some(pending) => {
                 if let Some(extra_members) = extra_members {
-                    let _ = waiter.progress.extra_members.set(extra_members);
+                    let _ = pending.shared.extra_members.set(extra_members);
                 }
                 let result = outcome.map(ToOwned::to_owned);
-                let result = result.map_err(|error| Failure::Answered(RpcError::parse(error)));
-                let _ = waiter.response.send(result);
+                let result = result.map_err(|error| Failure::ErrorResponse(RpcError::parse(error)));
+                let _ = pending.response.send(result);
             }
             None => (self.listener)(Unsolicited::Unmatched { id: id.as_json() }),
         }
@@ -219,47 +227,48 @@ impl Router {
         }
         let Some(params) = params else { return };
         let Ok(ProgressParams { progress_token }) = serde_json::from_str(params.get()) else { return };
-        let progress = match &*self.state() {
-            State::Open(waiting) => waiting.get(&progress_token).map(|waiter| waiter.progress.clone()),
-            State::Ended(_) => None,
+        let shared = match &*self.state() {
+            State::Open(pending) => pending.get(&progress_token).map(|pending| pending.shared.clone()),
+            State::Closed(_) => None,
         };
-        if let Some(progress) = progress {
-            progress.on_progress.iter().for_each(|on_progress| on_progress(params, extra_members));
-            progress.seen.notify_one();
+        if let Some(shared) = shared {
+            shared.on_progress.iter().for_each(|on_progress| on_progress(params, extra_members));
+            shared.progress_received.notify_one();
         }
     }
 
-    /// Fails the request of a broken line that begins like a response: at once rather than at its deadline.
-    fn reject(&self, frame: &[u8], error: MessageError) {
+    /// Reports an invalid line. If it looks like the response to a request, that request fails at once and not at its
+    /// deadline.
+    fn handle_invalid(&self, frame: &[u8], error: MessageError) {
         if frame.trim_ascii_start().starts_with(b"{")
-            && let Unread::ResponseTo(id) = scan(frame)
+            && let ScannedMessage::ResponseTo(id) = scan(frame)
             && let Some(id) = Id::from_json(&id).and_then(Id::as_number)
         {
-            self.fail(id, Failure::Garbled);
+            self.fail(id, Failure::InvalidResponse);
         }
-        (self.listener)(Unsolicited::Junk { line: frame, reason: error.to_string() });
+        (self.listener)(Unsolicited::Invalid { line: frame, reason: error.to_string() });
     }
 
     fn fail_all(&self, failure: impl Fn() -> Failure) {
-        let State::Open(waiting) = &mut *self.state() else { return };
-        for (_, waiter) in std::mem::take(waiting) {
-            let _ = waiter.response.send(Err(failure()));
+        let State::Open(pending) = &mut *self.state() else { return };
+        for (_, pending) in std::mem::take(pending) {
+            let _ = pending.response.send(Err(failure()));
         }
     }
 
-    fn take(&self, id: u64) -> Option<Waiter> {
+    fn take(&self, id: u64) -> Option<PendingResponse> {
         match &mut *self.state() {
-            State::Open(waiting) => waiting.remove(&id),
-            State::Ended(_) => None,
+            State::Open(pending) => pending.remove(&id),
+            State::Closed(_) => None,
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 }
 
-/// The response to a request that no handler accepts. Every peer must respond to `ping`.
+/// Returns the response to a request that no handler accepts. Every peer must respond to `ping`.
 fn default_response(id: Id<'_>, method: &str) -> Vec<u8> {
     match method {
         "ping" => success_response(id, "{}"),
@@ -273,20 +282,20 @@ fn default_response(id: Id<'_>, method: &str) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Delivers frames to a router that waits for 1 and 2: what it reported and replied, and the results of both.
+    /// Delivers frames to a router with the pending requests 1 and 2. Expects its reports and replies, and both results.
     fn check(frames: &[&str], expected: [&str; 3]) {
         let reported = Arc::new(Mutex::new(Vec::new()));
         let log = reported.clone();
         let listener = move |message: Unsolicited<'_>| {
             log.lock().unwrap().push(match message {
                 Unsolicited::Notification(message) => message.method.to_owned(),
-                Unsolicited::Junk { .. } => "junk".into(),
+                Unsolicited::Invalid { .. } => "invalid".into(),
                 Unsolicited::Unmatched { id } => format!("unmatched {id}"),
                 Unsolicited::TooLong { .. } => "too long".into(),
             });
         };
         let router = Router::new(100, Box::new(listener), None);
-        let mut responses = [1, 2].map(|id| router.expect(id, Arc::default()));
+        let mut responses = [1, 2].map(|id| router.register(id, Arc::default()));
         let replies: Vec<_> =
             frames.iter().filter_map(|frame| router.deliver(frame.as_bytes(), None)).collect();
         let mut reports = reported.lock().unwrap().clone();
@@ -294,7 +303,7 @@ mod tests {
         let [one, two] = responses.each_mut().map(|response| match response.try_recv() {
             Ok(Ok(result)) => result.get().to_owned(),
             Ok(Err(failure)) => failure.to_string(),
-            Err(_) => "waiting".into(),
+            Err(_) => "pending".into(),
         });
         assert_eq!([reports.join(" | "), one, two], expected.map(str::to_owned));
     }
@@ -314,15 +323,15 @@ mod tests {
     fn reports_unmatched_responses() {
         let response = r#"{"jsonrpc":"2.0","id":1,"result":1}"#;
         let stray = r#"{"jsonrpc":"2.0","id":"x","result":1}"#;
-        check(&[response, response, stray], ["unmatched 1 | unmatched \"x\"", "1", "waiting"]);
+        check(&[response, response, stray], ["unmatched 1 | unmatched \"x\"", "1", "pending"]);
     }
 
     #[test]
-    fn reports_junk() {
+    fn reports_invalid_lines() {
         let log = r#"{"level":30,"id":1,"msg":"handling request"}"#;
         check(
             &["[info] hello", "{}", "Traceback:", log],
-            ["junk | junk | junk | junk", "waiting", "waiting"],
+            ["invalid | invalid | invalid | invalid", "pending", "pending"],
         );
     }
 
@@ -330,7 +339,7 @@ mod tests {
     fn fails_only_the_request_of_a_broken_response() {
         check(
             &[r#"{"jsonrpc":"2.0","id":1,"result":{"a":}}"#],
-            ["junk", "the response is not valid JSON-RPC", "waiting"],
+            ["invalid", "the response is not valid JSON-RPC", "pending"],
         );
     }
 
@@ -343,16 +352,16 @@ mod tests {
             ],
             [
                 r#"{"jsonrpc":"2.0","id":"p","result":{}} | {"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"this client does not offer `roots/list`"}}"#,
-                "waiting",
-                "waiting",
+                "pending",
+                "pending",
             ],
         );
         check(
             &[r#"[{"jsonrpc":"2.0","id":1,"result":{}}]"#],
             [
-                r#"junk | {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"batches are not supported"}}"#,
-                "waiting",
-                "waiting",
+                r#"invalid | {"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"batches are not supported"}}"#,
+                "pending",
+                "pending",
             ],
         );
     }
@@ -360,24 +369,24 @@ mod tests {
     #[test]
     fn fails_the_request_of_an_overlong_response_or_all() {
         let router = Router::new(100, Box::new(|_| {}), None);
-        let mut first = router.expect(1, Arc::default());
-        let mut second = router.expect(2, Arc::default());
-        router.deliver_unread(Unread::ResponseTo("1".into()));
-        assert!(matches!(first.try_recv(), Ok(Err(Failure::TooLong { certain: true, .. }))));
-        router.deliver_unread(Unread::FromPeer(None));
-        assert!(second.try_recv().is_err(), "a message of the server's own is no response");
-        router.deliver_unread(Unread::Unknown);
-        assert!(matches!(second.try_recv(), Ok(Err(Failure::TooLong { certain: false, .. }))));
-        assert!(router.end_reason().is_none(), "the connection goes on");
+        let mut first = router.register(1, Arc::default());
+        let mut second = router.register(2, Arc::default());
+        router.deliver_oversized(ScannedMessage::ResponseTo("1".into()));
+        assert!(matches!(first.try_recv(), Ok(Err(Failure::TooLong { is_matched: true, .. }))));
+        router.deliver_oversized(ScannedMessage::RequestOrNotification(None));
+        assert!(second.try_recv().is_err(), "a request or notification is no response");
+        router.deliver_oversized(ScannedMessage::Unknown);
+        assert!(matches!(second.try_recv(), Ok(Err(Failure::TooLong { is_matched: false, .. }))));
+        assert!(router.close_reason().is_none(), "the connection stays open");
     }
 
     #[test]
     fn reports_reason_and_delivery_at_the_end() {
         let router = Router::new(100, Box::new(|_| {}), None);
-        let mut responses = [1, 2].map(|id| router.expect(id, Arc::default()));
-        router.end(Arc::new(TransportError::OutputClosed), |id| id == 2);
-        router.end(Arc::new(TransportError::Closed), |_| false);
-        let mut after = router.expect(3, Arc::default());
+        let mut responses = [1, 2].map(|id| router.register(id, Arc::default()));
+        router.close(Arc::new(TransportError::OutputClosed), |id| id == 2);
+        router.close(Arc::new(TransportError::Closed), |_| false);
+        let mut after = router.register(3, Arc::default());
         let failure_of = |response: &mut oneshot::Receiver<RequestResult>| {
             let failure = response.try_recv().unwrap().unwrap_err();
             (failure.to_string(), failure.delivery())

@@ -1,4 +1,4 @@
-//! Finds the `id` of a message that is too long or too broken to be parsed.
+//! Finds the `id` of a message that is too long, or not valid enough, to be parsed.
 //!
 //! Looks at each byte once, in constant memory. The text is assumed to be JSON; for any other text the result has no
 //! meaning.
@@ -8,7 +8,7 @@ use memchr::memchr2;
 const MAX_KEY_LENGTH: usize = 16;
 const MAX_ID_LENGTH: usize = 256;
 
-/// Takes the message in any number of pieces (`feed`), then returns what it found (`finish`).
+/// Scans a message in any number of pieces (`feed`), then returns its kind (`finish`).
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     depth: u64,
@@ -32,13 +32,13 @@ enum Reading {
     Id,
 }
 
-/// The kind of a message that was not parsed.
+/// The kind of a message that was scanned and not parsed.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Unread {
+pub(crate) enum ScannedMessage {
     /// A response to the request with this id (as JSON text).
     ResponseTo(String),
-    /// A request of the peer (with this id, as JSON text) or a notification.
-    FromPeer(Option<String>),
+    /// A request with this id (as JSON text), or a notification.
+    RequestOrNotification(Option<String>),
     Unknown,
 }
 
@@ -59,13 +59,13 @@ impl Scan {
         }
     }
 
-    pub(crate) fn finish(mut self) -> Unread {
+    pub(crate) fn finish(mut self) -> ScannedMessage {
         self.end_id();
         let id = self.id.and_then(|id| String::from_utf8(id).ok());
         match id {
-            id if self.has_method => Unread::FromPeer(id),
-            Some(id) if self.has_outcome => Unread::ResponseTo(id),
-            _ => Unread::Unknown,
+            id if self.has_method => ScannedMessage::RequestOrNotification(id),
+            Some(id) if self.has_outcome => ScannedMessage::ResponseTo(id),
+            _ => ScannedMessage::Unknown,
         }
     }
 
@@ -146,7 +146,7 @@ impl Scan {
 }
 
 /// Scans a whole message that could not be parsed.
-pub(crate) fn scan(bytes: &[u8]) -> Unread {
+pub(crate) fn scan(bytes: &[u8]) -> ScannedMessage {
     let mut scan = Scan::default();
     scan.feed(bytes);
     scan.finish()
@@ -159,9 +159,9 @@ mod tests {
 
     fn check(text: &str, expected: &str) {
         let found = match scan(text.as_bytes()) {
-            Unread::ResponseTo(id) => id,
-            Unread::FromPeer(_) => "from peer".into(),
-            Unread::Unknown => "unknown".into(),
+            ScannedMessage::ResponseTo(id) => id,
+            ScannedMessage::RequestOrNotification(_) => "request or notification".into(),
+            ScannedMessage::Unknown => "unknown".into(),
         };
         assert_eq!(found, expected, "{text}");
     }
@@ -176,8 +176,11 @@ mod tests {
 
     #[test]
     fn tells_requests_from_responses() {
-        check(r#"{"id":7,"params":{"big":"xxx"},"method":"sampling/createMessage"}"#, "from peer");
-        check(r#"{"method":"notifications/message","params":{"id":7}}"#, "from peer");
+        check(
+            r#"{"id":7,"params":{"big":"xxx"},"method":"sampling/createMessage"}"#,
+            "request or notification",
+        );
+        check(r#"{"method":"notifications/message","params":{"id":7}}"#, "request or notification");
     }
 
     #[test]
@@ -212,7 +215,7 @@ mod tests {
             for piece in text.chunks(cut + 1) {
                 pieces.feed(piece);
             }
-            prop_assert_eq!(pieces.finish(), Unread::ResponseTo("77".into()));
+            prop_assert_eq!(pieces.finish(), ScannedMessage::ResponseTo("77".into()));
         }
 
         #[test]

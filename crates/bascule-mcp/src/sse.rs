@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use http::HeaderValue;
 
-use crate::scan::{Scan, Unread};
+use crate::scan::{Scan, ScannedMessage};
 
 /// Longest start of a line that is needed to know its field.
 const FIELD_LENGTH: usize = 16;
@@ -47,7 +47,7 @@ pub(crate) enum Event {
     /// The data of an event named `endpoint`, the first one of HTTP+SSE.
     Endpoint(Vec<u8>),
     /// Longer than the limit, with the result of a scan.
-    TooLong(Unread),
+    TooLong(ScannedMessage),
 }
 
 impl EventReader {
@@ -241,7 +241,7 @@ mod tests {
                 seen.push(match event {
                     Event::Data(data) => String::from_utf8(data).unwrap(),
                     Event::Endpoint(data) => format!("endpoint {}", String::from_utf8(data).unwrap()),
-                    Event::TooLong(unread) => format!("{unread:?}"),
+                    Event::TooLong(scanned) => format!("{scanned:?}"),
                 });
             });
         }

@@ -16,42 +16,41 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::line::{InputLine, LineReader};
-use crate::outbox::Outbox;
 use crate::router::Router;
+use crate::stdin_queue::StdinQueue;
 use crate::tail::Tail;
-use crate::{Exit, TransportError};
+use crate::{ProcessExit, TransportError};
 
-/// After the process has ended: how long its last output may still be in the pipes. A grandchild may hold them open for
-/// ever.
+/// Time for reading the last output after the process has ended. A grandchild may hold the pipes open for ever.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
-/// After the process has closed its output: how long it may take to exit by itself.
+/// Time for the process to exit by itself after it has closed its stdout.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// After the kill: how long the end of the process may take.
+/// Time for the process to end after it was killed.
 const REAP_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Most bytes that may wait to be written. A process that leaves more does not read its input.
-const MAX_WAITING: usize = 64 << 20;
+/// Maximum number of bytes queued for stdin. A process that leaves more unread does not read its input.
+const MAX_QUEUED_BYTES: usize = 64 << 20;
 
 /// The default capacity of a pipe, and the largest one without privileges.
 const DEFAULT_PIPE: usize = 64 << 10;
 const LARGE_PIPE: usize = 1 << 20;
 
-/// How long a process may take to end after each step of its shutdown.
+/// The time a process has to end after each step of its shutdown.
 #[derive(Debug, Clone, Copy)]
-pub struct Grace {
-    /// After its stdin is closed; then follows SIGTERM.
+pub struct ShutdownTimeouts {
+    /// Time after its stdin is closed. Then SIGTERM is sent.
     pub after_close: Duration,
-    /// After SIGTERM; then follows SIGKILL.
+    /// Time after SIGTERM. Then SIGKILL is sent.
     pub after_term: Duration,
 }
 
-impl Grace {
-    /// Kills at once.
+impl ShutdownTimeouts {
+    /// The process is killed at once.
     pub const NONE: Self = Self { after_close: Duration::ZERO, after_term: Duration::ZERO };
 }
 
-impl Default for Grace {
+impl Default for ShutdownTimeouts {
     fn default() -> Self {
         Self { after_close: Duration::from_secs(1), after_term: Duration::from_secs(2) }
     }
@@ -66,7 +65,7 @@ pub struct StdioChild {
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
     stderr: ChildStderr,
-    grace: Grace,
+    shutdown_timeouts: ShutdownTimeouts,
     lifeline: Option<Lifeline>,
 }
 
@@ -77,10 +76,11 @@ impl fmt::Debug for StdioChild {
 }
 
 impl StdioChild {
-    /// Starts a program in its own process group. A program with a lifeline is killed only by dropping that.
+    /// Starts a program in its own process group. A confined program has a lifeline, and is killed by dropping that instead
+    /// of by SIGKILL.
     pub fn spawn(
         command: std::process::Command,
-        grace: Grace,
+        shutdown_timeouts: ShutdownTimeouts,
         lifeline: Option<Lifeline>,
     ) -> Result<Self, TransportError> {
         let program = command.get_program().to_string_lossy().into_owned();
@@ -101,7 +101,7 @@ impl StdioChild {
             stdin: pipe::Sender::from_owned_fd(stdin).map_err(failed)?,
             stdout: pipe::Receiver::from_owned_fd(stdout).map_err(failed)?,
             stderr,
-            grace,
+            shutdown_timeouts,
             lifeline,
         })
     }
@@ -117,20 +117,20 @@ impl StdioChild {
         router: Arc<Router>,
         stderr: Arc<Tail>,
         stop: CancellationToken,
-    ) -> (Arc<Outbox>, impl Future<Output = ()> + Send) {
-        let outbox = Arc::new(Outbox::new(self.stdin, MAX_WAITING));
+    ) -> (Arc<StdinQueue>, impl Future<Output = ()> + Send) {
+        let stdin_queue = Arc::new(StdinQueue::new(self.stdin, MAX_QUEUED_BYTES));
         let supervisor = Supervisor {
             group: self.child.id().and_then(|pid| Pid::from_raw(pid as i32)),
             child: self.child,
             lines: LineReader::new(self.stdout, limit),
             stderr: tokio::spawn(keep_tail(self.stderr, stderr)),
-            grace: self.grace,
+            shutdown_timeouts: self.shutdown_timeouts,
             lifeline: self.lifeline,
             router,
-            outbox: outbox.clone(),
+            stdin_queue: stdin_queue.clone(),
             stop,
         };
-        (outbox, supervisor.run())
+        (stdin_queue, supervisor.run())
     }
 }
 
@@ -140,19 +140,19 @@ struct Supervisor {
     child: Child,
     lines: LineReader<pipe::Receiver>,
     stderr: JoinHandle<()>,
-    grace: Grace,
+    shutdown_timeouts: ShutdownTimeouts,
     lifeline: Option<Lifeline>,
     router: Arc<Router>,
-    outbox: Arc<Outbox>,
+    stdin_queue: Arc<StdinQueue>,
     stop: CancellationToken,
 }
 
-/// The reason why the supervisor stopped reading.
+/// The reason for which the supervisor stopped reading.
 enum ReadEnd {
     Stopped,
     OutputClosed,
     PipeFailed(io::Error),
-    Exited(Exit),
+    Exited(ProcessExit),
 }
 
 impl Supervisor {
@@ -161,24 +161,24 @@ impl Supervisor {
         let cause = match end {
             ReadEnd::Stopped => TransportError::Closed,
             ReadEnd::Exited(exit) => TransportError::Exited(exit),
-            // A closed pipe is mostly the first sign of an exit, which tells more.
+            // A pipe mostly closes because the process exits. The exit status says more, so it is awaited.
             ReadEnd::OutputClosed => self.exit_or_else(TransportError::OutputClosed).await,
             ReadEnd::PipeFailed(error) => self.exit_or_else(TransportError::Pipe(error)).await,
         };
         if matches!(cause, TransportError::Exited(_)) {
             let _ = timeout(DRAIN_TIMEOUT, &mut self.stderr).await;
         }
-        let unsent = self.outbox.close();
-        self.router.end(Arc::new(cause), |id| unsent.contains(&id));
+        let unsent = self.stdin_queue.close();
+        self.router.close(Arc::new(cause), |id| unsent.contains(&id));
         self.shut_down().await;
         self.stderr.abort();
     }
 
     async fn read(&mut self) -> ReadEnd {
-        let mut exited: Option<(Exit, Instant)> = None;
+        let mut exited: Option<(ProcessExit, Instant)> = None;
         let mut is_large = false;
         let exit = self.child.wait();
-        let writing = self.outbox.run();
+        let writing = self.stdin_queue.run();
         tokio::pin!(exit, writing);
         loop {
             let drained = async {
@@ -190,7 +190,7 @@ impl Supervisor {
                     None => std::future::pending().await,
                 }
             };
-            // Every branch is cancel-safe: reader and outbox keep their state.
+            // Every branch is cancel-safe: reader and queue keep their state.
             tokio::select! {
                 line = self.lines.next() => match line {
                     Ok(Some(line)) => {
@@ -198,7 +198,7 @@ impl Supervisor {
                             is_large = true;
                             enlarge(self.lines.source());
                         }
-                        deliver(line, &self.router, &self.outbox);
+                        deliver(line, &self.router, &self.stdin_queue);
                     }
                     Ok(None) => return exited.map_or(ReadEnd::OutputClosed, |(exit, _)| ReadEnd::Exited(exit)),
                     Err(error) => return ReadEnd::PipeFailed(error),
@@ -226,13 +226,13 @@ impl Supervisor {
 
     /// Ends the process and its group: waits after stdin was closed, then SIGTERM, then SIGKILL.
     async fn shut_down(&mut self) {
-        let has_ended = timeout(self.grace.after_close, self.child.wait()).await.is_ok();
+        let has_ended = timeout(self.shutdown_timeouts.after_close, self.child.wait()).await.is_ok();
         if !has_ended {
             self.signal(Signal::TERM);
-            let _ = timeout(self.grace.after_term, self.child.wait()).await;
+            let _ = timeout(self.shutdown_timeouts.after_term, self.child.wait()).await;
         }
         self.kill();
-        // The process may have left the group, or the jail may be stuck; its own id remains.
+        // The process may have left the group, or the jail may hang: kill the process by its own id.
         if timeout(REAP_TIMEOUT, self.child.wait()).await.is_err() {
             let _ = self.child.kill().await;
         }
@@ -240,7 +240,8 @@ impl Supervisor {
         self.group = None;
     }
 
-    /// Kills the process. A jail kills more reliably than a signal to the group, as long as it is not killed itself.
+    /// Kills the process and its descendants. With a lifeline the jail does that, which also reaches processes that have
+    /// left the group; a signal to the group would kill the jail first.
     fn kill(&mut self) {
         match self.lifeline.take() {
             Some(lifeline) => {
@@ -258,7 +259,7 @@ impl Supervisor {
     }
 }
 
-/// The end of the runtime drops this task at any point; the server's children must end with it.
+/// Kills the process if the runtime drops the supervisor's task before `shut_down` has finished.
 impl Drop for Supervisor {
     fn drop(&mut self) {
         self.kill();
@@ -274,15 +275,15 @@ fn enlarge(pipe: &pipe::Receiver) {
     let _ = (pipe, LARGE_PIPE);
 }
 
-fn deliver(line: InputLine, router: &Router, outbox: &Outbox) {
+fn deliver(line: InputLine, router: &Router, stdin_queue: &StdinQueue) {
     match line {
         InputLine::Whole(frame) => {
             if let Some(reply) = router.deliver(&frame, None) {
-                // A server that does not read its input fails its own calls later.
-                let _ = outbox.send(None, reply);
+                // A full queue needs no handling: the next request fails.
+                let _ = stdin_queue.send(None, reply);
             }
         }
-        InputLine::TooLong(unread) => router.deliver_unread(unread),
+        InputLine::TooLong(scanned) => router.deliver_oversized(scanned),
     }
 }
 

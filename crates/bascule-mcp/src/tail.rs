@@ -13,7 +13,7 @@ impl Tail {
     /// Adds bytes and drops the oldest ones.
     pub(crate) fn push(&self, bytes: &[u8]) {
         let bytes = &bytes[bytes.len().saturating_sub(CAPACITY)..];
-        let mut kept = self.0.lock().expect("nothing panics while holding it");
+        let mut kept = self.0.lock().expect("no code panics while it holds the lock");
         let excess = (kept.len() + bytes.len()).saturating_sub(CAPACITY);
         kept.drain(..excess);
         kept.extend(bytes);
@@ -21,7 +21,7 @@ impl Tail {
 
     /// Returns the bytes as text without the trailing line break.
     pub(crate) fn text(&self) -> String {
-        let mut kept = self.0.lock().expect("nothing panics while holding it");
+        let mut kept = self.0.lock().expect("no code panics while it holds the lock");
         String::from_utf8_lossy(kept.make_contiguous()).trim_end().to_owned()
     }
 }

@@ -8,9 +8,9 @@ use tokio_util::sync::CancellationToken;
 use crate::connection::Exchange;
 use crate::http::{HttpEndpoint, HttpLink};
 use crate::http_or_sse::HttpOrSseLink;
-use crate::legacy::LegacyLink;
-use crate::outbox::Outbox;
+use crate::http_sse::SseLink;
 use crate::router::Router;
+use crate::stdin_queue::StdinQueue;
 use crate::{Failure, StdioChild, TransportError};
 
 /// A transport that has no connection yet.
@@ -73,7 +73,7 @@ impl MemoryClient {
                     () = stop.cancelled() => break TransportError::Closed,
                 }
             };
-            router.end(Arc::new(cause), |_| false);
+            router.close(Arc::new(cause), |_| false);
         };
         (outgoing, read_loop)
     }
@@ -81,30 +81,32 @@ impl MemoryClient {
 
 /// The sending side of an open transport.
 pub(crate) enum Link {
-    Stdio(Arc<Outbox>),
+    Stdio(Arc<StdinQueue>),
     Http(Arc<HttpLink>),
-    Sse(Arc<LegacyLink>),
+    Sse(Arc<SseLink>),
     HttpOrSse(Arc<HttpOrSseLink>),
     Memory(mpsc::Sender<Vec<u8>>),
 }
 
 impl Link {
-    /// Sends a request without waiting. Over HTTP, returns the exchange, which the caller polls; its failures reach the
-    /// router.
+    /// Sends a request without waiting. Over HTTP, returns the exchange: nothing is sent until the caller polls it. Its
+    /// result and its failure reach the router.
     pub(crate) fn send_request(&self, id: u64, frame: Vec<u8>) -> Result<Option<Exchange>, Failure> {
         match self {
-            Link::Stdio(outbox) => outbox.send(Some(id), frame).map(|()| None).map_err(Failure::not_sent),
-            Link::Http(link) => Ok(Some(link.start_exchange(id, frame))),
-            Link::Sse(link) => Ok(Some(link.start_exchange(id, frame))),
-            Link::HttpOrSse(link) => Ok(Some(link.start_exchange(id, frame))),
+            Link::Stdio(stdin_queue) => {
+                stdin_queue.send(Some(id), frame).map(|()| None).map_err(Failure::not_sent)
+            }
+            Link::Http(link) => Ok(Some(link.request_exchange(id, frame))),
+            Link::Sse(link) => Ok(Some(link.request_exchange(id, frame))),
+            Link::HttpOrSse(link) => Ok(Some(link.request_exchange(id, frame))),
             Link::Memory(sender) => send_in_memory(sender, frame).map(|()| None),
         }
     }
 
-    /// Sends a message that expects no response, without waiting.
+    /// Sends a notification or a response, without waiting.
     pub(crate) fn send(&self, frame: Vec<u8>) -> Result<(), Failure> {
         match self {
-            Link::Stdio(outbox) => outbox.send(None, frame).map_err(Failure::not_sent)?,
+            Link::Stdio(stdin_queue) => stdin_queue.send(None, frame).map_err(Failure::not_sent)?,
             Link::Http(link) => link.send(frame),
             Link::Sse(link) => link.send(frame),
             Link::HttpOrSse(link) => link.send(frame),
@@ -113,8 +115,8 @@ impl Link {
         Ok(())
     }
 
-    /// Sends a message that expects no response and, over HTTP, waits until the server has accepted it.
-    pub(crate) async fn deliver(&self, frame: Vec<u8>) -> Result<(), Failure> {
+    /// Sends a notification or a response. Over HTTP, waits until the server has accepted it.
+    pub(crate) async fn send_and_wait(&self, frame: Vec<u8>) -> Result<(), Failure> {
         match self {
             Link::Http(link) => link.exchange(None, frame).await,
             Link::Sse(link) => link.exchange(frame).await,
@@ -123,12 +125,12 @@ impl Link {
         }
     }
 
-    /// Takes back a request of which no byte was written. Returns true if that succeeded.
-    pub(crate) fn recall(&self, id: u64) -> bool {
-        matches!(self, Link::Stdio(outbox) if outbox.recall(id))
+    /// Removes a queued request. Returns false if any byte of it was written, or if the transport has no queue.
+    pub(crate) fn remove_unsent(&self, id: u64) -> bool {
+        matches!(self, Link::Stdio(stdin_queue) if stdin_queue.remove_unsent(id))
     }
 
-    /// The Streamable HTTP transport, if that is in use.
+    /// Returns the Streamable HTTP transport, if that is in use.
     pub(crate) fn http(&self) -> Option<&Arc<HttpLink>> {
         match self {
             Link::Http(link) => Some(link),
@@ -142,7 +144,7 @@ fn send_in_memory(sender: &mpsc::Sender<Vec<u8>>, frame: Vec<u8>) -> Result<(), 
     sender.try_send(frame).map_err(|error| {
         Failure::not_sent(match error {
             mpsc::error::TrySendError::Closed(_) => TransportError::OutputClosed,
-            mpsc::error::TrySendError::Full(frame) => TransportError::Stalled { waiting: frame.len() },
+            mpsc::error::TrySendError::Full(frame) => TransportError::Stalled { queued_bytes: frame.len() },
         })
     })
 }

@@ -166,7 +166,7 @@ impl Drop for CgroupGuard {
 
 fn own_ids() -> MutexGuard<'static, BTreeSet<u64>> {
     static IDS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-    IDS.lock().expect("nothing panics while holding it")
+    IDS.lock().expect("no code panics while it holds the lock")
 }
 
 /// Returns true if the id is that of a group this process created.

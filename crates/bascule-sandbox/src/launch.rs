@@ -55,7 +55,7 @@ impl KillSwitch {
     }
 
     fn socket(&self) -> MutexGuard<'_, LifelineSocket> {
-        self.0.lock().expect("nothing panics while holding it")
+        self.0.lock().expect("no code panics while it holds the lock")
     }
 }
 

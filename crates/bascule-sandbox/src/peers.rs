@@ -53,7 +53,7 @@ pub fn check_peer(peer: SocketAddr, local: SocketAddr, asked: Instant) -> PeerCo
     if inode == 0 {
         return PeerConfinement::Unknown;
     }
-    let mut last = LAST.lock().expect("nothing panics while holding it");
+    let mut last = LAST.lock().expect("no code panics while it holds the lock");
     let scan = last.take().map_or_else(|| HolderScan::begin(Vec::new()), |last| last.renew_if_before(asked));
     last.insert(scan).check(inode)
 }

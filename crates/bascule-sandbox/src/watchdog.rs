@@ -92,7 +92,7 @@ impl TreeWatch {
 
     /// Replaces the limits of the tree, and sets RLIMIT_DATA of each of its processes.
     pub fn set_limits(&self, limits: TreeLimits) {
-        *self.limits.lock().expect("nothing panics while holding it") = limits;
+        *self.limits.lock().expect("no code panics while it holds the lock") = limits;
         self.update_cgroup();
         // A refused allocation is something a server can survive. Memory that is reserved but not used, of which Node has
         // much, does not count: each process may add to its current reservation as much as it may still use.
@@ -129,12 +129,12 @@ impl TreeWatch {
     }
 
     pub fn limits(&self) -> TreeLimits {
-        *self.limits.lock().expect("nothing panics while holding it")
+        *self.limits.lock().expect("no code panics while it holds the lock")
     }
 
     /// The limit that the tree exceeded, if any.
     pub fn limit_hit(&self) -> Option<LimitHit> {
-        let hit = self.hit.lock().expect("nothing panics while holding it").clone();
+        let hit = self.hit.lock().expect("no code panics while it holds the lock").clone();
         hit.or_else(|| self.ran_out_of_memory().then_some(LimitHit::OutOfMemory))
     }
 
@@ -212,13 +212,13 @@ impl TreeWatch {
 
     /// Keeps the first limit hit only.
     fn record(&self, hit: LimitHit) {
-        self.hit.lock().expect("nothing panics while holding it").get_or_insert(hit);
+        self.hit.lock().expect("no code panics while it holds the lock").get_or_insert(hit);
     }
 }
 
 fn watched_trees() -> MutexGuard<'static, Vec<Weak<TreeWatch>>> {
     static TREES: Mutex<Vec<Weak<TreeWatch>>> = Mutex::new(Vec::new());
-    TREES.lock().expect("nothing panics while holding it")
+    TREES.lock().expect("no code panics while it holds the lock")
 }
 
 fn check_forever() {

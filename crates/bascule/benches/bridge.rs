@@ -25,7 +25,7 @@ use bascule::config::{ServerSettings, Settings, TransportSettings};
 use bascule::{BridgeConfig, McpBridgeAdapter};
 use bascule_catalog::{Catalog, ServerTools, ToolFilter};
 use bascule_client::{ClientOptions, McpClient};
-use bascule_mcp::{Grace, HttpEndpoint, StdioChild, Transport};
+use bascule_mcp::{HttpEndpoint, ShutdownTimeouts, StdioChild, Transport};
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolDefinition, ToolId};
 use bascule_testkit::binary;
 use machine::{BackgroundLoad, MachineReport, target};
@@ -213,7 +213,8 @@ fn echo_lines(calls: usize, input: &mut impl Write, output: &mut impl BufRead) -
 }
 
 async fn library_over_stdio(calls: usize) -> Cost {
-    let child = StdioChild::spawn(Command::new(binary("echo-server")), Grace::default(), None).unwrap();
+    let child =
+        StdioChild::spawn(Command::new(binary("echo-server")), ShutdownTimeouts::default(), None).unwrap();
     library(Transport::Stdio(child), calls).await
 }
 

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use bascule::config::{BridgeSettings, ServerSettings, Settings, TransportSettings};
 use bascule::{BridgeConfig, McpBridgeAdapter, ScriptRequest, ToolSelection};
 use bascule_client::{ClientOptions, McpClient};
-use bascule_mcp::{Grace, StdioChild, Transport};
+use bascule_mcp::{ShutdownTimeouts, StdioChild, Transport};
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolId};
 use bascule_testkit::binary;
 use serde_json::value::RawValue;
@@ -66,7 +66,7 @@ fn check(what: &str, measured: f64, limit: f64) -> bool {
 
 async fn measure() -> Vec<Round> {
     let server = Command::new(binary("echo-server"));
-    let child = StdioChild::spawn(server, Grace::default(), None).unwrap();
+    let child = StdioChild::spawn(server, ShutdownTimeouts::default(), None).unwrap();
     let client = McpClient::connect(Transport::Stdio(child), ClientOptions::default()).await.unwrap();
     let bridge = McpBridgeAdapter::init(configuration()).await.unwrap();
     let mut rounds = Vec::new();

@@ -321,7 +321,7 @@ impl ClientContext {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics while it holds the client")
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 }
 

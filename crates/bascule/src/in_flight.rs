@@ -97,7 +97,7 @@ enum Key {
 
 impl InFlightRegistry {
     fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.0.lock().expect("no thread panics while it holds the registry")
+        self.0.lock().expect("no code panics while it holds the lock")
     }
 
     /// Registers a request to a server.

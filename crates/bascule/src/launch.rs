@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use bascule_mcp::{Grace, StdioChild, TransportError};
+use bascule_mcp::{ShutdownTimeouts, StdioChild, TransportError};
 use bascule_model::Secret;
 use bascule_sandbox::{Confinement, Jail, Policy, TreeLimits, TreeWatch};
 
@@ -58,7 +58,8 @@ pub(crate) fn launch(
         let mut command = Command::new(program.command);
         command.args(program.arguments);
         set_environment(&mut command, program);
-        let child = StdioChild::spawn(command, grace(settings), None).map_err(LaunchError::Spawn)?;
+        let child =
+            StdioChild::spawn(command, shutdown_timeouts(settings), None).map_err(LaunchError::Spawn)?;
         return Ok(LaunchedServer { child, watch: None });
     };
     create_package_caches(&executable);
@@ -67,19 +68,19 @@ pub(crate) fn launch(
     let jail = Jail::new(jailer, &policy, limits, program.command, program.arguments);
     let Jail { mut command, lifeline, watch } = jail.map_err(failed)?;
     set_environment(&mut command, program);
-    let child = StdioChild::spawn(command, grace(settings), Some(Box::new(lifeline)));
+    let child = StdioChild::spawn(command, shutdown_timeouts(settings), Some(Box::new(lifeline)));
     let child = child.map_err(LaunchError::Spawn)?;
     let watch = child.pid().map(|pid| watch.start(pid));
     Ok(LaunchedServer { child, watch })
 }
 
 /// A per-call process needs no time to end after its one call.
-fn grace(settings: &ServerSettings) -> Grace {
+fn shutdown_timeouts(settings: &ServerSettings) -> ShutdownTimeouts {
     // Except a relay, which must end its session at the remote server.
     let is_relay = !matches!(settings.transport, TransportSettings::Stdio { .. });
     match settings.isolation {
-        Isolation::PerCall if !is_relay => Grace::NONE,
-        _ => Grace::default(),
+        Isolation::PerCall if !is_relay => ShutdownTimeouts::NONE,
+        _ => ShutdownTimeouts::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bascule_catalog::{ResolveError, nearest_name};
 use bascule_client::{ConnectError, ListError};
-use bascule_mcp::{Exit, Failure, TransportError};
+use bascule_mcp::{Failure, ProcessExit, TransportError};
 use bascule_model::{BridgeError, Delivery, ErrorCode, ProviderFault, ServerName, ToolId};
 
 use crate::config::Settings;
@@ -43,7 +43,7 @@ pub(crate) fn not_listed(server: &ServerName, cause: &ListError, stderr: String)
 /// The error of a call that was sent, or could not be sent.
 pub(crate) fn failed_call(failure: &Failure, stderr: String) -> Box<BridgeError> {
     let mut error = BridgeError::new(code_of(failure), failure.delivery(), failure.to_string());
-    if let Failure::Answered(fault) = failure {
+    if let Failure::ErrorResponse(fault) = failure {
         error.provider_error = Some(ProviderFault {
             code: fault.code,
             message: fault.message.clone(),
@@ -65,7 +65,7 @@ fn code_of(failure: &Failure) -> ErrorCode {
     }
 }
 
-fn exit_of(failure: &Failure) -> Option<Exit> {
+fn exit_of(failure: &Failure) -> Option<ProcessExit> {
     match failure.transport_error() {
         Some(TransportError::Exited(exit)) => Some(*exit),
         _ => None,
@@ -151,8 +151,8 @@ mod tests {
     // req: BR-05
     #[test]
     fn gives_every_failure_its_code() {
-        let broken = |delivery, cause| Failure::Broken { delivery, cause: Arc::new(cause) };
-        let exit = Exit { code: Some(3), signal: None };
+        let broken = |delivery, cause| Failure::Transport { delivery, cause: Arc::new(cause) };
+        let exit = ProcessExit { code: Some(3), signal: None };
         check(
             broken(Delivery::Unknown, TransportError::Exited(exit)),
             "PROVIDER_CRASHED unknown true exit code 3",
@@ -163,13 +163,13 @@ mod tests {
         );
         check(broken(Delivery::Unknown, TransportError::OutputClosed), "OUTCOME_UNKNOWN unknown false -");
         check(broken(Delivery::NotSent, TransportError::Closed), "PROVIDER_UNAVAILABLE not_sent true -");
-        check(Failure::Garbled, "PROVIDER_ERROR answered false -");
-        check(Failure::TooLong { limit: 5, certain: true }, "PROVIDER_ERROR answered false -");
-        check(Failure::TooLong { limit: 5, certain: false }, "OUTCOME_UNKNOWN unknown false -");
+        check(Failure::InvalidResponse, "PROVIDER_ERROR answered false -");
+        check(Failure::TooLong { limit: 5, is_matched: true }, "PROVIDER_ERROR answered false -");
+        check(Failure::TooLong { limit: 5, is_matched: false }, "OUTCOME_UNKNOWN unknown false -");
         let fault = RpcError { code: -31999, message: "no".into(), data: None, raw: None };
-        check(Failure::Answered(fault.clone()), "PROVIDER_ERROR answered false -");
+        check(Failure::ErrorResponse(fault.clone()), "PROVIDER_ERROR answered false -");
         assert_eq!(
-            failed_call(&Failure::Answered(fault), String::new()).provider_error.unwrap().code,
+            failed_call(&Failure::ErrorResponse(fault), String::new()).provider_error.unwrap().code,
             -31999
         );
     }

@@ -181,13 +181,13 @@ async fn forward(
         .await
     {
         Ok(result) => send(&success_response(id, result.get())),
-        Err(Failure::Answered(fault)) => {
+        Err(Failure::ErrorResponse(fault)) => {
             let data = fault.data.map_or_else(String::new, |data| format!(r#","data":{data}"#));
             let (code, message) = (fault.code, serde_json::Value::from(fault.message));
             let error = format!(r#"{{"code":{code},"message":{message}{data}}}"#);
             send(format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).as_bytes());
         }
-        Err(failure @ (Failure::TooLong { .. } | Failure::Garbled)) => {
+        Err(failure @ (Failure::TooLong { .. } | Failure::InvalidResponse)) => {
             send(&error_response(id, -32603, &failure.to_string()));
         }
         Err(failure) => return Err(failure.to_string()),

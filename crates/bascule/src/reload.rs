@@ -78,7 +78,7 @@ impl McpBridgeAdapter {
     /// Publishes a staged snapshot, if the settings are still those that it was planned from. Otherwise stops the servers
     /// that were started for it.
     fn commit(&self, current: &Snapshot, staged: Staged) -> Option<Committed> {
-        let _commit = self.reloading.lock().expect("no thread panics while it commits a reload");
+        let _commit = self.reloading.lock().expect("no code panics while it holds the lock");
         if !Arc::ptr_eq(&self.fleet.snapshot.load().settings, &current.settings) {
             return None;
         }

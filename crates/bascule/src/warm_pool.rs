@@ -101,7 +101,7 @@ impl<S: Clone + PartialEq + Send + 'static, P: Send + 'static> WarmPool<S, P> {
     }
 
     fn state(&self) -> MutexGuard<'_, State<S, P>> {
-        self.state.lock().expect("nothing panics while holding it")
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 }
 

@@ -67,7 +67,7 @@ impl SubscriberQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no code panics while it holds this lock")
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 }
 

@@ -29,18 +29,18 @@ pub(super) struct ConnectionPool {
 
 struct PooledConnection {
     sender: RequestSender,
-    used_at: Instant,
+    returned_at: Instant,
 }
 
 impl ConnectionPool {
-    /// Reads the machine's certificates if the server needs TLS.
+    /// Reads the system's root certificates if the server needs TLS.
     pub(super) fn new(server: &Uri) -> Result<Self, String> {
         let builder = HttpsConnectorBuilder::new();
         let builder = match server.scheme_str() {
             Some("https") => builder
                 .with_native_roots()
-                .map_err(|error| format!("this machine has no certificates: {error}"))?,
-            _ => builder.with_tls_config(no_tls()),
+                .map_err(|error| format!("could not load the system's root certificates: {error}"))?,
+            _ => builder.with_tls_config(tls_without_roots()),
         };
         let mut tcp = HttpConnector::new();
         tcp.set_nodelay(true);
@@ -54,7 +54,7 @@ impl ConnectionPool {
     pub(super) fn take(&self) -> Option<RequestSender> {
         let mut connections = self.connections();
         let now = Instant::now();
-        let is_old = |connection: &PooledConnection| now - connection.used_at > IDLE_TIMEOUT;
+        let is_old = |connection: &PooledConnection| now - connection.returned_at > IDLE_TIMEOUT;
         connections.retain(|it| !(it.sender.is_closed() || it.sender.is_ready() && is_old(it)));
         let at = connections.iter().rposition(|connection| connection.sender.is_ready())?;
         Some(connections.swap_remove(at).sender)
@@ -62,7 +62,7 @@ impl ConnectionPool {
 
     /// Returns a connection to the pool. It may still receive a response; it becomes ready at the end of that.
     pub(super) fn put(&self, sender: RequestSender) {
-        self.connections().push(PooledConnection { sender, used_at: Instant::now() });
+        self.connections().push(PooledConnection { sender, returned_at: Instant::now() });
     }
 
     pub(super) async fn connect(&self, server: Uri) -> Result<RequestSender, Box<dyn Error + Send + Sync>> {
@@ -76,11 +76,13 @@ impl ConnectionPool {
     }
 
     fn connections(&self) -> MutexGuard<'_, Vec<PooledConnection>> {
-        self.connections.lock().expect("nothing panics while holding it")
+        self.connections.lock().expect("no code panics while it holds the lock")
     }
 }
 
-fn no_tls() -> rustls::ClientConfig {
+/// Returns a TLS configuration that trusts no certificate, for a server without TLS: the connector needs a configuration,
+/// and the system's roots need not be read.
+fn tls_without_roots() -> rustls::ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.expect("ring offers the default versions");

@@ -1,4 +1,5 @@
-//! Event streams: resumes those that broke off, and keeps one open for the server's own messages.
+//! Event streams: resumes interrupted ones, and keeps the GET stream open, on which the server sends requests and
+//! notifications.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,8 +10,8 @@ use http::header::{HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep};
 
-use super::{EVENT_STREAM, HttpLink, broken, has_media_type};
-use crate::scan::Unread;
+use super::{EVENT_STREAM, HttpLink, has_media_type, transport_failure};
+use crate::scan::ScannedMessage;
 use crate::sse::{Event, EventReader, ResumePoint};
 use crate::{Failure, TransportError};
 
@@ -22,7 +23,7 @@ const DEFAULT_PAUSE: Duration = Duration::from_secs(1);
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 
-/// The reason why a stream could not be opened.
+/// The failure to open a stream.
 enum OpenError {
     Temporary(TransportError),
     Permanent(TransportError),
@@ -31,20 +32,22 @@ enum OpenError {
 impl HttpLink {
     /// Reads a response from its event stream. Resumes a stream that ends too early, if its events have ids.
     pub(super) async fn receive_events(self: &Arc<Self>, id: u64, mut body: Incoming) -> Result<(), Failure> {
-        let mut events = EventReader::new(self.remote.limit());
+        let mut events = EventReader::new(self.client.limit());
         let mut fruitless = 0;
         loop {
             let on_event = |event| self.deliver_event(id, event);
-            let ended = self.remote.read_events(Some(id), &mut body, &mut events, on_event).await;
-            if !self.remote.router.is_waiting(id) {
+            let ended = self.client.read_events(Some(id), &mut body, &mut events, on_event).await;
+            if !self.client.router.is_pending(id) {
                 return Ok(());
             }
             if events.count() > 0 {
                 fruitless = 0;
             }
-            let cut = ended.err().unwrap_or_else(|| self.remote.cut("the stream ended before the response"));
-            body = self.resume(events.resume_point(), &mut fruitless, cut).await?;
-            events = EventReader::resuming(self.remote.limit(), events.resume_point().clone());
+            let interrupted = ended
+                .err()
+                .unwrap_or_else(|| self.client.interrupted("the stream ended before the response"));
+            body = self.resume(events.resume_point(), &mut fruitless, interrupted).await?;
+            events = EventReader::resuming(self.client.limit(), events.resume_point().clone());
         }
     }
 
@@ -52,22 +55,22 @@ impl HttpLink {
         match event {
             Event::Data(data) | Event::Endpoint(data) => self.deliver(&data, Some(id)),
             // The stream belongs to one request and holds no other response.
-            Event::TooLong(Unread::Unknown) => {
-                let limit = self.remote.limit();
-                self.remote.router.fail(id, Failure::TooLong { limit, certain: false });
+            Event::TooLong(ScannedMessage::Unknown) => {
+                let limit = self.client.limit();
+                self.client.router.fail(id, Failure::TooLong { limit, is_matched: false });
             }
-            Event::TooLong(unread) => self.remote.router.deliver_unread(unread),
+            Event::TooLong(scanned) => self.client.router.deliver_oversized(scanned),
         }
     }
 
-    /// Opens the continuation of a stream that was cut, or returns the failure of the request.
+    /// Opens the continuation of an interrupted stream, or returns the failure of the request.
     async fn resume(
         &self,
         point: &ResumePoint,
         fruitless: &mut u32,
-        cut: TransportError,
+        interrupted: TransportError,
     ) -> Result<Incoming, Failure> {
-        let Some(last) = &point.last_id else { return Err(broken(cut)) };
+        let Some(last) = &point.last_id else { return Err(transport_failure(interrupted)) };
         while *fruitless < MAX_FRUITLESS {
             sleep(pause(point.retry, *fruitless)).await;
             *fruitless += 1;
@@ -75,24 +78,24 @@ impl HttpLink {
                 Ok(body) => return Ok(body),
                 Err(OpenError::Temporary(cause)) => tracing::debug!(%cause, "could not resume a stream yet"),
                 Err(OpenError::Permanent(cause)) => {
-                    let reason = match cut {
-                        TransportError::Cut { reason, .. } => reason,
+                    let reason = match interrupted {
+                        TransportError::Interrupted { reason, .. } => reason,
                         other => other.to_string(),
                     };
                     let reason = format!("{reason}, and its stream could not be resumed: {cause}");
-                    // Whatever became of the stream, the request had reached the server.
-                    let cause = Arc::new(self.remote.cut(reason));
-                    return Err(Failure::Broken { delivery: Delivery::Unknown, cause });
+                    // The request had reached the server before the stream was interrupted.
+                    let cause = Arc::new(self.client.interrupted(reason));
+                    return Err(Failure::Transport { delivery: Delivery::Unknown, cause });
                 }
             }
         }
-        Err(broken(cut))
+        Err(transport_failure(interrupted))
     }
 
-    /// Keeps a stream for the server's own messages open until the connection ends, if the server supports that.
+    /// Keeps the GET stream open until the connection is closed, if the server supports it.
     pub(crate) fn open_server_stream(self: &Arc<Self>) {
-        let (link, stop) = (self.clone(), self.remote.stop.clone());
-        self.remote.tasks.spawn(async move {
+        let (link, stop) = (self.clone(), self.client.stop.clone());
+        self.client.tasks.spawn(async move {
             let _ = stop.run_until_cancelled(link.keep_server_stream()).await;
         });
     }
@@ -105,7 +108,7 @@ impl HttpLink {
                     let since = Instant::now();
                     let had_events;
                     (point, had_events) = self.read_server_stream(body, point).await;
-                    // A stream without messages may have been cut for being idle, which is no failure.
+                    // A proxy may have closed a stream without messages because it was idle, which is no failure.
                     if had_events || since.elapsed() >= MAX_PAUSE {
                         fruitless = 0;
                     }
@@ -130,13 +133,15 @@ impl HttpLink {
         mut body: Incoming,
         point: ResumePoint,
     ) -> (ResumePoint, bool) {
-        let mut events = EventReader::resuming(self.remote.limit(), point);
+        let mut events = EventReader::resuming(self.client.limit(), point);
         let on_event = |event| match event {
             Event::Data(data) | Event::Endpoint(data) => self.deliver(&data, None),
             // This stream holds no responses.
-            Event::TooLong(_) => self.remote.router.deliver_unread(Unread::FromPeer(None)),
+            Event::TooLong(_) => {
+                self.client.router.deliver_oversized(ScannedMessage::RequestOrNotification(None))
+            }
         };
-        let ended = self.remote.read_events(None, &mut body, &mut events, on_event).await;
+        let ended = self.client.read_events(None, &mut body, &mut events, on_event).await;
         tracing::debug!(?ended, events = events.count(), "a stream ended");
         (events.resume_point().clone(), events.count() > 0)
     }
@@ -146,17 +151,17 @@ impl HttpLink {
         if let Some(after) = after {
             request.headers_mut().insert(LAST_EVENT_ID, after.clone());
         }
-        let response = self.remote.fetch(request).await.map_err(OpenError::Temporary)?;
+        let response = self.client.fetch(request).await.map_err(OpenError::Temporary)?;
         let is_stream = has_media_type(response.headers(), EVENT_STREAM);
         let status = response.status();
         if status.is_success() && is_stream {
             return Ok(response.into_body());
         }
-        if self.is_session_lost(status) {
-            self.lose_session(None);
+        if self.is_session_expired(status) {
+            self.expire_session(None);
         }
         let cause =
-            TransportError::Status { url: self.remote.url(), status: status.as_u16(), body: String::new() };
+            TransportError::Status { url: self.client.url(), status: status.as_u16(), body: String::new() };
         // 409: the server has not noticed yet that the previous stream has ended.
         Err(match status.as_u16() {
             408 | 409 | 429 | 500 | 502..=504 => OpenError::Temporary(cause),

@@ -128,7 +128,7 @@ async fn does_not_resume_a_stream_without_ids() {
     let (server, client) = connect(echoing().sse([]).calls("x", [Behaviour::text("x").after_cut()])).await;
     wait_for_count(&server, "GET", 1).await;
     let text = to_text(client.call().await);
-    assert!(text.starts_with("Unknown: ") && text.contains("broke off"), "{text}");
+    assert!(text.starts_with("Unknown: ") && text.contains("was interrupted"), "{text}");
     assert_eq!(server.count("GET"), 1);
     client.close().await;
 }
@@ -179,10 +179,13 @@ async fn ends_the_connection_when_the_session_is_lost() {
     wait_until(|| server.methods().contains(&"tools/call".to_owned())).await;
     server.set_script(echoing().session("second"));
     let text = to_text(client.call().await);
-    assert!(text.starts_with("NotSent: ") && text.contains("no longer knows this session"), "{text}");
+    assert!(text.starts_with("NotSent: ") && text.contains("has expired"), "{text}");
     let text = to_text(with_timeout(other).await.unwrap());
-    assert!(text.starts_with("Unknown: ") && text.contains("no longer knows this session"), "{text}");
-    assert!(matches!(client.connection.end_reason().as_deref(), Some(TransportError::SessionLost { .. })));
+    assert!(text.starts_with("Unknown: ") && text.contains("has expired"), "{text}");
+    assert!(matches!(
+        client.connection.close_reason().as_deref(),
+        Some(TransportError::SessionExpired { .. })
+    ));
     assert!(to_text(client.call().await).starts_with("NotSent: "));
     client.close().await;
     assert_eq!(server.count("DELETE"), 0, "there is nothing left to end");
@@ -195,8 +198,11 @@ async fn notices_a_lost_session_without_calls() {
     let (server, mut client) = connect(script.on("GET", [Behaviour::exit(1).after_list_changed()])).await;
     assert!(client.next_unsolicited().await.contains("list_changed"));
     server.set_script(echoing().session("second"));
-    wait_until(|| client.connection.end_reason().is_some()).await;
-    assert!(matches!(client.connection.end_reason().as_deref(), Some(TransportError::SessionLost { .. })));
+    wait_until(|| client.connection.close_reason().is_some()).await;
+    assert!(matches!(
+        client.connection.close_reason().as_deref(),
+        Some(TransportError::SessionExpired { .. })
+    ));
     client.close().await;
 }
 
@@ -206,6 +212,6 @@ async fn fails_only_the_request_on_404_without_session() {
     let (server, client) = connect(echoing()).await;
     server.fail_next("tools/call", HttpFault::status(404, "no such page"));
     assert!(to_text(client.call().await).contains("HTTP 404: no such page"));
-    assert!(client.connection.end_reason().is_none() && client.call().await.is_ok());
+    assert!(client.connection.close_reason().is_none() && client.call().await.is_ok());
     client.close().await;
 }

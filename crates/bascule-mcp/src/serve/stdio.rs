@@ -16,7 +16,7 @@ use super::response_stream::FrameReceiver;
 use super::{ClientMessage, Endpoint, Host, ResponseStream};
 use crate::envelope::replace_line_breaks;
 use crate::line::{InputLine, LineReader};
-use crate::scan::Unread;
+use crate::scan::ScannedMessage;
 use crate::{DEFAULT_MESSAGE_LIMIT, Id, Message, MessageError, RpcError, error_response};
 
 /// The time that the client may take before it reads some of the bytes written to it.
@@ -110,7 +110,7 @@ impl<H: Host> StdioConnection<H> {
         while let Some(line) = lines.next().await? {
             match line {
                 InputLine::Whole(line) => self.handle_line(line.trim_ascii()).await,
-                InputLine::TooLong(unread) => self.refuse_too_long(unread),
+                InputLine::TooLong(scanned) => self.refuse_too_long(scanned),
             }
             self.stream.has_room().await;
         }
@@ -157,16 +157,16 @@ impl<H: Host> StdioConnection<H> {
         }
     }
 
-    fn refuse_too_long(&self, unread: Unread) {
+    fn refuse_too_long(&self, scanned: ScannedMessage) {
         let reason = format!("the message is larger than the limit of {} bytes", self.limit);
-        match &unread {
-            Unread::FromPeer(Some(id)) => {
+        match &scanned {
+            ScannedMessage::RequestOrNotification(Some(id)) => {
                 self.refuse(Id::from_json(id).unwrap_or(Id::NULL), RpcError::INVALID_REQUEST, &reason);
             }
-            Unread::FromPeer(None) | Unread::ResponseTo(_) => {
+            ScannedMessage::RequestOrNotification(None) | ScannedMessage::ResponseTo(_) => {
                 warn!(limit = self.limit, "message ignored: it is larger than the limit")
             }
-            Unread::Unknown => self.refuse(Id::NULL, RpcError::INVALID_REQUEST, &reason),
+            ScannedMessage::Unknown => self.refuse(Id::NULL, RpcError::INVALID_REQUEST, &reason),
         }
     }
 

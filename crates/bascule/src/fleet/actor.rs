@@ -354,8 +354,8 @@ impl Actor {
 
 /// Returns the reason for which the connection ended.
 fn lost(backend: &Backend) -> Ending {
-    match backend.ended() {
-        Some(cause) if matches!(*cause, TransportError::SessionLost { .. }) => {
+    match backend.close_reason() {
+        Some(cause) if matches!(*cause, TransportError::SessionExpired { .. }) => {
             Ending::Lost(Loss::Renewal, cause.to_string())
         }
         Some(cause) => Ending::Lost(Loss::Fault, cause.to_string()),

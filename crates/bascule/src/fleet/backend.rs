@@ -92,10 +92,10 @@ impl Backend {
         }
     }
 
-    /// Returns the reason for which the connection has ended.
-    pub(crate) fn ended(&self) -> Option<Arc<TransportError>> {
+    /// Returns the error that closed the connection, or `None` if it is open.
+    pub(crate) fn close_reason(&self) -> Option<Arc<TransportError>> {
         match self {
-            Self::Shared(upstream) => upstream.ended(),
+            Self::Shared(upstream) => upstream.close_reason(),
             Self::PerCall(_) => None,
         }
     }

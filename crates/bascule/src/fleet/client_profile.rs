@@ -43,11 +43,11 @@ impl ClientProfile {
 
     /// Replaces the observer. It observes for as long as it exists.
     pub(crate) fn observe(&self, observer: Weak<dyn UpstreamObserver>) {
-        *self.observer.lock().expect("no thread panics while it holds the observer") = Some(observer);
+        *self.observer.lock().expect("no code panics while it holds the lock") = Some(observer);
     }
 
     pub(crate) fn observer(&self) -> Option<Arc<dyn UpstreamObserver>> {
-        self.observer.lock().expect("no thread panics while it holds the observer").as_ref()?.upgrade()
+        self.observer.lock().expect("no code panics while it holds the lock").as_ref()?.upgrade()
     }
 }
 

@@ -58,7 +58,7 @@ impl Gate {
 
     fn check_rate(&self) -> BridgeResult<()> {
         let Some(bucket) = &self.rate else { return Ok(()) };
-        let mut bucket = bucket.lock().expect("no thread panics while it holds the bucket");
+        let mut bucket = bucket.lock().expect("no code panics while it holds the lock");
         bucket.take(Instant::now()).map_err(|wait| {
             rate_limited(format!("more than {} calls a second (`ratePerSecond`)", bucket.rate), wait)
         })

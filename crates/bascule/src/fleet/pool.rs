@@ -81,9 +81,9 @@ impl Pool {
 
     /// Returns the pid of a ready process.
     pub(crate) fn pid(&self) -> Option<u32> {
-        self.0
-            .warm
-            .find_ready(|process| process.upstream.pid().filter(|_| process.upstream.ended().is_none()))
+        self.0.warm.find_ready(|process| {
+            process.upstream.pid().filter(|_| process.upstream.close_reason().is_none())
+        })
     }
 
     /// Ends all processes, including those with a call. May be called more than once.
@@ -97,7 +97,9 @@ impl Pool {
 
     /// Returns a ready process, or starts one.
     async fn take(&self, deadline: &Deadline) -> BridgeResult<PooledUpstream> {
-        if let Some(process) = self.0.warm.take(|()| true, |process| process.upstream.ended().is_none()) {
+        if let Some(process) =
+            self.0.warm.take(|()| true, |process| process.upstream.close_reason().is_none())
+        {
             return Ok(process);
         }
         timeout_at(deadline.next(), self.start_for_call()).await.unwrap_or_else(|_| {
@@ -167,5 +169,5 @@ impl Drop for PooledUpstream {
 }
 
 fn lock(all: &Processes) -> MutexGuard<'_, Vec<Arc<Upstream>>> {
-    all.lock().expect("nothing panics while holding it")
+    all.lock().expect("no code panics while it holds the lock")
 }

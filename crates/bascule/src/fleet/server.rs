@@ -175,7 +175,7 @@ impl Server {
     /// Waits for the server to be up again. Returns false if it is not up before the deadline.
     async fn recovered(&self, broken: &Arc<Backend>, deadline: &Deadline) -> bool {
         // The connection may have outlived the failed request: then the actor checks the server.
-        if broken.ended().is_none() && self.answers(deadline).await {
+        if broken.close_reason().is_none() && self.answers(deadline).await {
             return true;
         }
         let mut status = self.status.clone();
@@ -201,7 +201,7 @@ impl Server {
     /// Returns the backend of a server that is up, or the error that a new call gets.
     pub(crate) fn backend(&self) -> BridgeResult<Arc<Backend>> {
         // Every call comes by here: a healthy server's state is not copied.
-        let is_up = |backend: &&Arc<Backend>| backend.ended().is_none();
+        let is_up = |backend: &&Arc<Backend>| backend.close_reason().is_none();
         if let Some(backend) = self.status.borrow().state.backend().filter(is_up) {
             return Ok(backend.clone());
         }
@@ -288,7 +288,7 @@ impl Server {
     /// Returns the state. A connection that has just ended counts as lost before the actor has noticed it.
     pub(crate) fn state(&self) -> ServerState {
         let state = self.status.borrow().state.clone();
-        match state.backend().and_then(|backend| Some((backend.clone(), backend.ended()?))) {
+        match state.backend().and_then(|backend| Some((backend.clone(), backend.close_reason()?))) {
             Some((backend, reason)) => {
                 let cause = Arc::from(backend.unavailable(&reason, &self.settings));
                 ServerState::Degraded { attempt: 0, next: Instant::now(), cause }

@@ -189,7 +189,8 @@ impl Upstream {
         self.changed.notified().await;
     }
 
-    pub(crate) fn ended(&self) -> Option<Arc<TransportError>> {
+    /// Returns the error that closed the connection, or `None` if it is open.
+    pub(crate) fn close_reason(&self) -> Option<Arc<TransportError>> {
         self.client.close_reason()
     }
 
@@ -217,7 +218,7 @@ impl Upstream {
                 },
                 () = sleep_until(deadline.next()) => {
                     let late = deadline.passed();
-                    let delivery = pending.abandon("the deadline has passed");
+                    let delivery = pending.cancel("the deadline has passed");
                     return Err(self.too_late(request.name(), &late, delivery));
                 }
             }
@@ -226,7 +227,7 @@ impl Upstream {
 
     /// Sends a frame that has no response. A frame is lost only with its connection, whose end the actor notices.
     pub(crate) fn send(&self, frame: Vec<u8>) {
-        self.client.respond(frame);
+        self.client.send_frame(frame);
     }
 
     /// Returns the confinement of the server's process, where the bridge starts one.
@@ -365,7 +366,7 @@ impl StartBound {
 }
 
 /// The most junk lines that are logged one by one.
-const MAX_JUNK_LOGGED: usize = 5;
+const MAX_INVALID_LOGGED: usize = 5;
 
 fn request_handler(profile: ClientProfile) -> bascule_mcp::RequestHandler {
     Box::new(move |id, message| profile.observer().is_some_and(|observer| observer.on_request(id, message)))
@@ -373,7 +374,7 @@ fn request_handler(profile: ClientProfile) -> bascule_mcp::RequestHandler {
 
 /// Logs what a server sends unsolicited, and passes it to the observer. Contents may hold secrets: sizes are logged.
 fn listener(server: ServerName, changed: Arc<Notify>, profile: ClientProfile) -> bascule_mcp::Listener {
-    let junk = AtomicUsize::new(0);
+    let invalid_lines = AtomicUsize::new(0);
     Box::new(move |received| match received {
         // The connection has passed it to the caller already.
         Unsolicited::Notification(ServerMessage { method: method @ "notifications/progress", .. }) => {
@@ -387,12 +388,12 @@ fn listener(server: ServerName, changed: Arc<Notify>, profile: ClientProfile) ->
             profile.observer().iter().for_each(|observer| observer.on_notification(message));
         }
         // A server may print any number of such lines; the log must not stall the read loop.
-        Unsolicited::Junk { line, reason } => match junk.fetch_add(1, Ordering::Relaxed) {
-            ..MAX_JUNK_LOGGED => {
-                warn!(%server, bytes = line.len(), reason, "ignored a line on stdout that is no message")
+        Unsolicited::Invalid { line, reason } => match invalid_lines.fetch_add(1, Ordering::Relaxed) {
+            ..MAX_INVALID_LOGGED => {
+                warn!(%server, bytes = line.len(), reason, "ignored a line on stdout that is not a valid message")
             }
-            MAX_JUNK_LOGGED => {
-                warn!(%server, "ignoring further lines that are no messages without logging them")
+            MAX_INVALID_LOGGED => {
+                warn!(%server, "ignoring further invalid lines without logging them")
             }
             _ => {}
         },

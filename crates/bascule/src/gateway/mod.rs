@@ -126,7 +126,7 @@ impl Gateway {
     }
 
     fn tool_names(&self) -> MutexGuard<'_, HashMap<SharingKey, Arc<ToolNames>>> {
-        self.tool_names.lock().expect("no thread panics while it holds the names")
+        self.tool_names.lock().expect("no code panics while it holds the lock")
     }
 
     async fn answer(&self, request: &ClientRequest<'_>) -> Reply {

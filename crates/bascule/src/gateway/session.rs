@@ -72,7 +72,7 @@ impl Sessions {
     }
 
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, Session>> {
-        self.0.lock().expect("no thread panics while it holds the sessions")
+        self.0.lock().expect("no code panics while it holds the lock")
     }
 }
 

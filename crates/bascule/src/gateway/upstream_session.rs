@@ -291,7 +291,7 @@ impl UpstreamSession {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panics while it holds the session")
+        self.state.lock().expect("no code panics while it holds the lock")
     }
 }
 

@@ -20,7 +20,7 @@ pub(super) struct Upstreams(Mutex<Table>);
 
 impl Upstreams {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.0.lock().expect("no thread panics while it holds the upstreams")
+        self.0.lock().expect("no code panics while it holds the lock")
     }
 }
 

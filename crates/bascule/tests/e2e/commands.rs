@@ -434,7 +434,7 @@ fn only_results_go_to_stdout() {
     }
     let output = bascule.run(&["call", "trouble:junk", "--json", "-vv"]);
     assert_eq!(text(&output.document()["result"]), "printed 3 lines of junk");
-    assert!(output.stderr.contains("ignored a line on stdout that is no message"), "{output:?}");
+    assert!(output.stderr.contains("ignored a line on stdout that is not a valid message"), "{output:?}");
 }
 
 #[test]

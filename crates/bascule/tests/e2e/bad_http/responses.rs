@@ -61,7 +61,7 @@ fn names_redirect_and_does_not_follow_it() {
 // req: BR-05
 #[test]
 fn reports_html_page() {
-    check_fault(HttpFault::html(), UNKNOWN, &["does not answer as an MCP server", "text/html", "Welcome"]);
+    check_fault(HttpFault::html(), UNKNOWN, &["does not respond as an MCP server", "text/html", "Welcome"]);
 }
 
 // req: BR-05
@@ -97,7 +97,7 @@ fn keeps_json_rpc_error_in_http_failure() {
 fn outcome_is_unknown_if_response_is_cut() {
     let cuts = [HttpFault::CutBody, HttpFault::CutChunks, HttpFault::CutStream, HttpFault::EmptyStream];
     for fault in cuts {
-        check_fault(fault, UNKNOWN, &["broke off"]);
+        check_fault(fault, UNKNOWN, &["was interrupted"]);
     }
 }
 
@@ -105,7 +105,7 @@ fn outcome_is_unknown_if_response_is_cut() {
 #[test]
 fn outcome_is_unknown_if_connection_closes() {
     let (bascule, _server) = served(tool_x([Behaviour::exit(1)]));
-    check(&bascule.call_error("s:x", "{}"), UNKNOWN, &["broke off"]);
+    check(&bascule.call_error("s:x", "{}"), UNKNOWN, &["was interrupted"]);
 }
 
 // req: BR-05
@@ -114,7 +114,7 @@ fn outcome_is_unknown_if_body_is_no_response() {
     for body in ["", "{}", "[]", "null", "not JSON", r#"{"jsonrpc":"2.0","id":"other","result":{}}"#] {
         let headers = vec![("Content-Type".to_owned(), "application/json".to_owned())];
         let fault = HttpFault::Response { status: 200, headers, body: body.to_owned() };
-        check_fault(fault, UNKNOWN, &["did not answer the request"]);
+        check_fault(fault, UNKNOWN, &["holds no response to the request"]);
     }
 }
 
@@ -284,7 +284,7 @@ fn reports_both_transports_if_neither_works() {
 fn outcome_is_unknown_if_sse_stream_is_cut() {
     let (bascule, _server) =
         served_with(tool_x([Behaviour::exit(1)]).legacy("/messages"), json!({ "type": "sse" }));
-    check(&bascule.call_error("s:x", "{}"), UNKNOWN, &["broke off"]);
+    check(&bascule.call_error("s:x", "{}"), UNKNOWN, &["was interrupted"]);
 }
 
 // req: BR-05

@@ -50,7 +50,7 @@ async fn check_library(bridge: McpBridge, server: &RmcpServer) {
     let failed = call_tool(&bridge, "fail", "{}", patient()).await.unwrap();
     assert_eq!((failed.text().as_str(), failed.is_error()), ("the anvil broke", true));
     let refused = call_tool(&bridge, "refuse", "{}", patient()).await.unwrap_err();
-    let ErrorCause::Failed(Failure::Answered(fault)) = refused.cause else { panic!("{refused:?}") };
+    let ErrorCause::Failed(Failure::ErrorResponse(fault)) = refused.cause else { panic!("{refused:?}") };
     assert_eq!((fault.code, fault.message.as_str(), refused.retryable), (-32042, "out of iron", false));
     assert_eq!(fault.data.unwrap().get(), r#"{"left":0}"#);
 

@@ -23,19 +23,19 @@ use crate::{Failure, Message, RpcError, TransportError};
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
-/// Longest quotation of an unexpected body, in characters.
+/// Maximum length of a quotation of an unexpected body, in characters.
 const MAX_EXCERPT: usize = 300;
-/// Most responses to requests of the server that may be under way at once.
+/// Maximum number of responses to requests of the server that are sent at once.
 const MAX_REPLIES: usize = 32;
-/// How long the rest of a response is read, so that its connection can be used again.
+/// Time for reading the rest of a response, so that its connection can be used again.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long the end of a session may take, and messages under way when the connection ends.
+/// Time limit for ending a session, and for messages that are being sent when the connection is closed.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long a server may take to accept a notification.
+/// Time limit for a server to accept a notification.
 const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A server behind a URL, and the MCP connection that its responses belong to.
-pub(crate) struct Remote {
+/// Sends the HTTP requests of one MCP connection.
+pub(crate) struct HttpClient {
     pool: OnceLock<Result<ConnectionPool, String>>,
     endpoint: HttpEndpoint,
     path: Uri,
@@ -46,7 +46,7 @@ pub(crate) struct Remote {
     pub(crate) stop: CancellationToken,
 }
 
-impl Remote {
+impl HttpClient {
     pub(crate) fn new(
         endpoint: HttpEndpoint,
         limit: usize,
@@ -58,7 +58,7 @@ impl Remote {
         Self { pool, path: path_of(&endpoint.url), endpoint, limit, replies, router, tasks, stop }
     }
 
-    /// The URL without secrets.
+    /// Returns the URL without secrets.
     pub(crate) fn url(&self) -> String {
         redact_url(&self.address().to_string())
     }
@@ -67,12 +67,12 @@ impl Remote {
         &self.endpoint.url
     }
 
-    /// The size limit of messages.
+    /// Returns the size limit of messages.
     pub(crate) fn limit(&self) -> usize {
         self.limit
     }
 
-    /// The headers of a request with a message.
+    /// Returns the headers of a request with a message.
     pub(crate) fn post_headers(&self) -> HeaderMap {
         let mut headers = self.get_headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
@@ -80,7 +80,7 @@ impl Remote {
         headers
     }
 
-    /// The headers of a request for an event stream.
+    /// Returns the headers of a request for an event stream.
     pub(crate) fn get_headers(&self) -> HeaderMap {
         let mut headers = self.endpoint.headers.clone();
         if let Some(host) = host_header(&self.endpoint.url) {
@@ -122,7 +122,7 @@ impl Remote {
                 Err(mut error) => match error.take_message() {
                     // The server closed an idle connection before anything of the request was sent.
                     Some(unsent) if is_reused => request = unsent,
-                    _ => return Err(self.cut(chain(&error.into_error()))),
+                    _ => return Err(self.interrupted(chain(&error.into_error()))),
                 },
             }
         }
@@ -132,16 +132,16 @@ impl Remote {
         TransportError::Connect { url: self.url(), reason }
     }
 
-    /// Sends a message that expects no response, from a task of its own.
+    /// Sends a notification or a response, in a separate task.
     pub(crate) fn spawn_exchange(
         self: &Arc<Self>,
         exchange: impl Future<Output = Result<(), Failure>> + Send + 'static,
     ) {
-        let remote = self.clone();
+        let client = self.clone();
         self.tasks.spawn(async move {
             let result = tokio::select! {
                 biased;
-                () = remote.notification_deadline() => return,
+                () = client.notification_deadline() => return,
                 result = exchange => result,
             };
             if let Err(failure) = result {
@@ -150,8 +150,8 @@ impl Remote {
         });
     }
 
-    /// Returns a moment after the connection has ended: the message may be a cancellation. Returns after a time-out in
-    /// any case, because no caller waits for the message.
+    /// Returns `CLOSE_TIMEOUT` after the connection was closed, because the message may be a cancellation. Returns after
+    /// `NOTIFICATION_TIMEOUT` in any case, because no caller waits for the message.
     async fn notification_deadline(&self) {
         let ended = async {
             self.stop.cancelled().await;
@@ -173,7 +173,7 @@ impl Remote {
         let Some(response) = self.router.deliver(frame, stream_request_id) else { return };
         // A server that sends requests faster than it accepts responses gets none.
         let Ok(permit) = self.replies.clone().try_acquire_owned() else {
-            return tracing::debug!("too many responses under way; dropping one");
+            return tracing::debug!("too many responses are being sent; dropping one");
         };
         let (exchange, stop) = (reply(response), self.stop.clone());
         self.tasks.spawn(async move {
@@ -182,7 +182,8 @@ impl Remote {
         });
     }
 
-    /// Reads an event stream to its end. The stream of a single request is left, after a moment, when that is answered.
+    /// Reads an event stream to its end. After the response to the request `id`, also stops when nothing arrives for
+    /// `DRAIN_TIMEOUT`.
     pub(crate) async fn read_events(
         &self,
         id: Option<u64>,
@@ -191,39 +192,39 @@ impl Remote {
         mut on_event: impl FnMut(Event),
     ) -> Result<(), TransportError> {
         loop {
-            let is_answered = id.is_some_and(|id| !self.router.is_waiting(id));
-            let piece = match is_answered {
-                false => self.next_piece(body).await?,
-                true => timeout(DRAIN_TIMEOUT, self.next_piece(body)).await.unwrap_or(Ok(None))?,
+            let is_complete = id.is_some_and(|id| !self.router.is_pending(id));
+            let chunk = match is_complete {
+                false => self.next_chunk(body).await?,
+                true => timeout(DRAIN_TIMEOUT, self.next_chunk(body)).await.unwrap_or(Ok(None))?,
             };
-            let Some(piece) = piece else { return Ok(()) };
-            events.feed(&piece, &mut on_event);
+            let Some(chunk) = chunk else { return Ok(()) };
+            events.feed(&chunk, &mut on_event);
         }
     }
 
-    /// Returns the next piece of a body, or `None` at its end.
-    pub(crate) async fn next_piece(&self, body: &mut Incoming) -> Result<Option<Bytes>, TransportError> {
+    /// Returns the next chunk of a body, or `None` at its end.
+    pub(crate) async fn next_chunk(&self, body: &mut Incoming) -> Result<Option<Bytes>, TransportError> {
         match body.frame().await {
             None => Ok(None),
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
-            Some(Err(error)) => Err(self.cut(chain(&error))),
+            Some(Err(error)) => Err(self.interrupted(chain(&error))),
         }
     }
 
     /// Reads a whole body. Returns `None` if it is longer than the limit.
     pub(crate) async fn read_body(&self, mut body: Incoming) -> Result<Option<Bytes>, TransportError> {
-        let first = self.next_piece(&mut body).await?.unwrap_or_default();
-        let mut more = Vec::new();
-        while let Some(piece) = self.next_piece(&mut body).await? {
-            if more.is_empty() {
-                more.extend_from_slice(&first);
+        let first = self.next_chunk(&mut body).await?.unwrap_or_default();
+        let mut joined = Vec::new();
+        while let Some(chunk) = self.next_chunk(&mut body).await? {
+            if joined.is_empty() {
+                joined.extend_from_slice(&first);
             }
-            if more.len() + piece.len() > self.limit {
+            if joined.len() + chunk.len() > self.limit {
                 return Ok(None);
             }
-            more.extend_from_slice(&piece);
+            joined.extend_from_slice(&chunk);
         }
-        let whole = if more.is_empty() { first } else { Bytes::from(more) };
+        let whole = if joined.is_empty() { first } else { Bytes::from(joined) };
         Ok((whole.len() <= self.limit).then_some(whole))
     }
 
@@ -235,23 +236,24 @@ impl Remote {
         });
     }
 
-    /// The failure of a message that got an HTTP error. A JSON-RPC error in the body is the server's response.
-    pub(crate) async fn refusal(&self, response: Response<Incoming>) -> Failure {
-        match self.explain(response).await {
-            Ok(error) => Failure::Answered(error),
-            Err(cause) => broken(cause),
+    /// Returns the failure of a message that got an HTTP error. A JSON-RPC error in the body is the server's response.
+    pub(crate) async fn rejection(&self, response: Response<Incoming>) -> Failure {
+        match self.interpret_error(response).await {
+            Ok(error) => Failure::ErrorResponse(error),
+            Err(cause) => transport_failure(cause),
         }
     }
 
-    /// The error of an HTTP request without a message that got an HTTP error.
-    pub(crate) async fn stream_refusal(&self, response: Response<Incoming>) -> TransportError {
+    /// Returns the error of an HTTP request without a message that got an HTTP error.
+    pub(crate) async fn stream_rejection(&self, response: Response<Incoming>) -> TransportError {
         let status = response.status().as_u16();
         let quoted =
             |error: RpcError| TransportError::Status { url: self.url(), status, body: format!(": {error}") };
-        self.explain(response).await.map_or_else(|cause| cause, quoted)
+        self.interpret_error(response).await.map_or_else(|cause| cause, quoted)
     }
 
-    async fn explain(&self, response: Response<Incoming>) -> Result<RpcError, TransportError> {
+    /// Reads an HTTP error. Returns the JSON-RPC error in its body, else the error of the transport.
+    async fn interpret_error(&self, response: Response<Incoming>) -> Result<RpcError, TransportError> {
         let (url, status) = (self.url(), response.status().as_u16());
         let header =
             |name| response.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
@@ -269,7 +271,7 @@ impl Remote {
         })
     }
 
-    /// The error of a response with an unexpected content type.
+    /// Returns the error of a response with an unexpected content type.
     pub(crate) async fn not_mcp(&self, response: Response<Incoming>) -> TransportError {
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next()).map(|kind| kind.trim().to_ascii_lowercase());
@@ -278,23 +280,25 @@ impl Remote {
         TransportError::NotMcp { url: self.url(), reason }
     }
 
-    pub(crate) fn cut(&self, reason: impl Into<String>) -> TransportError {
-        TransportError::Cut { url: self.url(), reason: reason.into() }
+    /// Returns the error of an exchange that ended too early.
+    pub(crate) fn interrupted(&self, reason: impl Into<String>) -> TransportError {
+        TransportError::Interrupted { url: self.url(), reason: reason.into() }
     }
 }
 
-pub(crate) fn broken(error: TransportError) -> Failure {
-    Failure::Broken { delivery: error.delivery(), cause: Arc::new(error) }
+/// Returns the failure of a request from the error of its transport.
+pub(crate) fn transport_failure(error: TransportError) -> Failure {
+    Failure::Transport { delivery: error.delivery(), cause: Arc::new(error) }
 }
 
-/// Returns true if the content type is this one, whatever its parameters.
+/// Returns true if the content type is this one. Its parameters are ignored.
 pub(crate) fn has_media_type(headers: &HeaderMap, expected: &str) -> bool {
     let value = headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
     let media_type = value.split(|byte| *byte == b';').next().unwrap_or_default();
     media_type.trim_ascii().eq_ignore_ascii_case(expected.as_bytes())
 }
 
-/// The path and query of a URL, as the request line has them.
+/// Returns the path and query of a URL, for the request line.
 pub(crate) fn path_of(url: &Uri) -> Uri {
     url.path_and_query().map_or_else(Uri::default, |path| Uri::from(path.clone()))
 }
@@ -328,7 +332,7 @@ async fn excerpt(response: Response<Incoming>) -> String {
     quote(&read_start(response.into_body(), 4 * MAX_EXCERPT).await)
 }
 
-/// Reads pieces of a body until there are at least `length` bytes.
+/// Reads chunks of a body until there are at least `length` bytes.
 async fn read_start(mut body: Incoming, length: usize) -> Vec<u8> {
     let mut start = Vec::new();
     while let (true, Some(Ok(frame))) = (start.len() < length, body.frame().await) {

@@ -9,7 +9,7 @@ use super::*;
 use crate::Transport;
 use crate::testing::{LIMIT, TestClient, echoing, endpoint, timer_wait, to_text, wait_until, with_timeout};
 
-fn legacy(script: Script) -> Script {
+fn http_sse(script: Script) -> Script {
     script.legacy("/messages?session=1")
 }
 
@@ -23,7 +23,7 @@ async fn connect(script: Script) -> (ScriptedHttp, TestClient) {
 async fn initialize_error(server: &ScriptedHttp) -> String {
     let client = TestClient::open(Transport::Sse(endpoint(server)));
     let text = to_text(client.initialize().await);
-    assert!(client.connection.end_reason().is_some());
+    assert!(client.connection.close_reason().is_some());
     with_timeout(client.connection.close()).await;
     text
 }
@@ -65,7 +65,7 @@ fn rejects_endpoints_on_other_servers() {
         "http://h:1@evil/m",
         "http://user@h:1/m",
     ] {
-        check(base, foreign, "Foreign");
+        check(base, foreign, "CrossOrigin");
     }
     for nonsense in ["", "http://", "javascript:alert(1)", "file:///etc/passwd", "http:\\\\evil"] {
         assert!(resolve(&base.parse().unwrap(), nonsense).is_err(), "{nonsense}");
@@ -95,7 +95,7 @@ async fn calls_a_tool_and_reports_server_messages() {
 async fn accepts_every_style_of_event_stream() {
     use SseFeature::*;
     for habit in [Crlf, Comments, MultiLine, Retry, Ids, UnknownEvents] {
-        let (_server, client) = connect(legacy(echoing()).sse([habit])).await;
+        let (_server, client) = connect(http_sse(echoing()).sse([habit])).await;
         assert!(to_text(client.call().await).contains(r#""a":1.0"#), "{habit:?}");
         client.close().await;
     }
@@ -105,7 +105,7 @@ async fn accepts_every_style_of_event_stream() {
 #[tokio::test]
 async fn posts_responses_to_server_requests() {
     let asking = Behaviour::asking([json!({ "method": "ping" }), json!({ "method": "roots/list" })]);
-    let (_server, client) = connect(legacy(echoing()).calls("x", [asking])).await;
+    let (_server, client) = connect(http_sse(echoing()).calls("x", [asking])).await;
     let text = to_text(client.call().await);
     assert!(text.contains(r#""result":{}"#) && text.contains("-32601"), "{text}");
     client.close().await;
@@ -117,7 +117,7 @@ async fn sends_nothing_to_an_endpoint_on_another_server() {
     let elsewhere = ScriptedHttp::start(echoing());
     for foreign in [elsewhere.url(), elsewhere.url().replace("http:", "")] {
         let text = initialize_error(&ScriptedHttp::start(echoing().legacy(&foreign))).await;
-        assert!(text.starts_with("NotSent: ") && text.contains("another server"), "{text}");
+        assert!(text.starts_with("NotSent: ") && text.contains("another origin"), "{text}");
     }
     assert!(elsewhere.requests().is_empty());
     let text = initialize_error(&ScriptedHttp::start(echoing().legacy("http://"))).await;
@@ -129,20 +129,20 @@ async fn sends_nothing_to_an_endpoint_on_another_server() {
 async fn reports_servers_without_an_endpoint() {
     let partial = |text: &str| HttpFault::Partial { text: text.to_owned() };
     for (trouble, part) in [
-        (partial("event: endpoint\ndata: /mess"), "broke off"),
+        (partial("event: endpoint\ndata: /mess"), "was interrupted"),
         (HttpFault::EmptyStream, "the event stream ended"),
         (HttpFault::html(), "text/html"),
         (HttpFault::status(404, "no such page"), "HTTP 404: no such page"),
         (HttpFault::unauthorised("Bearer"), "needs authorisation"),
         (HttpFault::redirect(307, "http://elsewhere.example/sse"), "http://elsewhere.example/sse"),
     ] {
-        let server = ScriptedHttp::start(legacy(echoing()));
+        let server = ScriptedHttp::start(http_sse(echoing()));
         server.fail_always("GET", trouble);
         let text = initialize_error(&server).await;
         assert!(text.starts_with("NotSent: ") && text.contains(part), "{text}");
         assert_eq!(server.requests().len(), 1);
     }
-    let mut server = ScriptedHttp::start(legacy(echoing()));
+    let mut server = ScriptedHttp::start(http_sse(echoing()));
     server.stop();
     let text = initialize_error(&server).await;
     assert!(text.starts_with("NotSent: ") && text.contains("could not connect"), "{text}");
@@ -150,7 +150,7 @@ async fn reports_servers_without_an_endpoint() {
 
 /// Closes the connection to a server with this fault and returns the time that this waited for timers.
 async fn timer_wait_of_close(fault: HttpFault) -> Duration {
-    let server = ScriptedHttp::start(legacy(echoing()));
+    let server = ScriptedHttp::start(http_sse(echoing()));
     server.fail_always("GET", fault);
     let client = TestClient::open(Transport::Sse(endpoint(&server)));
     let pending = client.start_call();
@@ -173,16 +173,16 @@ async fn requests_wait_for_the_endpoint_and_closing_does_not() {
 // req: BR-05
 #[tokio::test]
 async fn fails_all_requests_when_the_stream_ends() {
-    let script = legacy(echoing()).calls("x", [Behaviour::silence(), Behaviour::exit(1)]);
+    let script = http_sse(echoing()).calls("x", [Behaviour::silence(), Behaviour::exit(1)]);
     let (server, client) = connect(script).await;
     let first = client.start_call();
     wait_until(|| server.methods().contains(&"tools/call".to_owned())).await;
     let texts = [to_text(client.call().await), to_text(with_timeout(first).await.unwrap())];
     for text in texts {
-        assert!(text.starts_with("Unknown: ") && text.contains("broke off"), "{text}");
+        assert!(text.starts_with("Unknown: ") && text.contains("was interrupted"), "{text}");
     }
     assert!(to_text(client.call().await).starts_with("NotSent: "));
-    assert!(client.connection.end_reason().is_some_and(|cause| cause.is_network()));
+    assert!(client.connection.close_reason().is_some_and(|cause| cause.is_transient()));
     client.close().await;
 }
 
@@ -195,7 +195,7 @@ async fn reports_rejected_messages_as_not_sent() {
         (HttpFault::redirect(308, "http://elsewhere.example/"), "NotSent: "),
         (HttpFault::status(500, "oops"), "Unknown: "),
     ] {
-        let (server, client) = connect(legacy(echoing())).await;
+        let (server, client) = connect(http_sse(echoing())).await;
         server.fail_next("tools/call", trouble.clone());
         let text = to_text(client.call().await);
         assert!(text.starts_with(expected), "{trouble:?}: {text}");
@@ -209,7 +209,7 @@ async fn reports_rejected_messages_as_not_sent() {
 async fn fails_the_call_of_an_overlong_response() {
     for (place, expected) in [(IdPosition::After, "Answered: "), (IdPosition::Missing, "Unknown: ")] {
         let big = Behaviour::big(LIMIT + 1, place);
-        let (_server, client) = connect(legacy(echoing()).calls("x", [big, Behaviour::echo()])).await;
+        let (_server, client) = connect(http_sse(echoing()).calls("x", [big, Behaviour::echo()])).await;
         let text = to_text(client.call().await);
         assert!(text.starts_with(expected) && text.contains("longer than 100000 bytes"), "{text}");
         assert!(client.call().await.is_ok());
@@ -220,7 +220,7 @@ async fn fails_the_call_of_an_overlong_response() {
 // req: BR-01
 #[tokio::test]
 async fn tries_streamable_http_first() {
-    for (script, gets) in [(legacy(echoing()), 1), (echoing().session("s"), 0)] {
+    for (script, gets) in [(http_sse(echoing()), 1), (echoing().session("s"), 0)] {
         let server = ScriptedHttp::start(script);
         let client = TestClient::open(Transport::HttpOrSse(endpoint(&server)));
         assert!(client.initialize().await.is_ok());
@@ -237,7 +237,7 @@ async fn tries_streamable_http_first() {
 #[tokio::test]
 async fn falls_back_to_sse_unless_unauthorised() {
     for (status, gets) in [(400, 1), (404, 1), (405, 1), (406, 1), (415, 1), (401, 0), (403, 0), (500, 0)] {
-        let server = ScriptedHttp::start(legacy(echoing()));
+        let server = ScriptedHttp::start(http_sse(echoing()));
         server.fail_next("initialize", HttpFault::status(status, "no"));
         let client = TestClient::open(Transport::HttpOrSse(endpoint(&server)));
         let answer = client.initialize().await;

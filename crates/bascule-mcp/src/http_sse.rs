@@ -1,5 +1,5 @@
 //! HTTP+SSE, the transport before Streamable HTTP: one event stream carries all messages of the server, and its first
-//! event names the URL to which the client posts.
+//! event announces the URL to which the client posts.
 
 use std::sync::Arc;
 
@@ -9,55 +9,55 @@ use http::{Method, StatusCode, Uri};
 use tokio::sync::watch;
 
 use crate::connection::Exchange;
-use crate::http::{EVENT_STREAM, Remote, broken, has_media_type, path_of, redact_url};
+use crate::http::{EVENT_STREAM, HttpClient, has_media_type, path_of, redact_url, transport_failure};
 use crate::sse::{Event, EventReader};
 use crate::{Failure, TransportError};
 
-/// The sending side of an HTTP+SSE connection. Responses arrive on the stream.
-pub(crate) struct LegacyLink {
-    remote: Arc<Remote>,
+/// A [`Link`](crate::transport::Link) over HTTP+SSE. Responses arrive on the stream.
+pub(crate) struct SseLink {
+    client: Arc<HttpClient>,
     headers: HeaderMap,
-    /// The URL for messages, once the server has named it.
+    /// The URL for messages, once the server has announced it.
     post_url: watch::Receiver<Option<Uri>>,
 }
 
-impl LegacyLink {
+impl SseLink {
     /// Opens the stream. `http_failure` is the failure of Streamable HTTP, if that was tried first.
-    pub(crate) fn open(remote: Arc<Remote>, http_failure: Option<Failure>) -> Arc<Self> {
+    pub(crate) fn open(client: Arc<HttpClient>, http_failure: Option<Failure>) -> Arc<Self> {
         let (url_sender, post_url) = watch::channel(None);
-        let link = Arc::new(Self { headers: remote.post_headers(), remote, post_url });
-        link.remote.tasks.spawn(link.clone().keep_stream(url_sender, http_failure));
+        let link = Arc::new(Self { headers: client.post_headers(), client, post_url });
+        link.client.tasks.spawn(link.clone().run_stream(url_sender, http_failure));
         link
     }
 
-    /// Sends a request. A failure reaches the router.
-    pub(crate) fn start_exchange(self: &Arc<Self>, id: u64, frame: Vec<u8>) -> Exchange {
+    /// Returns a future that sends a request and passes a failure to the router.
+    pub(crate) fn request_exchange(self: &Arc<Self>, id: u64, frame: Vec<u8>) -> Exchange {
         let link = self.clone();
         Box::pin(async move {
             if let Err(failure) = link.exchange(frame).await {
-                link.remote.router.fail(id, failure);
+                link.client.router.fail(id, failure);
             }
         })
     }
 
-    /// Sends a message that expects no response from a task of its own.
+    /// Sends a notification or a response, in a separate task.
     pub(crate) fn send(self: &Arc<Self>, frame: Vec<u8>) {
         let link = self.clone();
-        self.remote.spawn_exchange(async move { link.exchange(frame).await });
+        self.client.spawn_exchange(async move { link.exchange(frame).await });
     }
 
     /// Posts a message as soon as the URL is known, and waits until the server has accepted it.
     pub(crate) async fn exchange(&self, frame: Vec<u8>) -> Result<(), Failure> {
         let url = self.wait_for_url().await?;
-        let mut request = self.remote.request(Method::POST, self.headers.clone(), frame);
+        let mut request = self.client.request(Method::POST, self.headers.clone(), frame);
         *request.uri_mut() = path_of(&url);
-        let response = self.remote.fetch(request).await.map_err(broken)?;
+        let response = self.client.fetch(request).await.map_err(transport_failure)?;
         let status = response.status();
         if status.is_success() {
-            self.remote.drain(response.into_body());
+            self.client.drain(response.into_body());
             return Ok(());
         }
-        Err(rejected(self.remote.refusal(response).await, status))
+        Err(mark_not_sent(self.client.rejection(response).await, status))
     }
 
     async fn wait_for_url(&self) -> Result<Uri, Failure> {
@@ -65,33 +65,33 @@ impl LegacyLink {
         match post_url.wait_for(Option::is_some).await.as_deref() {
             Ok(Some(url)) => Ok(url.clone()),
             _ => {
-                let cause = self.remote.router.end_reason();
+                let cause = self.client.router.close_reason();
                 Err(Failure::not_sent(cause.unwrap_or_else(|| Arc::new(TransportError::Closed))))
             }
         }
     }
 
-    /// Reads the stream and ends the connection with it.
-    async fn keep_stream(
+    /// Reads the stream, and closes the connection when it ends.
+    async fn run_stream(
         self: Arc<Self>,
         url_sender: watch::Sender<Option<Uri>>,
         http_failure: Option<Failure>,
     ) {
         let cause = tokio::select! {
             Err(cause) = self.read_stream(&url_sender) => cause,
-            () = self.remote.stop.cancelled() => TransportError::Closed,
+            () = self.client.stop.cancelled() => TransportError::Closed,
         };
         // Without a URL nothing was posted.
         let has_url = url_sender.borrow().is_some();
         let cause = match (http_failure, cause) {
             (_, TransportError::Closed) => TransportError::Closed,
             (Some(http), sse) if !has_url => {
-                TransportError::Neither { http: Box::new(http), sse: Box::new(sse) }
+                TransportError::BothHttpTransports { http: Box::new(http), sse: Box::new(sse) }
             }
             (_, cause) => cause,
         };
-        self.remote.router.end(Arc::new(cause), |_| !has_url);
-        self.remote.stop.cancel();
+        self.client.router.close(Arc::new(cause), |_| !has_url);
+        self.client.stop.cancel();
     }
 
     /// Reads the stream until it fails.
@@ -99,26 +99,26 @@ impl LegacyLink {
         self: &Arc<Self>,
         url_sender: &watch::Sender<Option<Uri>>,
     ) -> Result<std::convert::Infallible, TransportError> {
-        let get = self.remote.request(Method::GET, self.remote.get_headers(), Vec::new());
-        let response = self.remote.fetch(get).await?;
+        let get = self.client.request(Method::GET, self.client.get_headers(), Vec::new());
+        let response = self.client.fetch(get).await?;
         if !response.status().is_success() {
-            return Err(self.remote.stream_refusal(response).await);
+            return Err(self.client.stream_rejection(response).await);
         }
         if !has_media_type(response.headers(), EVENT_STREAM) {
-            return Err(self.remote.not_mcp(response).await);
+            return Err(self.client.not_mcp(response).await);
         }
         let mut body = response.into_body();
-        let mut events = EventReader::new(self.remote.limit());
-        while let Some(piece) = self.remote.next_piece(&mut body).await? {
+        let mut events = EventReader::new(self.client.limit());
+        while let Some(chunk) = self.client.next_chunk(&mut body).await? {
             let mut handled = Ok(());
-            events.feed(&piece, |event| {
+            events.feed(&chunk, |event| {
                 if handled.is_ok() {
                     handled = self.handle_event(event, url_sender);
                 }
             });
             handled?;
         }
-        Err(self.remote.cut("the event stream ended"))
+        Err(self.client.interrupted("the event stream ended"))
     }
 
     fn handle_event(
@@ -133,43 +133,46 @@ impl LegacyLink {
             }
             Event::Endpoint(_) => tracing::debug!("ignoring a second endpoint event"),
             Event::Data(data) => {
-                self.remote.deliver(&data, None, |reply| {
+                self.client.deliver(&data, None, |reply| {
                     let link = self.clone();
                     async move { link.exchange(reply).await }
                 });
             }
-            Event::TooLong(unread) => self.remote.router.deliver_unread(unread),
+            Event::TooLong(scanned) => self.client.router.deliver_oversized(scanned),
         }
         Ok(())
     }
 
-    /// Resolves the URL that the server names. It must be on the same server, because our headers are sent there.
+    /// Resolves the URL that the server announces. It must have the same origin, because our headers are sent there.
     fn resolve(&self, endpoint: &str) -> Result<Uri, TransportError> {
-        let (base, url) = (self.remote.address(), self.remote.url());
+        let (base, url) = (self.client.address(), self.client.url());
         let endpoint = endpoint.trim();
-        resolve(base, endpoint).map_err(|wrong| match wrong {
-            ReferenceError::Foreign => TransportError::ForeignEndpoint { url, endpoint: redact(endpoint) },
+        resolve(base, endpoint).map_err(|error| match error {
+            ReferenceError::CrossOrigin => {
+                TransportError::CrossOriginEndpoint { url, endpoint: redact(endpoint) }
+            }
             ReferenceError::Invalid => {
                 let reason =
-                    format!("it names the endpoint `{}`, which is not a valid URL", redact(endpoint));
+                    format!("it announces the endpoint `{}`, which is not a valid URL", redact(endpoint));
                 TransportError::NotMcp { url, reason }
             }
         })
     }
 }
 
-/// A server that rejects a message has not run its request, whatever the reason.
-fn rejected(refusal: Failure, status: StatusCode) -> Failure {
-    match refusal {
-        Failure::Broken { cause, .. } if !status.is_server_error() => Failure::not_sent(cause),
-        refusal => refusal,
+/// Marks a message that was rejected with 3xx or 4xx as not sent: the server has not run its request. A 5xx may come after
+/// the request ran.
+fn mark_not_sent(rejection: Failure, status: StatusCode) -> Failure {
+    match rejection {
+        Failure::Transport { cause, .. } if !status.is_server_error() => Failure::not_sent(cause),
+        rejection => rejection,
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum ReferenceError {
-    /// The URL is on another server.
-    Foreign,
+    /// The URL has another origin.
+    CrossOrigin,
     Invalid,
 }
 
@@ -179,8 +182,8 @@ fn resolve(base: &Uri, reference: &str) -> Result<Uri, ReferenceError> {
     let scheme = base.scheme_str().unwrap_or_default();
     let path = match reference {
         "" => return Err(ReferenceError::Invalid),
-        _ if reference.starts_with("//") => own_path(base, &format!("{scheme}:{reference}"))?,
-        _ if has_scheme(reference) => own_path(base, reference)?,
+        _ if reference.starts_with("//") => same_origin_path(base, &format!("{scheme}:{reference}"))?,
+        _ if has_scheme(reference) => same_origin_path(base, reference)?,
         _ if reference.starts_with('/') => reference.to_owned(),
         _ if reference.starts_with('?') => format!("{}{reference}", base.path()),
         _ => {
@@ -188,7 +191,7 @@ fn resolve(base: &Uri, reference: &str) -> Result<Uri, ReferenceError> {
             format!("{folder}{reference}")
         }
     };
-    let path: PathAndQuery = remove_dots(&path).parse().map_err(|_| ReferenceError::Invalid)?;
+    let path: PathAndQuery = remove_dot_segments(&path).parse().map_err(|_| ReferenceError::Invalid)?;
     let mut parts = base.clone().into_parts();
     parts.path_and_query = Some(path);
     Uri::from_parts(parts).map_err(|_| ReferenceError::Invalid)
@@ -202,12 +205,13 @@ fn has_scheme(reference: &str) -> bool {
     reference.split_once(':').is_some_and(|(name, _)| is_scheme(name))
 }
 
-fn own_path(base: &Uri, absolute: &str) -> Result<String, ReferenceError> {
+/// Returns the path and query of an absolute URL with the origin of `base`.
+fn same_origin_path(base: &Uri, absolute: &str) -> Result<String, ReferenceError> {
     let uri: Uri = absolute.parse().map_err(|_| ReferenceError::Invalid)?;
     let has_user = uri.authority().is_some_and(|authority| authority.as_str().contains('@'));
     match origin(&uri) == origin(base) && !has_user {
         true => Ok(uri.path_and_query().map_or("/", PathAndQuery::as_str).to_owned()),
-        false => Err(ReferenceError::Foreign),
+        false => Err(ReferenceError::CrossOrigin),
     }
 }
 
@@ -220,8 +224,8 @@ fn origin(uri: &Uri) -> (Option<&Scheme>, Option<String>, Option<u16>) {
     (uri.scheme(), uri.host().map(str::to_ascii_lowercase), uri.port_u16().or(default_port))
 }
 
-/// Removes `.` and `..` from a path; the query stays as it is.
-fn remove_dots(reference: &str) -> String {
+/// Removes the segments `.` and `..` from a path. The query is unchanged.
+fn remove_dot_segments(reference: &str) -> String {
     let reference = reference.split('#').next().unwrap_or_default();
     let (path, query) = reference.split_at(reference.find('?').unwrap_or(reference.len()));
     let mut kept: Vec<&str> = Vec::new();

@@ -1,7 +1,7 @@
 //! The queue of messages for a server's stdin.
 //!
-//! The task that sends a message writes it if the pipe has room, without waking another task. The rest waits here, and
-//! [`Outbox::run`] writes it when there is room again.
+//! The task that sends a message writes it if the pipe has room, without waking another task. The rest is queued, and
+//! [`StdinQueue::run`] writes it when there is room again.
 
 use std::collections::VecDeque;
 use std::io;
@@ -12,19 +12,20 @@ use tokio::sync::Notify;
 
 use crate::TransportError;
 
-pub(crate) struct Outbox {
+pub(crate) struct StdinQueue {
     queue: Mutex<Queue>,
-    /// Notified when a message waits to be written, or when the outbox is closed.
+    /// Notified when a message is queued, or when the queue is closed.
     wake: Notify,
-    /// Most bytes that may wait. Beyond that sending fails: the server does not read.
+    /// Maximum of queued bytes. Beyond it sending fails: the server does not read its stdin.
     limit: usize,
 }
 
 struct Queue {
     pipe: Option<Arc<pipe::Sender>>,
     frames: VecDeque<QueuedFrame>,
-    waiting: usize,
-    broken: Option<io::Error>,
+    queued_bytes: usize,
+    /// The error of a failed write, until `run` returns it.
+    write_error: Option<io::Error>,
 }
 
 struct QueuedFrame {
@@ -33,23 +34,24 @@ struct QueuedFrame {
     written: usize,
 }
 
-impl Outbox {
+impl StdinQueue {
     pub(crate) fn new(pipe: pipe::Sender, limit: usize) -> Self {
-        let queue = Queue { pipe: Some(Arc::new(pipe)), frames: VecDeque::new(), waiting: 0, broken: None };
+        let queue =
+            Queue { pipe: Some(Arc::new(pipe)), frames: VecDeque::new(), queued_bytes: 0, write_error: None };
         Self { queue: Mutex::new(queue), wake: Notify::new(), limit }
     }
 
-    /// Sends a message; `id` is the id of a request.
+    /// Sends a message. `id` is the id of a request, `None` for other messages.
     pub(crate) fn send(&self, id: Option<u64>, mut bytes: Vec<u8>) -> Result<(), TransportError> {
         bytes.push(b'\n');
         let mut queue = self.queue();
         let pipe = queue.pipe.clone().ok_or(TransportError::Closed)?;
-        if queue.waiting > self.limit {
-            return Err(TransportError::Stalled { waiting: queue.waiting });
+        if queue.queued_bytes > self.limit {
+            return Err(TransportError::Stalled { queued_bytes: queue.queued_bytes });
         }
-        queue.waiting += bytes.len();
+        queue.queued_bytes += bytes.len();
         queue.frames.push_back(QueuedFrame { id, bytes, written: 0 });
-        if queue.frames.len() == 1 && queue.broken.is_none() {
+        if queue.frames.len() == 1 && queue.write_error.is_none() {
             queue.write(&pipe);
         }
         if !queue.frames.is_empty() {
@@ -58,19 +60,19 @@ impl Outbox {
         Ok(())
     }
 
-    /// Takes a request back. Returns true if no byte of it was written.
-    pub(crate) fn recall(&self, id: u64) -> bool {
+    /// Removes a queued request. Returns false if any byte of it was written.
+    pub(crate) fn remove_unsent(&self, id: u64) -> bool {
         let mut queue = self.queue();
         let position = queue.frames.iter().position(|frame| frame.id == Some(id) && frame.written == 0);
-        let recalled = position.and_then(|at| queue.frames.remove(at));
-        queue.waiting -= recalled.as_ref().map_or(0, |frame| frame.bytes.len());
-        recalled.is_some()
+        let removed = position.and_then(|at| queue.frames.remove(at));
+        queue.queued_bytes -= removed.as_ref().map_or(0, |frame| frame.bytes.len());
+        removed.is_some()
     }
 
-    /// Writes waiting messages until the outbox is closed or the pipe fails.
+    /// Writes queued messages until the queue is closed or the pipe fails.
     pub(crate) async fn run(&self) -> io::Result<()> {
         loop {
-            while let Some(pipe) = self.pipe_if_waiting()? {
+            while let Some(pipe) = self.pipe_if_queued()? {
                 pipe.writable().await?;
                 self.queue().write(&pipe);
             }
@@ -85,14 +87,14 @@ impl Outbox {
     pub(crate) fn close(&self) -> Vec<u64> {
         let mut queue = self.queue();
         queue.pipe = None;
-        queue.waiting = 0;
+        queue.queued_bytes = 0;
         self.wake.notify_one();
         queue.frames.drain(..).filter(|frame| frame.written == 0).filter_map(|frame| frame.id).collect()
     }
 
-    fn pipe_if_waiting(&self) -> io::Result<Option<Arc<pipe::Sender>>> {
+    fn pipe_if_queued(&self) -> io::Result<Option<Arc<pipe::Sender>>> {
         let mut queue = self.queue();
-        match queue.broken.take() {
+        match queue.write_error.take() {
             Some(error) => Err(error),
             None if queue.frames.is_empty() => Ok(None),
             None => Ok(queue.pipe.clone()),
@@ -100,24 +102,24 @@ impl Outbox {
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().expect("nothing panics while holding it")
+        self.queue.lock().expect("no code panics while it holds the lock")
     }
 }
 
 impl Queue {
-    /// Writes as much as the pipe takes. `run` reports a failure, so that the connection ends in one place.
+    /// Writes as much as the pipe takes. `run` returns a failure, so that the connection is closed in one place.
     fn write(&mut self, pipe: &pipe::Sender) {
         while let Some(frame) = self.frames.front_mut() {
             match pipe.try_write(&frame.bytes[frame.written..]) {
                 Ok(count) => {
                     frame.written += count;
-                    self.waiting -= count;
+                    self.queued_bytes -= count;
                     if frame.written == frame.bytes.len() {
                         self.frames.pop_front();
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
-                Err(error) => return self.broken = Some(error),
+                Err(error) => return self.write_error = Some(error),
             }
         }
     }
@@ -129,51 +131,54 @@ mod tests {
     use tokio::io::AsyncReadExt;
 
     #[tokio::test]
-    async fn what_does_not_fit_waits_and_arrives_whole_and_in_order() {
+    async fn writes_queued_messages_whole_and_in_order() {
         let (sender, mut receiver) = pipe::pipe().unwrap();
-        let outbox = Arc::new(Outbox::new(sender, 10 << 20));
+        let stdin_queue = Arc::new(StdinQueue::new(sender, 10 << 20));
         let running = tokio::spawn({
-            let outbox = outbox.clone();
-            async move { outbox.run().await }
+            let stdin_queue = stdin_queue.clone();
+            async move { stdin_queue.run().await }
         });
         let mut expected = Vec::new();
         for n in 0..200u8 {
             let frame = vec![b'a' + n % 26; 10_000];
-            outbox.send(Some(n.into()), frame.clone()).unwrap();
+            stdin_queue.send(Some(n.into()), frame.clone()).unwrap();
             expected.extend(frame);
             expected.push(b'\n');
         }
         let mut got = vec![0; expected.len()];
         receiver.read_exact(&mut got).await.unwrap();
         assert!(got == expected);
-        assert!(outbox.close().is_empty());
+        assert!(stdin_queue.close().is_empty());
         running.await.unwrap().unwrap();
     }
 
     #[tokio::test]
-    async fn recalls_a_request_that_was_not_written() {
+    async fn removes_a_request_that_was_not_written() {
         let (sender, _receiver) = pipe::pipe().unwrap();
-        let outbox = Outbox::new(sender, 300_000);
-        outbox.send(Some(1), vec![b'x'; 200_000]).unwrap();
+        let stdin_queue = StdinQueue::new(sender, 300_000);
+        stdin_queue.send(Some(1), vec![b'x'; 200_000]).unwrap();
         // The pipe takes some of the first, not all.
-        let _ = tokio::time::timeout(std::time::Duration::from_millis(50), outbox.run()).await;
-        outbox.send(Some(2), vec![b'y'; 200_000]).unwrap();
-        assert!(outbox.recall(2) && !outbox.recall(2), "no byte of the second was written");
-        assert!(!outbox.recall(1), "some of the first was written");
-        outbox.send(Some(3), vec![b'z'; 300_000]).unwrap();
-        let full = outbox.send(Some(4), vec![b'z'; 10]);
+        let _ = tokio::time::timeout(std::time::Duration::from_millis(50), stdin_queue.run()).await;
+        stdin_queue.send(Some(2), vec![b'y'; 200_000]).unwrap();
+        assert!(
+            stdin_queue.remove_unsent(2) && !stdin_queue.remove_unsent(2),
+            "no byte of the second was written"
+        );
+        assert!(!stdin_queue.remove_unsent(1), "some of the first was written");
+        stdin_queue.send(Some(3), vec![b'z'; 300_000]).unwrap();
+        let full = stdin_queue.send(Some(4), vec![b'z'; 10]);
         assert!(matches!(full, Err(TransportError::Stalled { .. })));
-        assert_eq!(outbox.close(), [3], "the first was written in part");
-        assert!(matches!(outbox.send(None, vec![]), Err(TransportError::Closed)));
+        assert_eq!(stdin_queue.close(), [3], "the first was written in part");
+        assert!(matches!(stdin_queue.send(None, vec![]), Err(TransportError::Closed)));
     }
 
     #[tokio::test]
     async fn ends_when_the_reader_closes() {
         let (sender, receiver) = pipe::pipe().unwrap();
-        let outbox = Outbox::new(sender, 100);
+        let stdin_queue = StdinQueue::new(sender, 100);
         drop(receiver);
-        outbox.send(Some(1), b"x".to_vec()).unwrap();
-        assert_eq!(outbox.run().await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
-        assert_eq!(outbox.close(), [1], "it was not sent");
+        stdin_queue.send(Some(1), b"x".to_vec()).unwrap();
+        assert_eq!(stdin_queue.run().await.unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(stdin_queue.close(), [1], "it was not sent");
     }
 }
