@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize};
 use crate::call::CallContext;
 use crate::call_record::{Caller, Face};
 use crate::config::{self, ConfigError, LoadedConfig};
-use crate::{McpBridgeAdapter, Reloaded, ScriptOutcome, ScriptRequest};
+use crate::{McpBridgeAdapter, Reloaded};
 
 /// A listing waits this long for servers that are still starting.
 const FIRST_START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -62,14 +62,6 @@ pub(crate) async fn call_tool(
 ) -> BridgeResult<CallOutcome> {
     let caller = Caller { face, ..Caller::default() };
     bridge.call_with(request, CallContext { caller, ..CallContext::default() }, correlation_id).await
-}
-
-/// Runs a script. Dropping the future kills its worker.
-pub(crate) async fn run_script(
-    bridge: &McpBridgeAdapter,
-    request: ScriptRequest,
-) -> BridgeResult<ScriptOutcome> {
-    bridge.run_script(request).await
 }
 
 /// The status of all servers, in the order of the configuration.

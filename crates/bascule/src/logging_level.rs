@@ -1,7 +1,11 @@
 //! The log levels of MCP.
 
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
 /// The severity of a log message, least severe first.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum LoggingLevel {
     Debug,
     Info,
@@ -17,24 +21,12 @@ impl LoggingLevel {
     /// The level of a server that no client has asked for another one.
     pub(crate) const DEFAULT: Self = Self::Info;
 
-    const NAMES: [(&'static str, LoggingLevel); 8] = [
-        ("debug", LoggingLevel::Debug),
-        ("info", LoggingLevel::Info),
-        ("notice", LoggingLevel::Notice),
-        ("warning", LoggingLevel::Warning),
-        ("error", LoggingLevel::Error),
-        ("critical", LoggingLevel::Critical),
-        ("alert", LoggingLevel::Alert),
-        ("emergency", LoggingLevel::Emergency),
-    ];
-
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(name, _)| *name == text).map(|(_, level)| *level)
+        serde_json::from_value(Value::from(text)).ok()
     }
 
     /// Returns the parameters of `logging/setLevel`.
     pub(crate) fn to_params(self) -> String {
-        let name = Self::NAMES.iter().find(|(_, level)| *level == self).map_or("debug", |(name, _)| name);
-        format!(r#"{{"level":"{name}"}}"#)
+        json!({ "level": self }).to_string()
     }
 }

@@ -52,7 +52,7 @@ impl BridgeHandle {
     /// Runs a script. Dropping the future kills it.
     pub(crate) async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
         match self {
-            Self::Own(bridge) => api::run_script(bridge, request).await,
+            Self::Own(bridge) => bridge.run_script(request).await,
             Self::Running(bridge) => bridge.run_script(&request).await,
         }
     }

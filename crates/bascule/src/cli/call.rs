@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::context::CommandContext;
-use super::error::CommandError;
+use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
 use super::terminal::{sanitize, with_spinner};
 use crate::call::random_id;
@@ -37,11 +37,7 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    pub(crate) async fn run(
-        self,
-        mut context: CommandContext,
-        printer: &Printer,
-    ) -> Result<ExitCode, CommandError> {
+    pub(crate) async fn run(self, mut context: CommandContext, printer: &Printer) -> CommandResult {
         let since = Instant::now();
         let usage = |error: bascule_model::NameError| CommandError::Usage(error.to_string());
         let id = ToolId::parse(&self.tool).map_err(usage)?;
@@ -63,11 +59,7 @@ impl Call {
             .await
     }
 
-    fn read_arguments(
-        &self,
-        id: &ToolId,
-        correlation: &CorrelationId,
-    ) -> Result<Box<RawValue>, CommandError> {
+    fn read_arguments(&self, id: &ToolId, correlation: &CorrelationId) -> CommandResult<Box<RawValue>> {
         let mut text = self.arguments.clone();
         if text == "-" {
             text.clear();

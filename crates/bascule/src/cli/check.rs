@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 
 use super::bridge::BridgeHandle;
 use super::context::CommandContext;
-use super::error::{CommandError, problem_json};
+use super::error::{CommandResult, problem_json};
 use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
 use crate::McpBridgeAdapter;
 
-pub(crate) async fn run(context: CommandContext, printer: &Printer) -> Result<ExitCode, CommandError> {
+pub(crate) async fn run(context: CommandContext, printer: &Printer) -> CommandResult {
     let path = context.path.display().to_string();
     let warnings: Vec<Value> = context.warnings.iter().map(problem_json).collect();
     context

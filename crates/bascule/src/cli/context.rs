@@ -7,7 +7,7 @@ use bascule_model::{BridgeError, CorrelationId, Delivery, ErrorCode, ProviderAda
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::bridge::BridgeHandle;
-use super::error::CommandError;
+use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
 use super::terminal::with_spinner;
 use crate::config::{self, LoadedConfig, Problem, ServerSettings, Settings};
@@ -29,11 +29,7 @@ pub(crate) struct CommandContext {
 
 impl CommandContext {
     /// Finds and reads the configuration, and prints its warnings on stderr.
-    pub(crate) fn load(
-        explicit: Option<&Path>,
-        no_daemon: bool,
-        printer: &Printer,
-    ) -> Result<Self, CommandError> {
+    pub(crate) fn load(explicit: Option<&Path>, no_daemon: bool, printer: &Printer) -> CommandResult<Self> {
         let environment = |name: &str| std::env::var(name).ok();
         // An empty directory keeps the path relative, so that messages say `mcp.json`.
         let path = config::find(explicit, Path::new(""), &environment).map_err(CommandError::Config)?;
@@ -46,7 +42,7 @@ impl CommandContext {
     }
 
     /// Returns a configured server, or an error that names the nearest one.
-    pub(crate) fn server(&self, name: &str) -> Result<&ServerSettings, CommandError> {
+    pub(crate) fn server(&self, name: &str) -> CommandResult<&ServerSettings> {
         let missing = || CommandError::Usage(crate::normalise::no_server(&self.settings, name));
         self.settings.server(name).ok_or_else(missing)
     }
@@ -63,7 +59,7 @@ impl CommandContext {
     }
 
     /// Connects to the running bridge of this configuration.
-    pub(crate) async fn running_bridge(&self) -> Result<RunningBridge, CommandError> {
+    pub(crate) async fn running_bridge(&self) -> CommandResult<RunningBridge> {
         let none = || {
             CommandError::Usage(format!(
                 "no running bridge uses `{}`: start one with `bascule serve`",
@@ -82,8 +78,8 @@ impl CommandContext {
         self,
         only: Option<Vec<ServerName>>,
         printer: &Printer,
-        work: impl AsyncFnOnce(&BridgeHandle) -> Result<T, CommandError>,
-    ) -> Result<T, CommandError> {
+        work: impl AsyncFnOnce(&BridgeHandle) -> CommandResult<T>,
+    ) -> CommandResult<T> {
         let running = if self.no_daemon { None } else { self.running_bridge().await.ok() };
         if running.is_none()
             && !self.no_daemon
@@ -110,8 +106,8 @@ impl CommandContext {
         self,
         only: Option<Vec<ServerName>>,
         printer: &Printer,
-        work: impl AsyncFnOnce(&BridgeHandle) -> Result<T, CommandError>,
-    ) -> Result<T, CommandError> {
+        work: impl AsyncFnOnce(&BridgeHandle) -> CommandResult<T>,
+    ) -> CommandResult<T> {
         // Before any server starts: an unhandled signal would end this process and leave the servers running.
         let mut signals = Signals::new();
         let activity = describe_start(&self.settings, only.as_deref());

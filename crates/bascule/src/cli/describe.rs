@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::context::CommandContext;
-use super::error::CommandError;
+use super::error::{CommandError, CommandResult};
 use super::pretty_json::pretty_json;
 use super::printer::Printer;
 use super::terminal::{sanitize, sanitize_line};
@@ -24,11 +24,7 @@ pub(crate) struct Describe {
 }
 
 impl Describe {
-    pub(crate) async fn run(
-        self,
-        context: CommandContext,
-        printer: &Printer,
-    ) -> Result<ExitCode, CommandError> {
+    pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let id = ToolId::parse(&self.tool).map_err(|error| CommandError::Usage(error.to_string()))?;
         let servers = context.server_of(&id);
         let settings = context.settings.server(id.server()).cloned();

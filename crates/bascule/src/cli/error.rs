@@ -23,6 +23,8 @@ pub(crate) enum CommandError {
     Interrupted(Box<BridgeError>),
 }
 
+pub(crate) type CommandResult<T = ExitCode> = Result<T, CommandError>;
+
 impl From<Box<BridgeError>> for CommandError {
     fn from(error: Box<BridgeError>) -> Self {
         CommandError::Bridge(error)

@@ -24,7 +24,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 use context::CommandContext;
-use error::CommandError;
+use error::{CommandError, CommandResult};
 use printer::Printer;
 
 /// Connects AI agents to MCP servers
@@ -119,11 +119,7 @@ fn run(Arguments { options, command }: Arguments) -> ExitCode {
     printer.exit_code(code)
 }
 
-async fn run_command(
-    options: &GlobalOptions,
-    command: Command,
-    printer: &Printer,
-) -> Result<ExitCode, CommandError> {
+async fn run_command(options: &GlobalOptions, command: Command, printer: &Printer) -> CommandResult {
     if let Command::Token = command {
         return token::run(printer);
     }

@@ -24,8 +24,8 @@ impl Printer {
     pub(crate) fn new(json: bool) -> Self {
         Self {
             json,
-            style: TerminalStyle::for_stdout(),
-            stderr_style: TerminalStyle::for_stderr(),
+            style: TerminalStyle::new(&io::stdout()),
+            stderr_style: TerminalStyle::new(&io::stderr()),
             has_failed: Cell::new(false),
             is_closed: Cell::new(false),
         }

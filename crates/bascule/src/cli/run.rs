@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::value::RawValue;
 
 use super::context::CommandContext;
-use super::error::CommandError;
+use super::error::{CommandError, CommandResult};
 use super::pretty_json::pretty_json;
 use super::printer::Printer;
 use super::terminal::{sanitize, sanitize_line, with_spinner};
@@ -33,7 +33,7 @@ pub(crate) struct Run {
     context: Option<String>,
     /// Process that runs the script
     #[arg(long, value_enum, default_value = "worker")]
-    mode: ModeOption,
+    mode: ScriptMode,
     /// Longest run time of the script
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     timeout_ms: Option<u64>,
@@ -45,20 +45,8 @@ pub(crate) struct Run {
     intent: Option<String>,
 }
 
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum ModeOption {
-    /// A worker from the pool
-    Worker,
-    /// A worker started for this script
-    Subprocess,
-}
-
 impl Run {
-    pub(crate) async fn run(
-        self,
-        context: CommandContext,
-        printer: &Printer,
-    ) -> Result<ExitCode, CommandError> {
+    pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let request = self.request()?;
         let servers = context.servers_of(&request.tools);
         context
@@ -70,7 +58,7 @@ impl Run {
             .await
     }
 
-    fn request(&self) -> Result<ScriptRequest, CommandError> {
+    fn request(&self) -> CommandResult<ScriptRequest> {
         if self.intent.is_some() {
             let message =
                 "`--intent` is not supported yet: name the tools with `--tools`, or omit both for all tools";
@@ -85,17 +73,14 @@ impl Run {
             name: self.name(),
             tools,
             context: self.context.as_deref().map(parse_context).transpose()?,
-            mode: match self.mode {
-                ModeOption::Worker => ScriptMode::Worker,
-                ModeOption::Subprocess => ScriptMode::Subprocess,
-            },
+            mode: self.mode,
             timeout: self.timeout_ms.map(Duration::from_millis),
             memory_mb: self.memory_mb,
             ..ScriptRequest::new(self.read()?)
         })
     }
 
-    fn read(&self) -> Result<String, CommandError> {
+    fn read(&self) -> CommandResult<String> {
         let read = match self.file.as_str() {
             "-" => {
                 let mut text = String::new();
@@ -112,7 +97,7 @@ impl Run {
     }
 }
 
-fn parse_context(text: &str) -> Result<Box<RawValue>, CommandError> {
+fn parse_context(text: &str) -> CommandResult<Box<RawValue>> {
     let raw = serde_json::from_str::<&RawValue>(text).map_err(|error| {
         CommandError::Usage(format!("could not parse `--context`: it is not JSON: {error}"))
     })?;

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use super::context::{CommandContext, Signals, jailer};
-use super::error::{CommandError, error_chain};
+use super::error::{CommandError, CommandResult, error_chain};
 use super::printer::Printer;
 use crate::config::{BridgeSettings, ConfigError, FileWatch, LoadedConfig, Settings, ToolView};
 use crate::control::{ControlServer, SocketPath};
@@ -47,18 +47,10 @@ pub(crate) struct Serve {
     server: Option<String>,
     /// Tools that clients see
     #[arg(long, value_enum)]
-    show: Option<ShowOption>,
+    show: Option<ToolView>,
     /// Time for calls in flight to finish when the bridge or their server stops
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     grace_ms: u64,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum ShowOption {
-    /// Every tool of every server
-    All,
-    /// A few tools that describe the others and run scripts that call them
-    Code,
 }
 
 /// A running bridge and everything that gives access to it.
@@ -79,16 +71,8 @@ struct ServeState {
 }
 
 impl Serve {
-    pub(crate) async fn run(
-        self,
-        context: CommandContext,
-        printer: &Printer,
-    ) -> Result<ExitCode, CommandError> {
-        let show = match self.show {
-            Some(ShowOption::All) => ToolView::All,
-            Some(ShowOption::Code) => ToolView::Code,
-            None => context.settings.bridge.show,
-        };
+    pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
+        let show = self.show.unwrap_or(context.settings.bridge.show);
         let mut signals = Signals::new();
         let hangups = signal(SignalKind::hangup()).map_err(|error| failed("handle SIGHUP", error))?;
         let socket =
@@ -147,7 +131,7 @@ impl Serve {
     }
 
     /// Opens the port for HTTP clients, if one is wanted. Only a loopback address needs no token.
-    async fn bind(&self, settings: &BridgeSettings) -> Result<Option<TcpListener>, CommandError> {
+    async fn bind(&self, settings: &BridgeSettings) -> CommandResult<Option<TcpListener>> {
         let address = match (self.listen, self.stdio) {
             (None, true) => return Ok(None),
             (address, _) => address.unwrap_or(settings.listen),
@@ -276,7 +260,7 @@ impl ServeState {
     }
 }
 
-async fn start(settings: Settings, bus: &Arc<EmbeddedBus>) -> Result<McpBridgeAdapter, CommandError> {
+async fn start(settings: Settings, bus: &Arc<EmbeddedBus>) -> CommandResult<McpBridgeAdapter> {
     let ids = MessageIdGenerator::new(crate::call::random_u64());
     let events = Arc::new(BusEventSink::new(bus.clone(), "bascule", ids, SystemTime::now));
     let config = BridgeConfig {

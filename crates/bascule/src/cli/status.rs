@@ -8,7 +8,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use super::context::CommandContext;
-use super::error::CommandError;
+use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
 use crate::api::{BridgeStatus, ServerStatus};
@@ -23,11 +23,7 @@ pub(crate) struct StatusCommand {
 }
 
 impl StatusCommand {
-    pub(crate) async fn run(
-        self,
-        context: CommandContext,
-        printer: &Printer,
-    ) -> Result<ExitCode, CommandError> {
+    pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let bridge = context.running_bridge().await?;
         let mut responses = bridge.subscribe(Operation::Status, json!({ "watch": self.watch })).await?;
         while let Some(status) = responses.next().await? {
@@ -51,11 +47,7 @@ pub(crate) struct Refresh {
 }
 
 impl Refresh {
-    pub(crate) async fn run(
-        self,
-        context: CommandContext,
-        printer: &Printer,
-    ) -> Result<ExitCode, CommandError> {
+    pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let bridge = context.running_bridge().await?;
         let server = self.server.as_deref().map(ServerName::parse).transpose();
         let server = server.map_err(|error| CommandError::Usage(error.to_string()))?;
@@ -77,11 +69,7 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    pub(crate) async fn run(
-        self,
-        context: CommandContext,
-        printer: &Printer,
-    ) -> Result<ExitCode, CommandError> {
+    pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let bridge = context.running_bridge().await?;
         let params = json!({ "pattern": self.pattern, "replay": self.replay });
         let mut events = bridge.subscribe(Operation::Events, params).await?;
@@ -98,7 +86,7 @@ impl Events {
     }
 }
 
-fn print_status(status: &RawValue, printer: &Printer) -> Result<(), CommandError> {
+fn print_status(status: &RawValue, printer: &Printer) -> CommandResult<()> {
     if printer.json {
         printer.print_json(&status);
         return Ok(());

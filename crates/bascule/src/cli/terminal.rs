@@ -8,12 +8,9 @@ use std::time::Duration;
 pub(crate) struct TerminalStyle(bool);
 
 impl TerminalStyle {
-    pub(crate) fn for_stdout() -> Self {
-        Self(io::stdout().is_terminal() && is_colour_enabled())
-    }
-
-    pub(crate) fn for_stderr() -> Self {
-        Self(io::stderr().is_terminal() && is_colour_enabled())
+    pub(crate) fn new(stream: &impl IsTerminal) -> Self {
+        let is_colour_enabled = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self(stream.is_terminal() && is_colour_enabled)
     }
 
     pub(crate) fn green(self, text: &str) -> String {
@@ -35,10 +32,6 @@ impl TerminalStyle {
     fn wrap(self, code: &str, text: &str) -> String {
         if self.0 { format!("\u{1b}[{code}m{text}\u{1b}[0m") } else { text.to_owned() }
     }
-}
-
-fn is_colour_enabled() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
 /// Replaces control and bidirectional characters, so that a server cannot move the cursor, colour the screen or reverse

@@ -2,11 +2,11 @@
 
 use std::process::ExitCode;
 
-use super::error::CommandError;
+use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
 
 /// Prints a token of 256 random bits.
-pub(crate) fn run(printer: &Printer) -> Result<ExitCode, CommandError> {
+pub(crate) fn run(printer: &Printer) -> CommandResult {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(|error| {
         CommandError::Usage(format!("could not generate a token: no random source available: {error}"))

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use bascule_model::BridgeError;
 
 use super::context::CommandContext;
-use super::error::CommandError;
+use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
 use crate::api::ToolListing;
@@ -21,11 +21,7 @@ pub(crate) struct Tools {
 const MAX_DESCRIPTION_CHARS: usize = 90;
 
 impl Tools {
-    pub(crate) async fn run(
-        self,
-        context: CommandContext,
-        printer: &Printer,
-    ) -> Result<ExitCode, CommandError> {
+    pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let server = self.server.as_deref().map(|name| context.server(name)).transpose()?;
         let server = server.map(|server| server.name.clone());
         let requested = server.as_ref().map_or(context.settings.servers.len(), |_| 1);

@@ -100,34 +100,15 @@ impl ProblemCollector {
     pub(super) fn into_problems(self, file: &str, text: &str) -> Vec<Problem> {
         let mut problems = self.0.into_inner();
         problems.sort_by_key(|problem| problem.at);
-        let file: Arc<str> = file.into();
-        let mut position = PositionCounter { text, at: 0, line: 1, column: 1 };
-        problems.into_iter().map(|problem| position.advance(problem.at).place(&file, problem)).collect()
-    }
-}
-
-struct PositionCounter<'a> {
-    text: &'a str,
-    at: usize,
-    line: usize,
-    column: usize,
-}
-
-impl PositionCounter<'_> {
-    fn advance(&mut self, to: usize) -> &Self {
-        for c in self.text[self.at..to].chars() {
-            (self.line, self.column) = match c {
-                '\n' => (self.line + 1, 1),
-                _ => (self.line, self.column + 1),
-            };
-        }
-        self.at = to;
-        self
-    }
-
-    fn place(&self, file: &Arc<str>, problem: UnplacedProblem) -> Problem {
-        let UnplacedProblem { path, message, severity, .. } = problem;
-        Problem { file: file.clone(), line: self.line, column: self.column, path, message, severity }
+        let (file, mut counted, mut line, mut column) = (Arc::<str>::from(file), 0, 1, 1);
+        let place = |UnplacedProblem { at, path, message, severity }| {
+            for c in text[counted..at].chars() {
+                (line, column) = if c == '\n' { (line + 1, 1) } else { (line, column + 1) };
+            }
+            counted = at;
+            Problem { file: file.clone(), line, column, path, message, severity }
+        };
+        problems.into_iter().map(place).collect()
     }
 }
 

@@ -104,11 +104,11 @@ impl Default for ScriptSettings {
 }
 
 /// The tools that MCP clients see (GW-08).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ToolView {
-    /// Every tool of every server.
+    /// Every tool of every server
     All,
-    /// Only the tools of code mode.
+    /// A few tools that describe the others and run scripts that call them
     Code,
 }
 

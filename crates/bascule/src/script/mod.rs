@@ -77,12 +77,12 @@ impl ScriptRequest {
 }
 
 /// The kind of worker a script runs in (CM-10). Both are used once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 pub enum ScriptMode {
-    /// A worker from the pool, if one is ready.
+    /// A worker from the pool
     #[default]
     Worker,
-    /// A worker that is started for this script.
+    /// A worker started for this script
     Subprocess,
 }
 
