@@ -103,7 +103,7 @@ pub fn insert_many<const N: usize>(json: &str, edits: [(&[&str], &str); N]) -> S
     if has_duplicates {
         return insert_into_duplicates(json, edits);
     }
-    let mut splice = Splice::new(json, growth(&edits));
+    let mut splice = Splice::new(json, extra_capacity(&edits));
     for (path, site) in sites.into_iter().flatten() {
         write_edit(&mut splice, site, edits[path]);
     }
@@ -136,7 +136,7 @@ const SMALL: usize = 64 << 10;
 fn insert_into_duplicates<const N: usize>(json: &str, edits: [(&[&str], &str); N]) -> String {
     let paths = edits.map(|(path, _)| path);
     let found = survey(json, &paths);
-    let mut splice = Splice::new(json, growth(&edits));
+    let mut splice = Splice::new(json, extra_capacity(&edits));
     walk(json, &paths, |path, site| {
         let (_, value) = edits[path];
         match &site {
@@ -152,8 +152,8 @@ fn insert_into_duplicates<const N: usize>(json: &str, edits: [(&[&str], &str); N
     splice.finish().unwrap_or_else(|| json.to_owned())
 }
 
-/// An upper bound of what the edits add, unless there are duplicates.
-fn growth(edits: &[(&[&str], &str)]) -> usize {
+/// Returns an upper bound of the growth by the edits, unless keys are duplicated.
+fn extra_capacity(edits: &[(&[&str], &str)]) -> usize {
     edits.iter().map(|(path, value)| value.len() + path.iter().map(|key| key.len() + 8).sum::<usize>()).sum()
 }
 
@@ -164,7 +164,7 @@ fn write_edit(splice: &mut Splice<'_>, site: Site, (keys, value): (&[&str], &str
         Site::NotObject { range, level } => splice.replace_nested(range, ["{", "}"], &keys[level..], value),
         Site::Missing { at, level, is_empty } => {
             // Another edit may have added to the same empty object.
-            let comma = if is_empty && splice.copied() != at { "" } else { "," };
+            let comma = if is_empty && splice.position() != at { "" } else { "," };
             splice.replace_nested(at..at, [comma, ""], &keys[level..], value);
         }
     }

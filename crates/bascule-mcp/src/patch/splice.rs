@@ -6,25 +6,28 @@ use crate::envelope::push_quoted;
 
 pub(super) struct Splice<'a> {
     json: &'a str,
-    growth: usize,
+    /// The capacity of `out` beyond the length of `json`.
+    extra_capacity: usize,
+    /// The changed text up to `position`; `None` before the first replacement.
     out: Option<String>,
-    copied: usize,
+    /// The end of the last replaced range in `json`; 0 before the first.
+    position: usize,
 }
 
 impl<'a> Splice<'a> {
-    /// `growth` is the expected difference in length.
-    pub(super) fn new(json: &'a str, growth: usize) -> Self {
-        Self { json, growth, out: None, copied: 0 }
+    /// Creates a splice. `extra_capacity` is the expected growth of the text.
+    pub(super) fn new(json: &'a str, extra_capacity: usize) -> Self {
+        Self { json, extra_capacity, out: None, position: 0 }
     }
 
-    /// The end of the last replaced range.
-    pub(super) fn copied(&self) -> usize {
-        self.copied
+    /// Returns the end of the last replaced range; 0 before the first.
+    pub(super) fn position(&self) -> usize {
+        self.position
     }
 
     /// Replaces a range. A range that begins inside or before one already replaced stays as it is.
     pub(super) fn replace(&mut self, range: Range<usize>, pieces: &[&str]) {
-        if let Some(out) = self.copy_until(range) {
+        if let Some(out) = self.begin_replacement(range) {
             out.extend(pieces.iter().copied());
         }
     }
@@ -37,7 +40,7 @@ impl<'a> Splice<'a> {
         keys: &[&str],
         value: &str,
     ) {
-        let Some(out) = self.copy_until(range) else { return };
+        let Some(out) = self.begin_replacement(range) else { return };
         out.push_str(before);
         for (level, key) in keys.iter().enumerate() {
             out.push_str(if level == 0 { "" } else { "{" });
@@ -49,20 +52,23 @@ impl<'a> Splice<'a> {
         out.push_str(after);
     }
 
-    /// The changed text, or `None` if nothing was replaced.
+    /// Returns the changed text, or `None` if nothing was replaced.
     pub(super) fn finish(self) -> Option<String> {
         let mut out = self.out?;
-        out.push_str(&self.json[self.copied..]);
+        out.push_str(&self.json[self.position..]);
         Some(out)
     }
 
-    fn copy_until(&mut self, range: Range<usize>) -> Option<&mut String> {
-        if range.start < self.copied {
+    /// Copies the text up to the range and skips the range. Returns the output for the replacement, or `None` if the range
+    /// begins before the end of the last one.
+    fn begin_replacement(&mut self, range: Range<usize>) -> Option<&mut String> {
+        if range.start < self.position {
             return None;
         }
-        let out = self.out.get_or_insert_with(|| String::with_capacity(self.json.len() + self.growth));
-        out.push_str(&self.json[self.copied..range.start]);
-        self.copied = range.end;
+        let out =
+            self.out.get_or_insert_with(|| String::with_capacity(self.json.len() + self.extra_capacity));
+        out.push_str(&self.json[self.position..range.start]);
+        self.position = range.end;
         Some(out)
     }
 }
