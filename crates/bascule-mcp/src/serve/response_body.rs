@@ -159,20 +159,20 @@ impl EventStream {
         text.extend_from_slice(b"event: message\ndata: ");
         text.extend_from_slice(&frame.bytes);
         text.extend_from_slice(b"\n\n");
-        self.has_ended |= frame.is_last;
+        self.has_ended |= frame.is_response;
     }
 
     /// Ends the stream after the host has dropped its side.
     fn end(&mut self, text: &mut Vec<u8>) {
         if let Some(id) = self.pending_request.take() {
-            self.write(text, ResponseFrame { bytes: unanswered(&id), is_last: true });
+            self.write(text, ResponseFrame { bytes: missing_response_error(&id), is_response: true });
         }
         self.has_ended = true;
     }
 }
 
-/// The error response to a request that the host has dropped.
-pub(super) fn unanswered(id: &str) -> Vec<u8> {
+/// Returns the error response to a request whose stream the host dropped without a response.
+pub(super) fn missing_response_error(id: &str) -> Vec<u8> {
     let id = Id::from_json(id).unwrap_or(Id::NULL);
     error_response(id, RpcError::CONNECTION_CLOSED, "the request ended without a response")
 }

@@ -1,4 +1,7 @@
 //! An ordered stream of frames to one client. Sending never waits.
+//!
+//! A stream can forward: another stream, its target, takes all its frames. A *branch* is a stream for one request that
+//! forwards to the stream of the whole connection. Over stdio all messages to a client share one stream in this way.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -8,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 
 use tokio::sync::Notify;
 
-use super::response_body::unanswered;
+use super::response_body::missing_response_error;
 
 /// The sending side of a stream of frames to a client. A client that reads too slowly is disconnected.
 ///
@@ -20,19 +23,19 @@ pub struct ResponseStream(Arc<Inner>);
 pub(super) struct ResponseFrame {
     /// The message, one line of JSON.
     pub(super) bytes: Vec<u8>,
-    /// True for the response to the request. Nothing follows it, except on a stream that others forward to.
-    pub(super) is_last: bool,
+    /// True for the response to the request. It is the last frame, except on the target of a forward.
+    pub(super) is_response: bool,
 }
 
-/// The receiving side. Dropping it closes the stream, which tells the host that the client has gone.
+/// The receiving side. Dropping it closes the stream: the client has disconnected.
 pub(super) struct FrameReceiver(Arc<Inner>);
 
-/// Closes a stream without keeping it open.
+/// A weak handle that closes a stream.
 pub(super) struct StreamCloser(Weak<Inner>);
 
 struct Inner {
     state: Mutex<State>,
-    /// Notified when the stream ends, gets room, is forwarded, or loses a branch.
+    /// Notified when the stream ends, its queue shrinks to the limit, a forward begins, or a branch ends.
     changed: Notify,
     handles: AtomicUsize,
     limit: usize,
@@ -41,10 +44,11 @@ struct Inner {
 #[derive(Default)]
 struct State {
     queue: VecDeque<ResponseFrame>,
-    /// The queued bytes of other messages. Only these count for the limit: there is one response for each request.
-    message_bytes: usize,
+    /// The queued bytes of frames that are not responses. Only these are limited: there is one response for each request.
+    non_response_bytes: usize,
     response_bytes: usize,
     end: Option<StreamEnd>,
+    /// Wakes the task that waits for the next frame.
     receiver: Option<Waker>,
     forward: Option<Forward>,
     /// The number of open branches that forward to this stream.
@@ -54,16 +58,20 @@ struct State {
 /// The stream that takes all frames of this one.
 struct Forward {
     to: ResponseStream,
-    /// The request of a branch.
+    /// The id of the branch's request; `None` if the stream is no branch.
     request_id: Option<Box<str>>,
 }
 
+/// The reason for which a stream takes no more frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum StreamEnd {
+    /// The response was sent.
     Finished,
+    /// The host or the server closed the stream, its receiver was dropped, or the target of its forward has ended.
     Closed,
-    /// All senders were dropped.
+    /// All senders were dropped before the response was sent.
     Dropped,
+    /// A frame did not fit into this stream or the target of its forward. The queued frames were discarded.
     Overflowed,
 }
 
@@ -81,12 +89,12 @@ impl ResponseStream {
 
     /// Adds a frame. Returns false if the stream is closed, or was closed because the frame did not fit.
     pub fn push(&self, frame: Vec<u8>) -> bool {
-        self.0.send(ResponseFrame { bytes: frame, is_last: false })
+        self.0.send(ResponseFrame { bytes: frame, is_response: false })
     }
 
     /// Adds the response and closes the stream. Queued frames can still be received.
     pub fn finish(&self, response: Vec<u8>) {
-        self.0.send(ResponseFrame { bytes: response, is_last: true });
+        self.0.send(ResponseFrame { bytes: response, is_response: true });
     }
 
     /// Closes the stream. Queued frames can still be received.
@@ -139,8 +147,8 @@ impl ResponseStream {
         StreamCloser(Arc::downgrade(&self.0))
     }
 
-    /// Creates a stream for one request that forwards its frames to this one. If it is dropped before it is finished or
-    /// closed, the request is answered with an error.
+    /// Creates a branch: a stream for one request that forwards its frames to this one. If it is dropped before it is
+    /// finished or closed, the request gets an error response.
     pub(super) fn branch(&self, request_id: &str) -> ResponseStream {
         let branch = ResponseStream::new(self.0.limit);
         self.0.lock().branches += 1;
@@ -152,7 +160,7 @@ impl ResponseStream {
     pub(super) fn forward_to(&self, target: &ResponseStream) {
         let mut state = self.0.lock();
         while let Some(frame) = state.pop() {
-            target.0.send_forwarded(frame);
+            let _ = target.0.send_forwarded(frame);
         }
         if state.end.is_none() {
             state.forward = Some(Forward { to: target.clone(), request_id: None });
@@ -162,13 +170,13 @@ impl ResponseStream {
     }
 
     /// Waits until the queue, responses included, is within the limit, or the stream has ended. A server that waits for
-    /// this before it reads the next request stops a client that does not read from piling up responses.
-    pub(super) async fn has_room(&self) {
+    /// this before it reads the next request limits the responses that a client leaves unread.
+    pub(super) async fn wait_for_room(&self) {
         self.0.wait_until(|state| state.queued_bytes() <= self.0.limit).await;
     }
 
     /// Waits until every branch has ended, or the stream has.
-    pub(super) async fn branches_ended(&self) {
+    pub(super) async fn wait_for_branches(&self) {
         self.0.wait_until(|state| state.branches == 0).await;
     }
 
@@ -228,31 +236,38 @@ impl StreamCloser {
 }
 
 impl Inner {
+    /// Adds a frame. Returns false if the stream has ended, or ends because the frame does not fit.
     fn send(&self, frame: ResponseFrame) -> bool {
         let mut state = self.lock();
         if state.end.is_some() {
             return false;
         }
-        let is_last = frame.is_last;
+        let is_response = frame.is_response;
         // The lock is held while the frame is forwarded, so that the order is the same on both streams.
-        let fits = match &state.forward {
+        let sent = match &state.forward {
             Some(forward) => forward.to.0.send_forwarded(frame),
             None => state.enqueue(frame, self.limit),
         };
-        let end = if fits { is_last.then_some(StreamEnd::Finished) } else { Some(StreamEnd::Overflowed) };
+        let end = match sent {
+            Ok(()) => is_response.then_some(StreamEnd::Finished),
+            Err(end) => Some(end),
+        };
         self.update(state, end);
-        fits
+        sent.is_ok()
     }
 
-    /// Adds a frame of another stream. The response of that stream does not end this one.
-    fn send_forwarded(&self, frame: ResponseFrame) -> bool {
+    /// Adds a frame of a stream that forwards to this one. The response of that stream does not end this one. Returns the
+    /// end of that stream if this one cannot take the frame.
+    fn send_forwarded(&self, frame: ResponseFrame) -> Result<(), StreamEnd> {
         let mut state = self.lock();
-        if state.end.is_some() {
-            return false;
+        match state.end {
+            Some(StreamEnd::Overflowed) => return Err(StreamEnd::Overflowed),
+            Some(_) => return Err(StreamEnd::Closed),
+            None => {}
         }
-        let fits = state.enqueue(frame, self.limit);
-        self.update(state, (!fits).then_some(StreamEnd::Overflowed));
-        fits
+        let queued = state.enqueue(frame, self.limit);
+        self.update(state, queued.err());
+        queued
     }
 
     fn end(&self, end: StreamEnd) {
@@ -281,7 +296,8 @@ impl Inner {
         }
         if let Some(Forward { to, request_id: Some(id) }) = forward {
             if end == Some(StreamEnd::Dropped) {
-                to.0.send_forwarded(ResponseFrame { bytes: unanswered(&id), is_last: true });
+                let response = ResponseFrame { bytes: missing_response_error(&id), is_response: true };
+                let _ = to.0.send_forwarded(response);
             }
             to.0.lock().branches -= 1;
             to.0.changed.notify_waiters();
@@ -337,34 +353,35 @@ impl Inner {
 }
 
 impl State {
-    fn enqueue(&mut self, frame: ResponseFrame, limit: usize) -> bool {
+    /// Queues a frame. If it does not fit, discards the queue and returns the end of the stream.
+    fn enqueue(&mut self, frame: ResponseFrame, limit: usize) -> Result<(), StreamEnd> {
         let length = frame.bytes.len();
-        if !frame.is_last && self.message_bytes > 0 && self.message_bytes + length > limit {
+        if !frame.is_response && self.non_response_bytes > 0 && self.non_response_bytes + length > limit {
             self.clear();
-            return false;
+            return Err(StreamEnd::Overflowed);
         }
-        *self.counter(frame.is_last) += length;
+        *self.counter(frame.is_response) += length;
         self.queue.push_back(frame);
-        true
+        Ok(())
     }
 
     fn pop(&mut self) -> Option<ResponseFrame> {
         let frame = self.queue.pop_front()?;
-        *self.counter(frame.is_last) -= frame.bytes.len();
+        *self.counter(frame.is_response) -= frame.bytes.len();
         Some(frame)
     }
 
     fn clear(&mut self) {
         self.queue.clear();
-        (self.message_bytes, self.response_bytes) = (0, 0);
+        (self.non_response_bytes, self.response_bytes) = (0, 0);
     }
 
     fn counter(&mut self, is_response: bool) -> &mut usize {
-        if is_response { &mut self.response_bytes } else { &mut self.message_bytes }
+        if is_response { &mut self.response_bytes } else { &mut self.non_response_bytes }
     }
 
     fn queued_bytes(&self) -> usize {
-        self.message_bytes + self.response_bytes
+        self.non_response_bytes + self.response_bytes
     }
 }
 

@@ -73,7 +73,7 @@ impl StdioServer {
                 () = stop.cancelled() => {}
                 () = stream.closed() => {}
             }
-            if timeout(self.shutdown_grace, stream.branches_ended()).await.is_err() {
+            if timeout(self.shutdown_grace, stream.wait_for_branches()).await.is_err() {
                 debug!("requests in flight were abandoned");
             }
             stream.close();
@@ -112,7 +112,7 @@ impl<H: Host> StdioConnection<H> {
                 InputLine::Whole(line) => self.handle_line(line.trim_ascii()).await,
                 InputLine::TooLong(scanned) => self.refuse_too_long(scanned),
             }
-            self.stream.has_room().await;
+            self.stream.wait_for_room().await;
         }
         Ok(())
     }

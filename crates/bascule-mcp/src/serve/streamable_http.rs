@@ -8,7 +8,7 @@ use memchr::memchr2;
 use tokio::time::timeout;
 
 use super::http_error::HttpError;
-use super::response_body::{EventStream, ResponseContent, unanswered};
+use super::response_body::{EventStream, ResponseContent, missing_response_error};
 use super::response_stream::{FrameReceiver, ResponseFrame};
 use super::router::{RouteAccess, RouteRequest, Router};
 use super::service::response_of_type;
@@ -136,8 +136,8 @@ fn session_header<H: Host>(
 /// clients and proxies give up connections on which nothing moves.
 async fn respond(id: Box<str>, receiver: FrameReceiver, config: &HttpServer) -> Response<ResponseContent> {
     let first = match timeout(config.keep_alive, receiver.next()).await {
-        Ok(Some(ResponseFrame { bytes, is_last: true })) => return json_response(bytes),
-        Ok(None) => return json_response(unanswered(&id)),
+        Ok(Some(ResponseFrame { bytes, is_response: true })) => return json_response(bytes),
+        Ok(None) => return json_response(missing_response_error(&id)),
         Ok(first) => first,
         Err(_) => None,
     };

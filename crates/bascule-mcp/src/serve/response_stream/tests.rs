@@ -10,7 +10,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 async fn received(stream: &ResponseStream) -> Vec<String> {
     let mut frames = Vec::new();
     while let Ok(Some(frame)) = timeout(MOMENT, stream.next()).await {
-        let mark = if frame.is_last { "." } else { "" };
+        let mark = if frame.is_response { "." } else { "" };
         frames.push(format!("{}{mark}", String::from_utf8(frame.bytes).unwrap()));
     }
     frames
@@ -84,12 +84,12 @@ async fn branches_forward_in_the_order_of_pushes() {
     push(&late, "c");
     one.finish(b"d".to_vec());
     assert!(!push(&one, "e") && one.is_closed() && !two.is_closed());
-    assert!(timeout(MOMENT, stream.branches_ended()).await.is_err());
+    assert!(timeout(MOMENT, stream.wait_for_branches()).await.is_err());
     two.close();
-    timeout(DEADLINE, stream.branches_ended()).await.unwrap();
+    timeout(DEADLINE, stream.wait_for_branches()).await.unwrap();
     drop(stream.branch("3"));
-    let unanswered = r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"the request ended without a response"}}."#;
-    assert_eq!(received(&stream).await, ["a", "early", "b", "c", "d.", unanswered]);
+    let error = r#"{"jsonrpc":"2.0","id":3,"error":{"code":-32000,"message":"the request ended without a response"}}."#;
+    assert_eq!(received(&stream).await, ["a", "early", "b", "c", "d.", error]);
 }
 
 // req: GW-03
@@ -100,21 +100,21 @@ async fn limit_applies_to_messages_but_not_to_responses() {
     assert!(push(&branches[3], "ab"));
     branches[..3].iter().for_each(|branch| branch.finish(b"long".to_vec()));
     assert!(push(&branches[3], "c") && !stream.is_closed());
-    assert!(timeout(MOMENT, stream.has_room()).await.is_err());
+    assert!(timeout(MOMENT, stream.wait_for_room()).await.is_err());
     assert_eq!(received(&stream).await, ["ab", "long.", "long.", "long.", "c"]);
-    timeout(DEADLINE, stream.has_room()).await.unwrap();
+    timeout(DEADLINE, stream.wait_for_room()).await.unwrap();
     assert!(push(&branches[3], "abc") && !push(&branches[3], "d") && stream.has_overflowed());
 }
 
 #[tokio::test]
-async fn has_room_returns_after_a_read_and_after_the_receiver_is_dropped() {
+async fn wait_for_room_returns_after_a_read_and_after_the_receiver_is_dropped() {
     for by_reading in [true, false] {
         let stream = ResponseStream::new(3);
         stream.branch("1").finish(b"long".to_vec());
         let receiver = stream.receiver();
         let waiting = tokio::spawn({
             let stream = stream.clone();
-            async move { stream.has_room().await }
+            async move { stream.wait_for_room().await }
         });
         tokio::task::yield_now().await;
         assert!(!waiting.is_finished());
@@ -140,4 +140,5 @@ async fn closing_the_target_closes_its_branches() {
     stream.close();
     timeout(DEADLINE, waiting).await.unwrap().unwrap();
     assert!(branch.is_closed() && late.is_closed() && !push(&branch, "x"));
+    assert!(!branch.has_overflowed(), "a closed target is not a full one");
 }
