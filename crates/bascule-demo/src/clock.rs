@@ -6,7 +6,7 @@ use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::reply::{Reply, ToolResult, arguments};
+use crate::reply::{Reply, ToolResult, parse_arguments};
 use crate::serve::{DemoCall, DemoServer};
 use crate::tool::{ToolDeclaration, described, list_of, object, text};
 use crate::zones;
@@ -51,21 +51,21 @@ impl DemoServer for Clock {
         let zone = || described(text(), "An IANA name, such as Europe/Zurich");
         vec![
             ToolDeclaration::new("now", "Returns the current time in UTC or another time zone")
-                .may_take("timezone", zone())
+                .optional("timezone", zone())
                 .returns("timezone", text())
                 .returns("time", text())
                 .returns("weekday", text())
                 .returns("isDst", json!({"type": "boolean"}))
                 .read_only(),
             ToolDeclaration::new("convert", "Converts a time from one time zone to another")
-                .takes("time", described(text(), "2026-03-01T12:00, or 12:00 for today"))
-                .takes("from", zone())
-                .takes("to", zone())
+                .required("time", described(text(), "2026-03-01T12:00, or 12:00 for today"))
+                .required("from", zone())
+                .required("to", zone())
                 .returns("from", zoned_time_schema())
                 .returns("to", zoned_time_schema())
                 .read_only(),
             ToolDeclaration::new("list_timezones", "Lists the names of time zones")
-                .may_take("contains", text())
+                .optional("contains", text())
                 .returns("timezones", list_of(text()))
                 .read_only(),
         ]
@@ -77,11 +77,11 @@ impl DemoServer for Clock {
 }
 
 impl Clock {
-    fn dispatch(&self, tool: &str, given: &Value) -> ToolResult {
+    fn dispatch(&self, tool: &str, arguments: &Value) -> ToolResult {
         match tool {
-            "now" => self.now(arguments(given)?),
-            "convert" => self.convert(&arguments(given)?),
-            "list_timezones" => Ok(list_timezones(arguments(given)?)),
+            "now" => self.now(parse_arguments(arguments)?),
+            "convert" => self.convert(&parse_arguments(arguments)?),
+            "list_timezones" => Ok(list_timezones(parse_arguments(arguments)?)),
             _ => Err(Reply::unknown_tool(tool)),
         }
     }

@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::reply::{Reply, ToolResult, arguments};
+use crate::reply::{Reply, ToolResult, parse_arguments};
 use crate::serve::{DemoCall, DemoServer};
 use crate::tool::{ToolDeclaration, described, integer, text};
 
@@ -70,11 +70,11 @@ impl Counter {
         self.0.lock().expect("no code panics while it holds the lock")
     }
 
-    fn dispatch(&self, tool: &str, given: &Value) -> ToolResult {
+    fn dispatch(&self, tool: &str, arguments: &Value) -> ToolResult {
         match tool {
-            "increment" => self.count().increment(&arguments(given)?),
+            "increment" => self.count().increment(&parse_arguments(arguments)?),
             "read" => Ok(self.count().read()),
-            "seen" => Ok(self.count().seen(arguments(given)?)),
+            "seen" => Ok(self.count().seen(parse_arguments(arguments)?)),
             _ => Err(Reply::unknown_tool(tool)),
         }
     }
@@ -88,8 +88,8 @@ impl DemoServer for Counter {
     fn tools(&self) -> Vec<ToolDeclaration> {
         vec![
             ToolDeclaration::new("increment", "Adds to the counter")
-                .may_take("by", described(integer(), "Default: 1"))
-                .may_take("token", described(text(), "Recorded; `seen` reports how often it was used"))
+                .optional("by", described(integer(), "Default: 1"))
+                .optional("token", described(text(), "Recorded; `seen` reports how often it was used"))
                 .returns("value", integer())
                 .returns("increments", integer())
                 .additive(),
@@ -98,7 +98,7 @@ impl DemoServer for Counter {
                 .returns("increments", integer())
                 .read_only(),
             ToolDeclaration::new("seen", "Returns how often `increment` was called with this token")
-                .takes("token", text())
+                .required("token", text())
                 .returns("token", text())
                 .returns("times", integer())
                 .read_only(),

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::reply::{Reply, ToolResult, arguments};
+use crate::reply::{Reply, ToolResult, parse_arguments};
 use crate::serve::{DemoCall, DemoServer};
 use crate::tool::{ToolDeclaration, integer, list_of, object, text};
 
@@ -64,14 +64,14 @@ impl Notes {
         self.0.lock().expect("no code panics while it holds the lock")
     }
 
-    fn dispatch(&self, tool: &str, given: &Value) -> ToolResult {
+    fn dispatch(&self, tool: &str, arguments: &Value) -> ToolResult {
         let mut notebook = self.notebook();
         match tool {
-            "add_note" => Ok(Reply::structured(json!(notebook.add(arguments(given)?)))),
-            "get_note" => notebook.get(arguments(given)?),
+            "add_note" => Ok(Reply::structured(json!(notebook.add(parse_arguments(arguments)?)))),
+            "get_note" => notebook.get(parse_arguments(arguments)?),
             "list_notes" => Ok(notebook.list()),
-            "search_notes" => Ok(notebook.search(&arguments(given)?)),
-            "delete_note" => notebook.delete(arguments(given)?),
+            "search_notes" => Ok(notebook.search(&parse_arguments(arguments)?)),
+            "delete_note" => notebook.delete(parse_arguments(arguments)?),
             _ => Err(Reply::unknown_tool(tool)),
         }
     }
@@ -98,23 +98,23 @@ impl DemoServer for Notes {
         let limit = json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 5});
         vec![
             returning_note(ToolDeclaration::new("add_note", "Adds a note and returns it with its id"))
-                .takes("title", json!({"type": "string", "minLength": 1}))
-                .takes("text", text())
-                .may_take("tags", list_of(text()))
+                .required("title", json!({"type": "string", "minLength": 1}))
+                .required("text", text())
+                .optional("tags", list_of(text()))
                 .additive(),
             returning_note(ToolDeclaration::new("get_note", "Returns one note"))
-                .takes("id", integer())
+                .required("id", integer())
                 .read_only(),
             ToolDeclaration::new("list_notes", "Lists all notes without their text")
                 .returns("notes", list_of(object(title, json!(["id", "title", "tags"]))))
                 .read_only(),
             ToolDeclaration::new("search_notes", "Finds notes by words in title, tags and text, best first")
-                .takes("query", json!({"type": "string", "minLength": 1}))
-                .may_take("limit", limit)
+                .required("query", json!({"type": "string", "minLength": 1}))
+                .optional("limit", limit)
                 .returns("matches", list_of(object(hit, json!(["id", "title", "score"]))))
                 .read_only(),
             ToolDeclaration::new("delete_note", "Deletes a note")
-                .takes("id", integer())
+                .required("id", integer())
                 .returns("id", integer())
                 .destructive(true),
         ]

@@ -42,8 +42,8 @@ impl Reply {
 }
 
 /// Deserialises the arguments of a call. Missing arguments are an empty object.
-pub(crate) fn arguments<T: DeserializeOwned>(given: &Value) -> Result<T, Reply> {
+pub(crate) fn parse_arguments<T: DeserializeOwned>(arguments: &Value) -> Result<T, Reply> {
     let none = json!({});
-    let given = if given.is_null() { &none } else { given };
-    T::deserialize(given).map_err(|error| Reply::failure(format!("invalid arguments: {error}")))
+    let arguments = if arguments.is_null() { &none } else { arguments };
+    T::deserialize(arguments).map_err(|error| Reply::failure(format!("invalid arguments: {error}")))
 }

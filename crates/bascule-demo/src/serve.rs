@@ -26,8 +26,8 @@ pub(crate) trait DemoServer: Send + Sync + 'static {
     fn tools(&self) -> Vec<ToolDeclaration>;
     fn call(&self, tool: &str, arguments: &Value, call: &DemoCall) -> Reply;
 
-    /// Returns true if a call of this tool may take long.
-    fn is_slow(&self, _tool: &str) -> bool {
+    /// Returns true if a call of this tool runs in its own thread, because it may take long and must not block others.
+    fn runs_in_thread(&self, _tool: &str) -> bool {
         false
     }
 }
@@ -107,7 +107,7 @@ impl<D: DemoServer> DemoSession<D> {
         let (cancel, cancelled) = channel();
         let call =
             DemoCall { out: self.out.clone(), token: params["_meta"]["progressToken"].clone(), cancelled };
-        if !self.demo.is_slow(tool) {
+        if !self.demo.runs_in_thread(tool) {
             return finish(self.demo.call(tool, &params["arguments"], &call), id, &self.out);
         }
         lock(&self.running).insert(normalised_id(id), cancel);
@@ -146,8 +146,8 @@ pub(crate) struct DemoCall {
 }
 
 impl DemoCall {
-    /// Waits for `time`. Returns false if the call is cancelled before.
-    pub(crate) fn wait(&self, time: Duration) -> bool {
+    /// Sleeps for `time`. Returns false at once if the call is cancelled.
+    pub(crate) fn sleep_unless_cancelled(&self, time: Duration) -> bool {
         match self.cancelled.recv_timeout(time) {
             Err(RecvTimeoutError::Timeout) => true,
             // The sender is dropped when the call is cancelled or its session ends.

@@ -13,12 +13,12 @@ impl ToolDeclaration {
     }
 
     /// Adds a required argument.
-    pub(crate) fn takes(self, name: &str, schema: Value) -> ToolDeclaration {
+    pub(crate) fn required(self, name: &str, schema: Value) -> ToolDeclaration {
         self.member("inputSchema", name, schema, true)
     }
 
     /// Adds an optional argument.
-    pub(crate) fn may_take(self, name: &str, schema: Value) -> ToolDeclaration {
+    pub(crate) fn optional(self, name: &str, schema: Value) -> ToolDeclaration {
         self.member("inputSchema", name, schema, false)
     }
 
@@ -97,8 +97,8 @@ mod tests {
     #[test]
     fn declaration_becomes_definition() {
         let tool = ToolDeclaration::new("x", "Does x")
-            .takes("a", text())
-            .may_take("b", integer())
+            .required("a", text())
+            .optional("b", integer())
             .returns("c", text());
         let expected = json!({
             "name": "x",

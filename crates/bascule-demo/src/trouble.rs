@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::reply::{Reply, ToolResult, arguments};
+use crate::reply::{Reply, ToolResult, parse_arguments};
 use crate::serve::{DemoCall, DemoServer};
 use crate::tool::{ToolDeclaration, integer, up_to};
 
@@ -54,19 +54,19 @@ impl DemoServer for Trouble {
     fn tools(&self) -> Vec<ToolDeclaration> {
         vec![
             ToolDeclaration::new("sleep", "Sleeps; reports progress and can be cancelled")
-                .takes("ms", up_to(600_000))
+                .required("ms", up_to(600_000))
                 .returns("sleptMs", integer())
                 .read_only(),
             ToolDeclaration::new("crash", "Writes a line to stderr and exits")
-                .may_take("code", up_to(255))
+                .optional("code", up_to(255))
                 .destructive(false),
             ToolDeclaration::new("abort", "Dies by a signal").destructive(false),
             ToolDeclaration::new("leak", "Allocates memory and never frees it")
-                .takes("mb", up_to(65_536))
+                .required("mb", up_to(65_536))
                 .returns("leakedMb", integer())
                 .destructive(false),
             ToolDeclaration::new("junk", "Prints lines that are not messages, then responds")
-                .may_take("lines", up_to(10_000))
+                .optional("lines", up_to(10_000))
                 .read_only(),
             ToolDeclaration::new("lie", "Returns a result that its schema forbids")
                 .returns("value", integer())
@@ -75,7 +75,7 @@ impl DemoServer for Trouble {
             ToolDeclaration::new("rpc_error", "Fails with a JSON-RPC error").read_only(),
             ToolDeclaration::new("silence", "Never responds").read_only(),
             ToolDeclaration::new("flood_stderr", "Prints this much on stderr, then responds")
-                .takes("kb", up_to(1_048_576))
+                .required("kb", up_to(1_048_576))
                 .read_only(),
         ]
     }
@@ -84,24 +84,24 @@ impl DemoServer for Trouble {
         self.dispatch(tool, arguments, call).unwrap_or_else(|failure| failure)
     }
 
-    fn is_slow(&self, tool: &str) -> bool {
+    fn runs_in_thread(&self, tool: &str) -> bool {
         matches!(tool, "sleep" | "leak" | "flood_stderr")
     }
 }
 
 impl Trouble {
-    fn dispatch(&self, tool: &str, given: &Value, call: &DemoCall) -> ToolResult {
+    fn dispatch(&self, tool: &str, arguments: &Value, call: &DemoCall) -> ToolResult {
         match tool {
-            "sleep" => Ok(sleep(arguments(given)?, call)),
-            "crash" => Ok(crash(arguments(given)?)),
+            "sleep" => Ok(sleep(parse_arguments(arguments)?, call)),
+            "crash" => Ok(crash(parse_arguments(arguments)?)),
             "abort" => Ok(Reply::Abort),
-            "leak" => Ok(self.leak(arguments(given)?)),
-            "junk" => Ok(junk(arguments(given)?, call)),
+            "leak" => Ok(self.leak(parse_arguments(arguments)?)),
+            "junk" => Ok(junk(parse_arguments(arguments)?, call)),
             "lie" => Ok(Reply::structured(json!({"value": "not a number"}))),
             "fail" => Ok(Reply::failure("this tool always fails")),
             "rpc_error" => Ok(Reply::Error(-32050, "this tool always returns a JSON-RPC error".to_owned())),
             "silence" => Ok(Reply::Silence),
-            "flood_stderr" => Ok(flood(arguments(given)?)),
+            "flood_stderr" => Ok(flood(parse_arguments(arguments)?)),
             _ => Err(Reply::unknown_tool(tool)),
         }
     }
@@ -115,12 +115,12 @@ impl Trouble {
     }
 }
 
-/// The protocol forbids a response to a cancelled call.
+/// Sleeps and reports progress. A cancelled call gets no response, because the protocol forbids one.
 fn sleep(SleepArguments { ms }: SleepArguments, call: &DemoCall) -> Reply {
     const REPORT_EVERY: Duration = Duration::from_millis(100);
     let (start, whole) = (Instant::now(), Duration::from_millis(ms));
     while let Some(left) = whole.checked_sub(start.elapsed()).filter(|left| !left.is_zero()) {
-        if !call.wait(left.min(REPORT_EVERY)) {
+        if !call.sleep_unless_cancelled(left.min(REPORT_EVERY)) {
             return Reply::Silence;
         }
         call.progress((start.elapsed().as_millis() as u64).min(ms), ms);
