@@ -1,4 +1,4 @@
-//! `connect_to_server` and `call_tool`, the main functions of the library.
+//! Connects to a server and calls its tools with retries.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub type TransportFactory =
 pub struct ConnectOptions {
     /// Default: Streamable HTTP.
     pub transport: Option<TransportFactory>,
-    /// The time-out of the handshake. Default: `BASCULE_MCP_TIMEOUT`, else 30 s.
+    /// The timeout of the handshake. Default: `BASCULE_MCP_TIMEOUT`, else 30 s.
     pub timeout: Option<Duration>,
-    /// Replaces the process environment for configuration look-ups.
+    /// Read for `BASCULE_MCP_TIMEOUT` instead of the process environment.
     pub environment: Option<Environment>,
     /// Default: `tracing` if a subscriber is set, else stderr.
     pub logger: Option<Logger>,
@@ -33,11 +33,11 @@ pub struct ConnectOptions {
 /// Options of [`call_tool`].
 #[derive(Clone, Default)]
 pub struct CallToolOptions {
-    /// The time-out of each attempt. Default: `BASCULE_MCP_TIMEOUT`, else 30 s.
+    /// The timeout of each attempt. Default: `BASCULE_MCP_TIMEOUT`, else 30 s.
     pub timeout: Option<Duration>,
     /// Default: 3.
     pub max_attempts: Option<u32>,
-    /// Replaces the process environment for configuration look-ups.
+    /// Read for `BASCULE_MCP_TIMEOUT` instead of the process environment.
     pub environment: Option<Environment>,
 }
 
@@ -57,6 +57,7 @@ impl McpBridge {
         &self.client
     }
 
+    /// Returns the URL as it was passed to [`connect_to_server`].
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -70,20 +71,20 @@ impl McpBridge {
 
 /// Connects over Streamable HTTP, or over the factory's transport, and does the handshake. Never retries.
 pub async fn connect_to_server(url: &str, options: ConnectOptions) -> Result<McpBridge, McpBridgeError> {
-    let failed = |cause| McpBridgeError::new(cause, 1);
+    let after_one_attempt = |cause| McpBridgeError::new(cause, 1);
     let log = LogOutput(options.logger);
     let timeout = resolve_timeout(options.timeout, options.environment.as_ref());
-    let timeout = timeout.map_err(|error| failed(ErrorCause::InvalidTimeout(error)))?;
-    let shown = redact_url(url);
-    log.info(&format!("connecting to {shown}"));
+    let timeout = timeout.map_err(|error| after_one_attempt(ErrorCause::InvalidTimeout(error)))?;
+    let redacted_url = redact_url(url);
+    log.info(&format!("connecting to {redacted_url}"));
     let transport = match &options.transport {
         Some(factory) => factory(url).map_err(|error| error.to_string()),
         None => HttpEndpoint::new(url, []).map(Transport::Http).map_err(|error| error.to_string()),
     };
-    let transport = transport.map_err(|error| failed(ErrorCause::InvalidUrl(error)))?;
+    let transport = transport.map_err(|error| after_one_attempt(ErrorCause::InvalidUrl(error)))?;
     let client = McpClient::connect(transport, ClientOptions { timeout, ..ClientOptions::default() });
-    let client = client.await.map_err(|error| failed(ErrorCause::Connect(error)))?;
-    log.info(&format!("connected to {shown}"));
+    let client = client.await.map_err(|error| after_one_attempt(ErrorCause::Connect(error)))?;
+    log.info(&format!("connected to {redacted_url}"));
     Ok(McpBridge { client, url: url.to_owned(), closed: CancellationToken::new(), log })
 }
 
@@ -101,13 +102,13 @@ pub async fn call_tool(
     let timeout = resolve_timeout(options.timeout, options.environment.as_ref());
     let timeout = timeout.map_err(|error| not_attempted(ErrorCause::InvalidTimeout(error)))?;
     check_arguments(arguments).map_err(not_attempted)?;
-    let max = options.max_attempts.unwrap_or(DEFAULT_MAX_ATTEMPTS).max(1);
+    let max_attempts = options.max_attempts.unwrap_or(DEFAULT_MAX_ATTEMPTS).max(1);
     let mut attempt = 1;
     loop {
         if bridge.closed.is_cancelled() {
             return Err(McpBridgeError::new(ErrorCause::Closed, attempt - 1));
         }
-        bridge.log.info(&format!("callTool {name} attempt {attempt}/{max}"));
+        bridge.log.info(&format!("callTool {name} attempt {attempt}/{max_attempts}"));
         let cause = match attempt_call(bridge, name, arguments, timeout).await {
             Ok(result) => return Ok(result),
             Err(cause) => cause,
@@ -116,7 +117,7 @@ pub async fn call_tool(
             bridge.log.error(&format!("callTool {name} non-retryable error: {cause}"));
             return Err(McpBridgeError::new(cause, attempt));
         }
-        if attempt == max {
+        if attempt == max_attempts {
             bridge.log.error(&format!("callTool {name} failed after {attempt} attempt(s)"));
             return Err(McpBridgeError::new(cause, attempt));
         }
@@ -141,7 +142,7 @@ async fn attempt_call(
         }
         Ok(Err(failure)) => Err(ErrorCause::Failed(failure)),
         Err(_) => {
-            pending.cancel("the time-out was reached");
+            pending.cancel("the timeout was reached");
             Err(ErrorCause::TimedOut(limit))
         }
     }

@@ -21,7 +21,7 @@ const MAX_TOOLS: usize = 100_000;
 
 /// Options of [`McpClient::connect`].
 pub struct ClientOptions {
-    /// The time-out of the handshake.
+    /// The timeout of the handshake.
     pub timeout: Duration,
     /// The maximum length of a received message.
     pub message_limit: usize,
@@ -70,7 +70,7 @@ pub struct ServerInfo {
     pub raw: Box<RawValue>,
 }
 
-/// The reason why connecting failed.
+/// The failure of a connection attempt.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ConnectError {
     /// The request or the connection failed.
@@ -80,7 +80,7 @@ pub enum ConnectError {
         /// The last output of the server's process on stderr.
         stderr: String,
     },
-    #[error("the server did not answer `initialize` within {} ms", .limit.as_millis())]
+    #[error("the server did not respond to `initialize` within {} ms", .limit.as_millis())]
     TimedOut {
         limit: Duration,
         /// The last output of the server's process on stderr.
@@ -95,7 +95,7 @@ pub enum ConnectError {
     Malformed(String),
 }
 
-/// The reason why listing the tools failed.
+/// The failure to list the tools.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum ListError {
     /// The request or the connection failed.
@@ -226,7 +226,7 @@ impl McpClient {
         self.connection.pid()
     }
 
-    /// Returns the reason why the connection is closed, or `None` if it is open.
+    /// Returns the error that closed the connection, or `None` if it is open.
     pub fn close_reason(&self) -> Option<Arc<TransportError>> {
         self.connection.close_reason()
     }

@@ -37,5 +37,5 @@ pub use log::{LOG_TARGET, LogLevel, Logger};
 pub use result::CallToolResult;
 pub use timeout::{Environment, InvalidTimeout};
 
-/// The types of the wire that a transport factory and an error's cause consist of.
+/// Types of `bascule_mcp` that appear in [`TransportFactory`] and [`ErrorCause`].
 pub use bascule_mcp::{Failure, HttpEndpoint, RpcError, Transport, TransportError};

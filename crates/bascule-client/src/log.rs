@@ -35,10 +35,10 @@ impl LogOutput {
     }
 
     fn write(&self, level: LogLevel, line: &str) {
-        let line = &*remove_control_characters(line);
+        let line = &*replace_control_characters(line);
         match &self.0 {
             Some(logger) => logger(level, line),
-            None if has_tracing_subscriber() => trace(level, line),
+            None if has_tracing_subscriber() => write_to_tracing(level, line),
             // If stderr fails, there is no other place to report it.
             None => drop(writeln!(std::io::stderr().lock(), "[{LOG_TARGET}] {line}")),
         }
@@ -49,7 +49,7 @@ fn has_tracing_subscriber() -> bool {
     tracing::dispatcher::get_default(|current| !current.is::<tracing::subscriber::NoSubscriber>())
 }
 
-fn trace(level: LogLevel, line: &str) {
+fn write_to_tracing(level: LogLevel, line: &str) {
     match level {
         LogLevel::Info => tracing::info!(target: LOG_TARGET, "{line}"),
         LogLevel::Warn => tracing::warn!(target: LOG_TARGET, "{line}"),
@@ -57,8 +57,9 @@ fn trace(level: LogLevel, line: &str) {
     }
 }
 
-/// Keeps text of a server from forging a second line or sending codes to the terminal.
-fn remove_control_characters(line: &str) -> Cow<'_, str> {
+/// Replaces control characters by spaces. Text of a server may hold line breaks, which would forge a second log line, or
+/// escape sequences, which would control the terminal.
+fn replace_control_characters(line: &str) -> Cow<'_, str> {
     match line.contains(char::is_control) {
         true => line.replace(char::is_control, " ").into(),
         false => line.into(),

@@ -162,7 +162,7 @@ async fn handshake_times_out_without_cancellation() {
     let begin = Instant::now();
     let failed = server.connect().await.err().expect("it fails");
     assert_eq!(begin.elapsed(), Duration::from_millis(1234));
-    assert_eq!(failed.to_string(), "the server did not answer `initialize` within 1234 ms");
+    assert_eq!(failed.to_string(), "the server did not respond to `initialize` within 1234 ms");
     assert_eq!(server.methods(), ["initialize"]);
 }
 

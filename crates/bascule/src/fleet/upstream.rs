@@ -125,7 +125,7 @@ impl Upstream {
                 Ok(upstream)
             }
             Err(ConnectError::TimedOut { stderr, .. }) => {
-                Err(bound.passed(name, "answer `initialize`", stderr))
+                Err(bound.passed(name, "respond to `initialize`", stderr))
             }
             Err(error) => Err(explain(normalise::not_connected(name, &error), watch.as_deref(), &settings)),
         }
@@ -175,7 +175,7 @@ impl Upstream {
         match timeout(within, self.client.ping()).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(failure)) => Err(failure.to_string()),
-            Err(_) => Err(format!("it did not answer a ping within {} ms", within.as_millis())),
+            Err(_) => Err(format!("it did not respond to a ping within {} ms", within.as_millis())),
         }
     }
 

@@ -70,7 +70,7 @@ fn timeout_of_caller_includes_server_start() {
     let (bascule, server) = scripted_with(script, json!({}));
     let (code, document) = bascule.run_json(&["call", "s:x", "--timeout-ms", "5000"]);
     assert_eq!(code, 3);
-    let message = ["did not answer `initialize` within 5000 ms (the caller's time-out)"];
+    let message = ["did not respond to `initialize` within 5000 ms (the caller's time-out)"];
     check(&document["error"], "PROVIDER_TIMEOUT not_sent true", &message);
     assert_eq!(server.methods(), ["initialize"]);
 }

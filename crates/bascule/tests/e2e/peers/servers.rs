@@ -60,7 +60,7 @@ async fn check_library(bridge: McpBridge, server: &RmcpServer) {
     assert_eq!(renamed.text(), "or so they say", "`list_changed` does not disturb the call");
     let late = call_tool(&bridge, "wait", "{}", once_within(2_000)).await.unwrap_err();
     assert!(matches!(late.cause, ErrorCause::TimedOut(_)), "{late:?}");
-    server.wait_for_line("cancelled: the time-out was reached", 1);
+    server.wait_for_line("cancelled: the timeout was reached", 1);
     let after = call_tool(&bridge, "add", r#"{"a":1,"b":1}"#, patient()).await.unwrap();
     assert_eq!(after.structured_content().unwrap().get(), r#"{"sum":2.0}"#);
     bridge.close().await;
