@@ -1,4 +1,4 @@
-//! Resolves a time-out: the option, else the environment, else thirty seconds (CL-04).
+//! Resolves a timeout: the option, else the environment, else thirty seconds (CL-04).
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,7 +11,7 @@ const VARIABLES: [&str; 2] = ["BASCULE_MCP_TIMEOUT", "COLIBRI_MCP_TIMEOUT"];
 /// An environment that replaces the one of the process.
 pub type Environment = HashMap<String, String>;
 
-/// An environment variable contains an invalid time-out.
+/// An environment variable contains an invalid timeout.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{variable}` must be a positive number of milliseconds, is `{value}`")]
 pub struct InvalidTimeout {

@@ -1,4 +1,4 @@
-//! A tool call: the request, its time-out and its outcome.
+//! A tool call: the request, its timeout and its outcome.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub struct CallRequest {
     pub timeout: Option<CallTimeout>,
 }
 
-/// A caller's time-out. It may have started before the call was sent, for example while the server started.
+/// A caller's timeout. It may have started before the call was sent, for example while the server started.
 #[derive(Debug, Clone, Copy)]
 pub struct CallTimeout {
     pub since: Instant,

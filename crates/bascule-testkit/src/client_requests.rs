@@ -20,7 +20,7 @@ pub(crate) struct ClientRequests {
 }
 
 impl ClientRequests {
-    /// Sends the request and returns the client's whole response, or `null` after a time-out.
+    /// Sends the request and returns the client's whole response, or `null` after a timeout.
     pub(crate) fn request(
         &self,
         request: &Value,

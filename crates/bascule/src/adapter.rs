@@ -33,7 +33,7 @@ use crate::script::Scripts;
 
 /// The most servers that start at the same time: each may be an `npx` that installs a package.
 const MAX_STARTING: usize = 8;
-/// Bounds the wait for first starts. Each server has a start time-out of its own.
+/// Bounds the wait for first starts. Each server has a start timeout of its own.
 const FIRST_STARTS: Duration = Duration::from_secs(24 * 3600);
 
 /// The configuration of a bridge.

@@ -7,13 +7,13 @@ use bascule_model::CallTimeout;
 use tokio::time::Instant;
 
 /// The name of the caller's limit in errors.
-pub(crate) const CALLER: &str = "the caller's time-out";
+pub(crate) const CALLER: &str = "the caller's timeout";
 
 const FOR_EVER: Duration = Duration::from_secs(30 * 365 * 24 * 3600);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Deadline {
-    /// The caller's time-out or `maxExecutionMs`, whichever ends first. Nothing restarts it.
+    /// The caller's timeout or `maxExecutionMs`, whichever ends first. Nothing restarts it.
     hard: Bound,
     /// `timeoutMs`, counted from the last progress.
     silence: Bound,
@@ -69,7 +69,7 @@ impl Deadline {
 
 impl Bound {
     fn new(now: Instant, length: Duration, name: &'static str) -> Self {
-        // The caller's time-out may exceed what an `Instant` can hold.
+        // The caller's timeout may exceed what an `Instant` can hold.
         let at = now.checked_add(length).unwrap_or_else(|| now + FOR_EVER);
         Self { at, length, name }
     }
@@ -100,7 +100,7 @@ mod tests {
 
     #[test]
     fn ends_with_the_smallest_limit() {
-        check(Some(10), 20, 30, &[], (10, "within 10 ms (the caller's time-out)"));
+        check(Some(10), 20, 30, &[], (10, "within 10 ms (the caller's timeout)"));
         check(Some(40), 20, 30, &[], (20, "within 20 ms (`timeoutMs`)"));
         check(None, 50, 30, &[], (30, "within 30 ms (`maxExecutionMs`)"));
         check(Some(u64::MAX), 50, 30, &[], (30, "within 30 ms (`maxExecutionMs`)"));
@@ -115,13 +115,13 @@ mod tests {
         };
         let deadline = Deadline::new(start, Some(timeout), Duration::from_secs(1), Duration::from_secs(1));
         assert_eq!(deadline.next(), start + Duration::from_millis(20));
-        assert_eq!(deadline.passed().to_string(), "within 50 ms (the caller's time-out)");
+        assert_eq!(deadline.passed().to_string(), "within 50 ms (the caller's timeout)");
     }
 
     #[test]
     fn progress_restarts_only_the_silence_limit() {
         check(None, 20, 100, &[15, 30], (50, "within 20 ms (`timeoutMs`)"));
         check(None, 20, 100, &[15, 30, 45, 60, 75, 90], (100, "within 100 ms (`maxExecutionMs`)"));
-        check(Some(40), 20, 100, &[15, 30], (40, "within 40 ms (the caller's time-out)"));
+        check(Some(40), 20, 100, &[15, 30], (40, "within 40 ms (the caller's timeout)"));
     }
 }

@@ -246,7 +246,7 @@ impl InFlight {
         }
     }
 
-    /// Ends the request with its result. A time-out after sending abandons it.
+    /// Ends the request with its result. A timeout after sending abandons it.
     pub(crate) fn complete<T>(mut self, result: &BridgeResult<T>) {
         self.is_completed = !matches!(result, Err(error) if is_abandoned(error));
     }

@@ -171,7 +171,7 @@ impl Staged {
     }
 }
 
-/// Bounds the wait for a replacement. Each server has a start time-out of its own.
+/// Bounds the wait for a replacement. Each server has a start timeout of its own.
 const START_LATEST: Duration = Duration::from_secs(3600);
 
 /// The announcement of the tools waits this long for added servers.

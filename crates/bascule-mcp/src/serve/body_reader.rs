@@ -35,7 +35,7 @@ pub(super) async fn read_body(
     let mut bytes = Vec::with_capacity(announced.min(MAX_RESERVED_BYTES) as usize);
     loop {
         let deadline = started + grace + Duration::from_secs(bytes.len() as u64 / BYTES_PER_SECOND);
-        // The time-out polls the body first, so a body that has arrived costs no timer.
+        // The timeout polls the body first, so a body that has arrived costs no timer.
         let chunk = timeout_at(deadline, next_chunk(body)).await.map_err(|_| too_slow())?;
         let Some(chunk) = chunk.transpose().map_err(|_| incomplete())? else { return Ok(bytes) };
         if bytes.len() + chunk.len() > limit {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use bascule_testkit::binary;
 
-/// Time-out for the start of all servers.
+/// Timeout for the start of all servers.
 const START: Duration = Duration::from_secs(30);
 
 /// A process id.

@@ -28,7 +28,7 @@ pub(crate) struct Call {
     /// The arguments as a JSON object; - reads them from stdin [default: {}]
     #[arg(value_name = "JSON", default_value = "{}", hide_default_value = true)]
     arguments: String,
-    /// Time-out of the whole call, including the start of the server
+    /// Timeout of the whole call, including the start of the server
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=86_400_000))]
     timeout_ms: Option<u64>,
     /// Id that events, log lines and errors of this call contain [default: random]

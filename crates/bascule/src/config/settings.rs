@@ -71,7 +71,7 @@ pub struct ScriptSettings {
     pub timeout: Duration,
     /// The JavaScript heap of a script.
     pub memory_mb: u32,
-    /// The time-out of each call (CM-11).
+    /// The timeout of each call (CM-11).
     pub call_timeout: Duration,
     pub max_calls: u32,
     /// Concurrent calls per script; further calls wait.
@@ -117,9 +117,9 @@ pub enum ToolView {
 pub struct ServerSettings {
     pub name: ServerName,
     pub transport: TransportSettings,
-    /// `timeoutMs`: the time-out of a call; progress notifications restart it.
+    /// `timeoutMs`: the timeout of a call; progress notifications restart it.
     pub call_timeout: Duration,
-    /// `startTimeoutMs`: the time-out for connecting and listing tools.
+    /// `startTimeoutMs`: the timeout for connecting and listing tools.
     pub start_timeout: Duration,
     /// Attempts to reconnect before the server is `unavailable`.
     pub max_retries: u32,
@@ -208,7 +208,7 @@ impl ServerSettings {
         limits
     }
 
-    /// Returns the time-out of a tool's call; progress notifications restart it.
+    /// Returns the timeout of a tool's call; progress notifications restart it.
     pub fn call_timeout_for(&self, tool: &str) -> Duration {
         self.tools.get(tool).map_or(self.call_timeout, |tool| tool.call_timeout)
     }
@@ -329,7 +329,7 @@ impl Default for ResourceLimits {
 #[derive(Debug, Clone, PartialEq)]
 pub struct ToolSettings {
     pub limits: ResourceLimits,
-    /// The time-out of a call; progress notifications restart it.
+    /// The timeout of a call; progress notifications restart it.
     pub call_timeout: Duration,
     pub retry: RetryPolicy,
 }

@@ -67,7 +67,7 @@ struct CallParams {
     tool: ToolId,
     arguments: Box<RawValue>,
     timeout_ms: Option<u64>,
-    /// The part of the time-out that passed before the request was sent.
+    /// The part of the timeout that passed before the request was sent.
     #[serde(default)]
     waited_ms: u64,
     correlation_id: Option<CorrelationId>,

@@ -60,7 +60,7 @@ pub(crate) struct ToolListing {
 }
 
 impl Upstream {
-    /// Connects and lists the tools within the start time-out. A failed start leaves no process behind.
+    /// Connects and lists the tools within the start timeout. A failed start leaves no process behind.
     pub(crate) async fn start(
         settings: Arc<ServerSettings>,
         context: &StartContext,

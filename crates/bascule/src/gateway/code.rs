@@ -100,7 +100,7 @@ impl Gateway {
         let script = ScriptRequest {
             tools,
             context: execute.context,
-            // A client can shorten the configured time-out, not extend it.
+            // A client can shorten the configured timeout, not extend it.
             timeout: execute.timeout_ms.map(|ms| Duration::from_millis(ms.max(1)).min(self.longest())),
             ..ScriptRequest::new(execute.code)
         };

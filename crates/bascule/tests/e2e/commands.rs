@@ -327,7 +327,7 @@ fn each_fault_has_its_error_code() {
     );
     let abort = check_call_error(&["call", "trouble:abort"], "PROVIDER_CRASHED true unknown 1");
     assert!(abort["exit"].as_str().unwrap().contains("SIGABRT"), "{abort}");
-    // The time-out includes the start of the server.
+    // The timeout includes the start of the server.
     let call = ["call", "trouble:silence", "--timeout-ms", "8000"];
     check_call_error(&call, "PROVIDER_TIMEOUT true unknown 1");
 }

@@ -43,7 +43,7 @@ pub async fn call(bridge: &McpBridgeAdapter, tool: &str, arguments: &str) -> Res
     call_with_timeout(bridge, tool, arguments, None).await
 }
 
-/// Like [`call`], with a caller's time-out.
+/// Like [`call`], with a caller's timeout.
 pub async fn call_with_timeout(
     bridge: &McpBridgeAdapter,
     tool: &str,

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::support::{Bascule, test_env};
 use http::HttpServer;
 
-/// Start time-out in ms: real servers start slowly on a busy machine.
+/// Start timeout in ms: real servers start slowly on a busy machine.
 const START: u64 = 60_000;
 
 /// A server from npm.

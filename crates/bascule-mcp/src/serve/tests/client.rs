@@ -14,7 +14,7 @@ pub(super) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initial
 pub(super) const NOTIFICATION: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 /// No wait takes longer.
 pub(super) const DEADLINE: Duration = Duration::from_secs(60);
-/// A time-out that a test reaches on purpose.
+/// A timeout that a test reaches on purpose.
 pub(super) const SHORT_TIMEOUT: Duration = Duration::from_millis(300);
 
 pub(super) struct TestServer {
@@ -43,7 +43,7 @@ pub(super) fn start_server(config: HttpServer) -> TestServer {
     TestServer { address, host, reports, stop, thread: Some(thread) }
 }
 
-/// Time-outs that no test reaches by accident, even on a busy machine.
+/// Timeouts that no test reaches by accident, even on a busy machine.
 pub(super) fn long_timeouts() -> HttpServer {
     HttpServer {
         head_timeout: DEADLINE * 2,

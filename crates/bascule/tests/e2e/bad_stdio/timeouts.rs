@@ -9,7 +9,7 @@ use super::{check, scripted_with, tool_x};
 use crate::embedded::{bridge, call_with_timeout, terminate};
 use crate::support::{text, with_settings};
 
-/// Checks the time-out of a call that is never answered, with these settings of the server.
+/// Checks the timeout of a call that is never answered, with these settings of the server.
 #[track_caller]
 fn check_timeout(settings: Value, expected: &str) {
     let (bascule, _server) = scripted_with(tool_x([Behaviour::silence()]), settings);
@@ -51,7 +51,7 @@ fn shorter_timeout_of_caller_applies() {
     let (bascule, server) = scripted_with(tool_x([Behaviour::silence()]), json!({ "timeoutMs": 60_000 }));
     let (code, document) = bascule.run_json(&["call", "s:x", "--timeout-ms", "6000"]);
     assert_eq!(code, 3);
-    check(&document["error"], "PROVIDER_TIMEOUT unknown true", &["the caller's time-out"]);
+    check(&document["error"], "PROVIDER_TIMEOUT unknown true", &["the caller's timeout"]);
     server.wait_for("notifications/cancelled");
 }
 
@@ -70,7 +70,7 @@ fn timeout_of_caller_includes_server_start() {
     let (bascule, server) = scripted_with(script, json!({}));
     let (code, document) = bascule.run_json(&["call", "s:x", "--timeout-ms", "5000"]);
     assert_eq!(code, 3);
-    let message = ["did not respond to `initialize` within 5000 ms (the caller's time-out)"];
+    let message = ["did not respond to `initialize` within 5000 ms (the caller's timeout)"];
     check(&document["error"], "PROVIDER_TIMEOUT not_sent true", &message);
     assert_eq!(server.methods(), ["initialize"]);
 }
@@ -99,7 +99,7 @@ async fn progress_does_not_extend_timeout_of_caller() {
     let bridge = bridge(with_settings(server.entry(), json!({ "timeoutMs": TIMEOUT_MS }))).await;
     let most = Some(Duration::from_millis(2500));
     let error = call_with_timeout(&bridge, "s:x", "{}", most).await.unwrap_err();
-    check(&error, "PROVIDER_TIMEOUT unknown true", &["within 2500 ms (the caller's time-out)"]);
+    check(&error, "PROVIDER_TIMEOUT unknown true", &["within 2500 ms (the caller's timeout)"]);
     terminate(&bridge).await;
 }
 

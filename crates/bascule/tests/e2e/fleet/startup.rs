@@ -62,7 +62,7 @@ async fn call_waiting_for_start_reports_start_failure() {
     let late = call_with_timeout(&bridge.adapter, "slow:x", "{}", Some(Duration::from_millis(50)))
         .await
         .unwrap_err();
-    check(&late, "PROVIDER_TIMEOUT not_sent true", &["`slow` did not start", "the caller's time-out"]);
+    check(&late, "PROVIDER_TIMEOUT not_sent true", &["`slow` did not start", "the caller's timeout"]);
     let waiting = bridge.spawn_call("slow:x");
     bridge.call("s:x", "{}").await.unwrap();
     fs::write(go, "").unwrap();

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::{START, node, python};
 use crate::support::{Bascule, test_env, text};
 
-/// Start time-out in ms for `uvx` with an empty cache, which downloads all packages first.
+/// Start timeout in ms for `uvx` with an empty cache, which downloads all packages first.
 const COLD_START: u64 = 110_000;
 
 fn confined(mut entry: Value, sandbox: Value) -> Value {

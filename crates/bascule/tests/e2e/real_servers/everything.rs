@@ -174,7 +174,7 @@ async fn connect(server: &HttpServer) -> (McpBridge, Arc<Mutex<Vec<String>>>) {
     (connect_to_server(&server.url(), options).await.unwrap(), lines)
 }
 
-/// One attempt with this time-out.
+/// One attempt with this timeout.
 fn once(timeout: Duration) -> CallToolOptions {
     CallToolOptions { timeout: Some(timeout), max_attempts: Some(1), ..CallToolOptions::default() }
 }
