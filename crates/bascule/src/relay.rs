@@ -1,4 +1,4 @@
-//! `bascule __relay`: forwards calls to a remote server from a confined process of its own (SB-01).
+//! `bascule __relay`: forwards requests to a remote server, in a confined process (SB-01).
 //!
 //! To the bridge it is a stdio server. It forwards every request with its parameters unchanged, and returns the
 //! response. If the connection to the remote server fails, it writes the reason to stderr and exits.
@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use bascule_client::{ClientOptions, McpClient};
 use bascule_mcp::{
-    Failure, HttpEndpoint, Id, Message, ServerMessage, Transport, Unsolicited, error_response, notification,
-    success_response,
+    Failure, HttpEndpoint, Id, Message, RpcError, ServerMessage, Transport, Unsolicited, error_response,
+    notification, success_response,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -24,7 +24,7 @@ use crate::config::{NetworkAccess, Sandbox, ServerSettings, TransportSettings};
 /// The environment variable with the `RelayTarget` as JSON. Arguments would be visible to other users.
 pub(crate) const TARGET_VARIABLE: &str = "BASCULE_RELAY_TO";
 
-/// A back-stop: the bridge has its own start timeout.
+/// Longer than any start should take: the bridge ends the relay at its own start timeout.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The remote server.
@@ -84,7 +84,7 @@ pub(crate) fn main() -> ExitCode {
     let result = read_target().and_then(|target| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| error.to_string())?;
-        let result = runtime.block_on(relay(target));
+        let result = runtime.block_on(forward_messages(target));
         // A normal shutdown would wait for the thread that reads stdin, which the bridge keeps open until this process ends.
         runtime.shutdown_background();
         result
@@ -103,17 +103,19 @@ fn read_target() -> Result<RelayTarget, String> {
     serde_json::from_str(&text).map_err(|error| format!("could not parse `{TARGET_VARIABLE}`: {error}"))
 }
 
-async fn relay(target: RelayTarget) -> Result<(), String> {
+/// Forwards the messages on stdin until it ends.
+async fn forward_messages(target: RelayTarget) -> Result<(), String> {
     let mut lines = BufReader::new(tokio::io::stdin()).split(b'\n');
     let mut remote: Option<McpClient> = None;
-    let mut calls = JoinSet::new();
-    let mut calls_by_id = HashMap::<String, AbortHandle>::new();
+    let mut requests = JoinSet::new();
+    let mut requests_by_id = HashMap::<String, AbortHandle>::new();
     loop {
         let line = tokio::select! {
             line = lines.next_segment() => line.map_err(|error| error.to_string())?,
-            Some(result) = calls.join_next() => {
-                // A cancelled call has no result.
+            Some(result) = requests.join_next() => {
+                // A cancelled request has no result.
                 result.unwrap_or(Ok(()))?;
+                requests_by_id.retain(|_, request| !request.is_finished());
                 continue;
             }
         };
@@ -126,19 +128,19 @@ async fn relay(target: RelayTarget) -> Result<(), String> {
             }
             (Ok(Message::Request { id, method, params }), Some(client)) => {
                 let id = id.as_json().to_owned();
-                let call =
+                let request =
                     forward(client.clone(), id.clone(), method.into_owned(), params.map(ToOwned::to_owned));
-                calls_by_id.insert(id, calls.spawn(call));
+                requests_by_id.insert(id, requests.spawn(request));
             }
             (Ok(Message::Notification { method, params }), _) if method == "notifications/cancelled" => {
-                if let Some(call) = cancelled_id(params).and_then(|id| calls_by_id.remove(&id)) {
-                    call.abort();
+                if let Some(request) = cancelled_id(params).and_then(|id| requests_by_id.remove(&id)) {
+                    request.abort();
                 }
             }
             _ => {}
         }
     }
-    calls.shutdown().await;
+    requests.shutdown().await;
     if let Some(client) = remote {
         client.close().await;
     }
@@ -157,8 +159,8 @@ async fn connect(target: &RelayTarget) -> Result<McpClient, String> {
         timeout: CONNECT_TIMEOUT,
         message_limit: target.message_limit,
         // Includes progress: the bridge chose its token.
-        listener: Box::new(|heard| {
-            if let Unsolicited::Notification(ServerMessage { method, params, .. }) = heard {
+        listener: Box::new(|message| {
+            if let Unsolicited::Notification(ServerMessage { method, params, .. }) = message {
                 send(&notification(method, params.map(RawValue::get)));
             }
         }),
@@ -181,14 +183,14 @@ async fn forward(
         .await
     {
         Ok(result) => send(&success_response(id, result.get())),
-        Err(Failure::ErrorResponse(fault)) => {
-            let data = fault.data.map_or_else(String::new, |data| format!(r#","data":{data}"#));
-            let (code, message) = (fault.code, serde_json::Value::from(fault.message));
+        Err(Failure::ErrorResponse(error)) => {
+            let data = error.data.map_or_else(String::new, |data| format!(r#","data":{data}"#));
+            let (code, message) = (error.code, serde_json::Value::from(error.message));
             let error = format!(r#"{{"code":{code},"message":{message}{data}}}"#);
             send(format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).as_bytes());
         }
         Err(failure @ (Failure::TooLong { .. } | Failure::InvalidResponse)) => {
-            send(&error_response(id, -32603, &failure.to_string()));
+            send(&error_response(id, RpcError::INTERNAL_ERROR, &failure.to_string()));
         }
         Err(failure) => return Err(failure.to_string()),
     }
