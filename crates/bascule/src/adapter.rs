@@ -231,7 +231,7 @@ impl McpBridgeAdapter {
     }
 
     /// Returns the servers whose processes may write a file, such as the configuration.
-    pub fn writers_of(&self, file: &Path) -> Vec<ServerName> {
+    pub fn servers_that_can_write(&self, file: &Path) -> Vec<ServerName> {
         let snapshot = self.fleet.snapshot.load();
         let may = |server: &&Arc<Server>| Upstream::may_write(&server.settings, file);
         snapshot.in_order().filter(may).map(|server| server.settings.name.clone()).collect()

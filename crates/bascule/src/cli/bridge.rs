@@ -1,4 +1,4 @@
-//! The bridge that a command uses: a running one, or one of its own.
+//! The bridge that a command uses: a running one, or one in its own process.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::{McpBridgeAdapter, ScriptOutcome, ScriptRequest};
 /// A bridge in this process or in another one.
 pub(crate) enum BridgeHandle {
     /// Started for this command, and stopped with it.
-    Own(McpBridgeAdapter),
+    InProcess(McpBridgeAdapter),
     /// Reached over the control socket.
     Running(RunningBridge),
 }
@@ -24,7 +24,7 @@ impl BridgeHandle {
     /// Lists the tools of one server (`None`: all servers), and the errors of servers that are down.
     pub(crate) async fn list_tools(&self, server: Option<&ServerName>) -> BridgeResult<ToolListing> {
         match self {
-            Self::Own(bridge) => Ok(api::list_tools(bridge, server).await),
+            Self::InProcess(bridge) => Ok(api::list_tools(bridge, server).await),
             Self::Running(bridge) => bridge.list_tools(server).await,
         }
     }
@@ -32,7 +32,7 @@ impl BridgeHandle {
     /// Returns one tool, or the error that a call of it would return.
     pub(crate) async fn find_tool(&self, id: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
         match self {
-            Self::Own(bridge) => api::find_tool(bridge, id).await,
+            Self::InProcess(bridge) => api::find_tool(bridge, id).await,
             Self::Running(bridge) => bridge.find_tool(id).await,
         }
     }
@@ -44,7 +44,7 @@ impl BridgeHandle {
         id: CorrelationId,
     ) -> BridgeResult<CallOutcome> {
         match self {
-            Self::Own(bridge) => api::call_tool(bridge, Face::Cli, request, Some(id)).await,
+            Self::InProcess(bridge) => api::call_tool(bridge, Face::Cli, request, Some(id)).await,
             Self::Running(bridge) => bridge.call_tool(request, id).await,
         }
     }
@@ -52,7 +52,7 @@ impl BridgeHandle {
     /// Runs a script. Dropping the future kills it.
     pub(crate) async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
         match self {
-            Self::Own(bridge) => bridge.run_script(request).await,
+            Self::InProcess(bridge) => bridge.run_script(request).await,
             Self::Running(bridge) => bridge.run_script(&request).await,
         }
     }
@@ -60,7 +60,7 @@ impl BridgeHandle {
     /// Stops the command's own bridge.
     pub(crate) async fn stop(&self) {
         match self {
-            Self::Own(bridge) => bridge.terminate().await,
+            Self::InProcess(bridge) => bridge.terminate().await,
             Self::Running(_) => {}
         }
     }

@@ -14,12 +14,17 @@ use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
 use crate::McpBridgeAdapter;
 
+/// The exit code if a server is not healthy.
+const EXIT_UNHEALTHY: u8 = 3;
+
 pub(crate) async fn run(context: CommandContext, printer: &Printer) -> CommandResult {
     let path = context.path.display().to_string();
     let warnings: Vec<Value> = context.warnings.iter().map(problem_json).collect();
     context
-        .with_own_bridge(None, printer, async |bridge| {
-            let BridgeHandle::Own(bridge) = bridge else { unreachable!("`with_own_bridge` passes its own") };
+        .with_in_process_bridge(None, printer, async |bridge| {
+            let BridgeHandle::InProcess(bridge) = bridge else {
+                unreachable!("`with_in_process_bridge` passes one")
+            };
             let servers = bridge.health();
             let all_healthy = servers.iter().all(|server| server.health == Health::Healthy);
             match printer.json {
@@ -27,12 +32,12 @@ pub(crate) async fn run(context: CommandContext, printer: &Printer) -> CommandRe
                     "config": path,
                     "ok": all_healthy,
                     "warnings": warnings,
-                    "configWritableBy": bridge.writers_of(Path::new(&path)),
+                    "configWritableBy": bridge.servers_that_can_write(Path::new(&path)),
                     "servers": servers.iter().map(|server| server_json(server, bridge)).collect::<Vec<_>>(),
                 })),
                 false => print_text(&path, &servers, bridge, printer),
             }
-            Ok(if all_healthy { ExitCode::SUCCESS } else { ExitCode::from(3) })
+            Ok(if all_healthy { ExitCode::SUCCESS } else { ExitCode::from(EXIT_UNHEALTHY) })
         })
         .await
 }
@@ -52,7 +57,7 @@ fn server_json(server: &ServerHealth, bridge: &McpBridgeAdapter) -> Value {
 }
 
 fn print_text(path: &str, servers: &[ServerHealth], bridge: &McpBridgeAdapter, printer: &Printer) {
-    printer.print_line(&format!("{path}: {}", count(servers.len(), "server")));
+    printer.print_line(&format!("{path}: {}", format_count(servers.len(), "server")));
     let width = servers.iter().map(|server| server.name.as_str().len()).max().unwrap_or(0);
     for server in servers {
         let name = pad(server.name.as_str(), width);
@@ -60,12 +65,12 @@ fn print_text(path: &str, servers: &[ServerHealth], bridge: &McpBridgeAdapter, p
             Some(info) if server.health == Health::Healthy => printer.print_line(&format!(
                 "{} {name}  {:9}  {} {}, MCP {}",
                 printer.style.green("✓"),
-                count(server.tools, "tool"),
+                format_count(server.tools, "tool"),
                 sanitize_line(&info.name),
                 sanitize_line(&info.version),
                 info.protocol,
             )),
-            _ => print_failed(&name, server, bridge, printer),
+            _ => print_unhealthy(&name, server, bridge, printer),
         }
         for warning in bridge.schema_warnings(server.name.as_str()) {
             printer.print_line(&format!("    {}", sanitize_line(&warning)));
@@ -96,19 +101,20 @@ fn print_confinements(servers: &[ServerHealth], bridge: &McpBridgeAdapter, print
     }
 }
 
-/// Warns of servers that can write the configuration, and thereby change their own confinement.
+/// Warns of servers that can write the configuration file, and thereby change their own confinement.
 fn print_writers(path: &str, bridge: &McpBridgeAdapter, printer: &Printer) {
-    let names: Vec<String> = bridge.writers_of(Path::new(path)).iter().map(ToString::to_string).collect();
+    let names: Vec<String> =
+        bridge.servers_that_can_write(Path::new(path)).iter().map(ToString::to_string).collect();
     if !names.is_empty() {
         let warning = format!(
-            "{path} is writable by {}: a server could change its own confinement; move the file, or set another `cwd`",
+            "{path} is writable by {}: a server can write to its `cwd` and could change its own confinement; move the file, or set another `cwd`",
             names.join(", ")
         );
         printer.print_line(&printer.style.red(&warning));
     }
 }
 
-fn print_failed(name: &str, server: &ServerHealth, bridge: &McpBridgeAdapter, printer: &Printer) {
+fn print_unhealthy(name: &str, server: &ServerHealth, bridge: &McpBridgeAdapter, printer: &Printer) {
     let cause = server.cause.as_deref().unwrap_or("not healthy");
     printer.print_line(&format!("{} {name}  {}", printer.style.red("✗"), sanitize_line(cause)));
     let error = bridge.start_failure(server.name.as_str());
@@ -118,6 +124,6 @@ fn print_failed(name: &str, server: &ServerHealth, bridge: &McpBridgeAdapter, pr
     }
 }
 
-fn count(count: usize, noun: &str) -> String {
+fn format_count(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }

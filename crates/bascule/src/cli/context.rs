@@ -97,12 +97,12 @@ impl CommandContext {
                     () = signals.recv() => Err(interrupted(call, Delivery::Unknown)),
                 }
             }
-            None => self.with_own_bridge(only, printer, async |bridge| work(bridge).await).await,
+            None => self.with_in_process_bridge(only, printer, async |bridge| work(bridge).await).await,
         }
     }
 
     /// Starts the servers in `only` (`None`: all), runs `work`, and always stops the servers.
-    pub(crate) async fn with_own_bridge<T>(
+    pub(crate) async fn with_in_process_bridge<T>(
         self,
         only: Option<Vec<ServerName>>,
         printer: &Printer,
@@ -122,7 +122,7 @@ impl CommandContext {
         };
         let starting = McpBridgeAdapter::init(config);
         let bridge = tokio::select! {
-            bridge = with_spinner(printer.json, &activity, starting) => BridgeHandle::Own(bridge?),
+            bridge = with_spinner(printer.json, &activity, starting) => BridgeHandle::InProcess(bridge?),
             () = signals.recv() => return Err(interrupted(self.call, Delivery::NotSent)),
         };
         let ended = tokio::select! {
