@@ -191,7 +191,7 @@ impl McpBridgeAdapter {
         let snapshot = self.fleet.snapshot.load_full();
         match snapshot.servers.get(server) {
             Some(server) => server.refresh().await,
-            None => Err(crate::normalise::not_started(
+            None => Err(crate::normalise::start_error(
                 server,
                 crate::normalise::no_server(&snapshot.settings, server.as_str()),
             )),

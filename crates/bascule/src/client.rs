@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bascule_mcp::{Endpoint, QualifiedUris, ResponseStream, patch};
+use bascule_mcp::{Endpoint, QualifiedUris, ResponseStream, RpcError, patch};
 use tokio::time::Instant;
 
 use crate::fleet::server::Server;
@@ -24,7 +24,7 @@ const MAX_KEPT: usize = 64;
 const MAX_KEPT_BYTES: usize = 1 << 20;
 
 /// The error that servers get when the client they asked is gone.
-const CLIENT_GONE: &str = "the client has disconnected";
+const CLIENT_DISCONNECTED: &str = "the client has disconnected";
 
 /// Decides which clients share one session towards a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -197,21 +197,21 @@ impl ClientContext {
         progress_token: Option<&str>,
         stream: Option<&ResponseStream>,
     ) -> Result<String, &'static str> {
-        let own_id = format!("\"bascule-{}\"", self.next_request.fetch_add(1, Ordering::Relaxed));
+        let bridge_id = format!("\"bascule-{}\"", self.next_request.fetch_add(1, Ordering::Relaxed));
         let (server, id, stream) = (server.clone(), id.to_owned(), stream.cloned());
         let request = ServerRequest { server, id, progress_token: progress_token.map(str::to_owned), stream };
         let mut state = self.state();
         if state.is_closed {
-            return Err(CLIENT_GONE);
+            return Err(CLIENT_DISCONNECTED);
         }
         if state.server_requests.len() >= MAX_SERVER_REQUESTS {
             return Err("this client has too many open requests of servers");
         }
-        state.server_requests.insert(own_id.clone(), request);
-        Ok(own_id)
+        state.server_requests.insert(bridge_id.clone(), request);
+        Ok(bridge_id)
     }
 
-    /// Returns the server, and its token, that the progress under this token of ours is for.
+    /// Returns the server whose request has this progress token of the bridge, and the token that the server chose.
     pub(crate) fn progress_target(&self, token: &str) -> Option<(Arc<Server>, String)> {
         let state = self.state();
         let request = state.server_requests.get(token)?;
@@ -235,17 +235,17 @@ impl ClientContext {
     }
 
     /// Removes one request of a server, or all of them. Returns the ids that the client knows, with their streams.
-    pub(crate) fn withdraw_server_requests(
+    pub(crate) fn remove_server_requests(
         &self,
         server: &Server,
         id: Option<&str>,
     ) -> Vec<(String, Option<ResponseStream>)> {
-        let is_withdrawn = |request: &ServerRequest| {
+        let is_removed = |request: &ServerRequest| {
             std::ptr::eq(&*request.server, server) && id.is_none_or(|id| request.id == id)
         };
         let mut state = self.state();
-        let withdrawn = state.server_requests.extract_if(|_, request| is_withdrawn(request));
-        withdrawn.map(|(own_id, request)| (own_id, request.stream)).collect()
+        let removed = state.server_requests.extract_if(|_, request| is_removed(request));
+        removed.map(|(bridge_id, request)| (bridge_id, request.stream)).collect()
     }
 
     /// Closes the client's streams and fails the servers' requests to it.
@@ -257,7 +257,7 @@ impl ClientContext {
         };
         stream.iter().for_each(ResponseStream::close);
         for request in server_requests.into_values() {
-            request.server.refuse(&request.id, -32000, CLIENT_GONE);
+            request.server.reject_request(&request.id, RpcError::CONNECTION_CLOSED, CLIENT_DISCONNECTED);
         }
     }
 

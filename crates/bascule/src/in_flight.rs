@@ -1,8 +1,7 @@
-//! The registry of requests in flight: the requests of clients, and the requests sent to servers for anyone.
+//! The registry of requests in flight: requests of clients to the bridge, and requests of the bridge to servers.
 //!
-//! The registry answers every question about a request under way: whom a server's message can concern (GW-04), which
-//! request a client cancels, whether a server or a client is idle. Matching a response to its request by id stays with
-//! the connection that sent it.
+//! It tells which clients a server's message can concern (GW-04), which request a client cancels, and whether a server or
+//! a client is idle. The connection that sent a request matches its response by id.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -39,7 +38,7 @@ struct Tables {
     servers: HashMap<u64, ServerTable, BuildHasherDefault<NumberHasher>>,
     /// Requests of clients, by the client's serial number and the request's JSON-RPC id as the client spelled it.
     clients: HashMap<u64, HashMap<Box<str>, CancellationToken>, BuildHasherDefault<NumberHasher>>,
-    last_number: u64,
+    last_entry_id: u64,
 }
 
 #[derive(Default)]
@@ -48,7 +47,7 @@ struct ServerTable {
     signals: Arc<ServerSignals>,
 }
 
-/// Wakes the tasks that follow the requests of one server.
+/// Wakes the tasks that wait for events of one server's requests.
 #[derive(Default)]
 pub(crate) struct ServerSignals {
     /// A request that had been sent was abandoned.
@@ -58,40 +57,41 @@ pub(crate) struct ServerSignals {
 }
 
 struct Entry {
-    number: u64,
+    entry_id: u64,
     origin: Origin,
     state: RequestState,
 }
 
 #[derive(Clone, Copy, PartialEq)]
 enum RequestState {
-    Waiting,
+    NotSent,
     /// Sent, under this id.
     Sent(u64),
-    /// The caller no longer waits. The server may still work on the request until then, whatever it was told.
+    /// Sent under this id, and the caller no longer waits. The server may ignore the cancellation and still work on the
+    /// request, so the entry is kept until this time.
     Abandoned(u64, Instant),
 }
 
 impl RequestState {
     fn id(self) -> Option<u64> {
         match self {
-            Self::Waiting => None,
+            Self::NotSent => None,
             Self::Sent(id) | Self::Abandoned(id, _) => Some(id),
         }
     }
 }
 
-/// One request in flight. Dropped before [`complete`](InFlight::complete), it counts as abandoned if it was sent.
+/// One request in flight. If it was sent and is dropped before [`complete`](InFlight::complete), it counts as abandoned.
 pub(crate) struct InFlight {
     registry: Arc<InFlightRegistry>,
     key: Key,
-    /// How long the server may still work on the request once it is abandoned.
+    /// The time for which an abandoned request counts as in flight.
     abandoned_for: Duration,
     is_completed: bool,
 }
 
 enum Key {
-    Server { serial: u64, number: u64 },
+    Server { serial: u64, entry_id: u64 },
     Client { serial: u64, id: Box<str> },
 }
 
@@ -101,11 +101,16 @@ impl InFlightRegistry {
     }
 
     /// Registers a request to a server.
-    pub(crate) fn begin(self: &Arc<Self>, serial: u64, origin: Origin, abandoned_for: Duration) -> InFlight {
+    pub(crate) fn begin_upstream_request(
+        self: &Arc<Self>,
+        serial: u64,
+        origin: Origin,
+        abandoned_for: Duration,
+    ) -> InFlight {
         let mut tables = self.tables();
-        tables.last_number += 1;
-        let number = tables.last_number;
-        let entry = Entry { number, origin, state: RequestState::Waiting };
+        tables.last_entry_id += 1;
+        let entry_id = tables.last_entry_id;
+        let entry = Entry { entry_id, origin, state: RequestState::NotSent };
         // A server that has stopped has no table: its requests fail at once.
         if let Some(table) = tables.servers.get_mut(&serial) {
             table.remove_expired();
@@ -113,15 +118,15 @@ impl InFlightRegistry {
         }
         InFlight {
             registry: self.clone(),
-            key: Key::Server { serial, number },
+            key: Key::Server { serial, entry_id },
             abandoned_for,
             is_completed: false,
         }
     }
 
-    /// Registers a request of a client. Returns `None` if the client has a request with the same id in flight: nobody
-    /// could tell their responses apart.
-    pub(crate) fn begin_client(
+    /// Registers a request of a client. Returns `None` if the client has a request with the same id in flight: the client
+    /// could not tell the responses apart.
+    pub(crate) fn begin_client_request(
         self: &Arc<Self>,
         serial: u64,
         id: &str,
@@ -168,7 +173,7 @@ impl InFlightRegistry {
     }
 
     /// Returns when no caller waits for a response of the server.
-    pub(crate) async fn idle(&self, server: u64, signals: &ServerSignals) {
+    pub(crate) async fn wait_until_idle(&self, server: u64, signals: &ServerSignals) {
         loop {
             let idle = signals.idle.notified();
             if !self.has_requests_to(server) {
@@ -193,11 +198,12 @@ impl InFlightRegistry {
         entries.find(|entry| entry.state.id() == Some(id)).map(|entry| entry.origin.clone())
     }
 
-    /// Removes an abandoned request: the server has answered it.
+    /// Removes an abandoned request: the server has responded to it.
     pub(crate) fn remove_abandoned(&self, server: u64, id: u64) {
-        let is_answered = |state: RequestState| matches!(state, RequestState::Abandoned(own, _) if own == id);
+        let is_completed =
+            |state: RequestState| matches!(state, RequestState::Abandoned(sent_id, _) if sent_id == id);
         if let Some(table) = self.tables().servers.get_mut(&server) {
-            table.entries.retain(|entry| !is_answered(entry.state));
+            table.entries.retain(|entry| !is_completed(entry.state));
         }
     }
 
@@ -208,7 +214,7 @@ impl InFlightRegistry {
         }
     }
 
-    /// Removes the abandoned requests of clients: nobody is left whom a message of the server could concern.
+    /// Removes the abandoned requests of clients: their clients are gone, so no message of the server can concern them.
     pub(crate) fn remove_abandoned_of_clients(&self, server: u64) {
         let is_clients = |entry: &Entry| matches!(entry.origin, Origin::Client { .. });
         if let Some(table) = self.tables().servers.get_mut(&server) {
@@ -238,28 +244,28 @@ impl ServerTable {
 }
 
 impl InFlight {
-    /// Notes the id under which the request is sent. A retry has another id.
-    pub(crate) fn sent(&self, id: u64) {
-        let Key::Server { serial, number } = self.key else { return };
-        if let Some(entry) = self.registry.tables().entry(serial, number) {
+    /// Marks the request as sent under this id. A retry has another id.
+    pub(crate) fn mark_sent(&self, id: u64) {
+        let Key::Server { serial, entry_id } = self.key else { return };
+        if let Some(entry) = self.registry.tables().entry(serial, entry_id) {
             entry.state = RequestState::Sent(id);
         }
     }
 
     /// Ends the request with its result. A timeout after sending abandons it.
     pub(crate) fn complete<T>(mut self, result: &BridgeResult<T>) {
-        self.is_completed = !matches!(result, Err(error) if is_abandoned(error));
+        self.is_completed = !matches!(result, Err(error) if may_still_run(error));
     }
 }
 
 impl Tables {
-    fn entry(&mut self, serial: u64, number: u64) -> Option<&mut Entry> {
-        self.servers.get_mut(&serial)?.entries.iter_mut().rev().find(|entry| entry.number == number)
+    fn entry(&mut self, serial: u64, entry_id: u64) -> Option<&mut Entry> {
+        self.servers.get_mut(&serial)?.entries.iter_mut().rev().find(|entry| entry.entry_id == entry_id)
     }
 
     /// Returns true if the request counts as abandoned from now on.
-    fn abandon(&mut self, serial: u64, number: u64, abandoned_for: Duration) -> bool {
-        let Some(entry) = self.entry(serial, number) else { return false };
+    fn abandon(&mut self, serial: u64, entry_id: u64, abandoned_for: Duration) -> bool {
+        let Some(entry) = self.entry(serial, entry_id) else { return false };
         let RequestState::Sent(id) = entry.state else { return false };
         entry.state = RequestState::Abandoned(id, Instant::now() + abandoned_for);
         true
@@ -277,16 +283,16 @@ impl Tables {
 impl Drop for InFlight {
     fn drop(&mut self) {
         let mut tables = self.registry.tables();
-        let (serial, number) = match &self.key {
+        let (serial, entry_id) = match &self.key {
             Key::Client { serial, id } => return tables.remove_client_request(*serial, id),
-            Key::Server { serial, number } => (*serial, *number),
+            Key::Server { serial, entry_id } => (*serial, *entry_id),
         };
-        let is_abandoned = !self.is_completed && tables.abandon(serial, number, self.abandoned_for);
+        let is_abandoned = !self.is_completed && tables.abandon(serial, entry_id, self.abandoned_for);
         let Some(table) = tables.servers.get_mut(&serial) else { return };
         if is_abandoned {
             table.signals.abandoned.notify_one();
         } else {
-            table.entries.retain(|entry| entry.number != number);
+            table.entries.retain(|entry| entry.entry_id != entry_id);
         }
         if !table.is_busy() {
             table.signals.idle.notify_waiters();
@@ -294,8 +300,8 @@ impl Drop for InFlight {
     }
 }
 
-/// Returns true if the server may still work on a request that nobody waits for.
-fn is_abandoned(error: &BridgeError) -> bool {
+/// Returns true if the server may still run a request that failed with this error.
+fn may_still_run(error: &BridgeError) -> bool {
     error.code == ErrorCode::ProviderTimeout && error.delivery == Delivery::Unknown
 }
 

@@ -7,25 +7,25 @@ use bascule_model::{BridgeError, Delivery, ErrorCode, ProviderFault, ServerName,
 
 use crate::config::Settings;
 
-/// The error of a server that could not be started.
-pub(crate) fn not_started(server: &ServerName, reason: impl std::fmt::Display) -> Box<BridgeError> {
+/// Returns the error of a server that could not be started.
+pub(crate) fn start_error(server: &ServerName, reason: impl std::fmt::Display) -> Box<BridgeError> {
     let message = format!("could not start server `{server}`: {reason}");
     let mut error = BridgeError::new(ErrorCode::ProviderInitFailed, Delivery::NotSent, message);
     error.server = Some(server.clone());
     error
 }
 
-/// The error of a server that is no longer up.
-pub(crate) fn down(server: &ServerName, reason: impl std::fmt::Display) -> Box<BridgeError> {
+/// Returns the error of a server that is down.
+pub(crate) fn unavailable_error(server: &ServerName, reason: impl std::fmt::Display) -> Box<BridgeError> {
     let message = format!("server `{server}` is down: {reason}");
     let mut error = BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, message);
     error.server = Some(server.clone());
     error
 }
 
-/// The error of a server whose handshake failed.
-pub(crate) fn not_connected(server: &ServerName, cause: &ConnectError) -> Box<BridgeError> {
-    let mut error = not_started(server, cause);
+/// Returns the error of a server whose handshake failed.
+pub(crate) fn connect_error(server: &ServerName, cause: &ConnectError) -> Box<BridgeError> {
+    let mut error = start_error(server, cause);
     if let ConnectError::Failed { failure, stderr } = cause {
         error.exit = exit_of(failure).map(|exit| exit.to_string());
         error.stderr = text(stderr.clone());
@@ -33,15 +33,15 @@ pub(crate) fn not_connected(server: &ServerName, cause: &ConnectError) -> Box<Br
     error
 }
 
-/// The error of a server that connected but did not list its tools.
-pub(crate) fn not_listed(server: &ServerName, cause: &ListError, stderr: String) -> Box<BridgeError> {
-    let mut error = not_started(server, cause);
+/// Returns the error of a server that connected and did not list its tools.
+pub(crate) fn list_error(server: &ServerName, cause: &ListError, stderr: String) -> Box<BridgeError> {
+    let mut error = start_error(server, cause);
     error.stderr = text(stderr);
     error
 }
 
-/// The error of a call that was sent, or could not be sent.
-pub(crate) fn failed_call(failure: &Failure, stderr: String) -> Box<BridgeError> {
+/// Returns the error of a failed call.
+pub(crate) fn call_error(failure: &Failure, stderr: String) -> Box<BridgeError> {
     let mut error = BridgeError::new(code_of(failure), failure.delivery(), failure.to_string());
     if let Failure::ErrorResponse(fault) = failure {
         error.provider_error = Some(ProviderFault {
@@ -79,7 +79,7 @@ pub(crate) fn addressed(mut error: Box<BridgeError>, tool: &ToolId) -> Box<Bridg
     error
 }
 
-/// Explains that a server does not exist.
+/// Returns the message for a server that does not exist.
 pub(crate) fn no_server(settings: &Settings, name: &str) -> String {
     if settings.is_disabled(name) {
         return format!("server `{name}` is disabled in the configuration");
@@ -92,12 +92,12 @@ pub(crate) fn no_server(settings: &Settings, name: &str) -> String {
     }
 }
 
-/// The error of a request for something that does not exist.
+/// Returns the error of a request for something that does not exist.
 pub(crate) fn missing(message: String) -> Box<BridgeError> {
     BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message)
 }
 
-/// The error of a call to a server that does not exist.
+/// Returns the error of a call to a server that does not exist.
 pub(crate) fn unknown_server(settings: &Settings, tool: &ToolId) -> Box<BridgeError> {
     let message = no_server(settings, tool.server());
     let mut error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message);
@@ -107,7 +107,7 @@ pub(crate) fn unknown_server(settings: &Settings, tool: &ToolId) -> Box<BridgeEr
     error
 }
 
-/// The error of a call of a tool that does not exist, or that the configuration denies.
+/// Returns the error of a call of a tool that does not exist, or that the configuration denies.
 pub(crate) fn unknown_tool(tool: &ToolId, error: ResolveError) -> Box<BridgeError> {
     let nearest = match error {
         ResolveError::Denied => {
@@ -136,7 +136,7 @@ mod tests {
     use std::sync::Arc;
 
     fn check(failure: Failure, expected: &str) {
-        let error = failed_call(&failure, "last words".into());
+        let error = call_error(&failure, "last words".into());
         let shown = serde_json::to_value(&error).unwrap();
         let message = format!(
             "{} {} {} {}",
@@ -169,7 +169,7 @@ mod tests {
         let fault = RpcError { code: -31999, message: "no".into(), data: None, raw: None };
         check(Failure::ErrorResponse(fault.clone()), "PROVIDER_ERROR answered false -");
         assert_eq!(
-            failed_call(&Failure::ErrorResponse(fault), String::new()).provider_error.unwrap().code,
+            call_error(&Failure::ErrorResponse(fault), String::new()).provider_error.unwrap().code,
             -31999
         );
     }

@@ -136,7 +136,7 @@ impl Actor {
     /// Starts the server when a start slot is free. A slow start gives its slot back.
     async fn start_in_slot(&self) -> BridgeResult<(Backend, ToolListing)> {
         let Some(slot) = self.stop.run_until_cancelled(self.fleet.starting.acquire()).await else {
-            return Err(normalise::not_started(&self.settings.name, "the start was cancelled"));
+            return Err(normalise::start_error(&self.settings.name, "the start was cancelled"));
         };
         let mut starting = (self.fleet.start)(self.settings.clone(), self.profile.clone(), self.stop.clone());
         let started = timeout(START_SLOT, &mut starting).await;
@@ -188,7 +188,7 @@ impl Actor {
             ActorCommand::Refresh(reply) => {
                 let (answer, end) = match self.list(backend).await {
                     Ok(listed) => (listed.map(|listed| self.publish_tools(listed)), Ok(())),
-                    Err(end) => (Err(normalise::down(&self.settings.name, &end)), Err(end)),
+                    Err(end) => (Err(normalise::unavailable_error(&self.settings.name, &end)), Err(end)),
                 };
                 let _ = reply.send(answer);
                 end
@@ -310,7 +310,7 @@ impl Actor {
             None => ServerTools::new(self.settings.name.clone(), tool_filter(&self.settings), listed.tools),
         });
         info!(server = %self.settings.name, tools = tools.tools().len(), "tools listed");
-        for warning in listed.notes.iter().chain(tools.warnings()) {
+        for warning in listed.warnings.iter().chain(tools.warnings()) {
             warn!(server = %self.settings.name, "{warning}");
         }
         let refreshed = old.map(|old| changes(&old, &tools));
@@ -365,7 +365,7 @@ fn lost(backend: &Backend) -> Ending {
 
 /// Converts the error of a failed restart into that of a server that is down.
 fn as_down(error: &BridgeError, settings: &ServerSettings) -> BridgeError {
-    let mut down = *normalise::down(&settings.name, &error.message);
+    let mut down = *normalise::unavailable_error(&settings.name, &error.message);
     down.stderr.clone_from(&error.stderr);
     down.exit.clone_from(&error.exit);
     down.limit.clone_from(&error.limit);

@@ -108,7 +108,7 @@ impl Backend {
     ) -> Box<BridgeError> {
         match self {
             Self::Shared(upstream) => upstream.unavailable(reason),
-            Self::PerCall(_) => crate::normalise::down(&settings.name, reason),
+            Self::PerCall(_) => crate::normalise::unavailable_error(&settings.name, reason),
         }
     }
 

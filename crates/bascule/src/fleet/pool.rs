@@ -149,7 +149,7 @@ impl Pool {
     }
 
     fn stopped(&self) -> Box<BridgeError> {
-        normalise::down(&self.0.settings.name, "it was stopped")
+        normalise::unavailable_error(&self.0.settings.name, "it was stopped")
     }
 }
 

@@ -40,9 +40,9 @@ impl UpstreamRequest<'_> {
         self.tool.unwrap_or(self.method)
     }
 
-    /// Builds the parameters for one attempt and notes its id.
+    /// Builds the parameters for one attempt, and marks the request as sent under this id.
     pub(crate) fn params_for(&self, id: u64, in_flight: &InFlight) -> Option<String> {
-        in_flight.sent(id);
+        in_flight.mark_sent(id);
         (self.params)(id)
     }
 }

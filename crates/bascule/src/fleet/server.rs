@@ -111,7 +111,8 @@ impl Server {
         deadline: &Deadline,
     ) -> BridgeResult<CallResponse> {
         let abandoned_for = self.settings.limits_for(request.name()).max_execution.max(MIN_ABANDONED);
-        let in_flight = self.in_flight.begin(self.serial, request.origin.clone(), abandoned_for);
+        let in_flight =
+            self.in_flight.begin_upstream_request(self.serial, request.origin.clone(), abandoned_for);
         let result = self.run_registered(request, is_idempotent, deadline, &in_flight).await;
         in_flight.complete(&result);
         result
@@ -205,7 +206,7 @@ impl Server {
         if let Some(backend) = self.status.borrow().state.backend().filter(is_up) {
             return Ok(backend.clone());
         }
-        let down = |reason| crate::normalise::down(&self.settings.name, reason);
+        let down = |reason| crate::normalise::unavailable_error(&self.settings.name, reason);
         match self.state() {
             ServerState::Healthy(backend) => Ok(backend),
             ServerState::Degraded { cause, attempt, next } => Err(reconnecting(&cause, attempt, next)),
@@ -224,7 +225,7 @@ impl Server {
     }
 
     /// Responds to a request of the server with an error.
-    pub(crate) fn refuse(&self, id: &str, code: i64, message: &str) {
+    pub(crate) fn reject_request(&self, id: &str, code: i64, message: &str) {
         if let Some(id) = Id::from_json(id) {
             self.send(error_response(id, code, message));
         }
@@ -252,7 +253,7 @@ impl Server {
     /// Lists the tools again, or starts a server that is down.
     pub(crate) async fn refresh(&self) -> BridgeResult<()> {
         let (reply, result) = oneshot::channel();
-        let stopped = || crate::normalise::down(&self.settings.name, "it was stopped");
+        let stopped = || crate::normalise::unavailable_error(&self.settings.name, "it was stopped");
         self.commands.send(ActorCommand::Refresh(reply)).await.map_err(|_| stopped())?;
         result.await.unwrap_or_else(|_| Err(stopped()))
     }
@@ -311,7 +312,7 @@ impl Server {
 
     /// Waits for the requests in flight, at most for `grace`, then stops the server.
     pub(crate) async fn retire(&self, grace: Duration) {
-        let _ = timeout(grace, self.in_flight.idle(self.serial, &self.signals)).await;
+        let _ = timeout(grace, self.in_flight.wait_until_idle(self.serial, &self.signals)).await;
         self.stop().await;
     }
 

@@ -56,7 +56,7 @@ pub(crate) struct StartContext {
 /// The tools of a server, and warnings about the listing.
 pub(crate) struct ToolListing {
     pub(crate) tools: Vec<ToolDefinition>,
-    pub(crate) notes: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Upstream {
@@ -65,15 +65,17 @@ impl Upstream {
         settings: Arc<ServerSettings>,
         context: &StartContext,
     ) -> BridgeResult<(Self, ToolListing)> {
-        let bound = StartBound::new(settings.start_timeout, context.timeout);
-        let by = Instant::now() + bound.length;
+        let start_timeout = StartTimeout::new(settings.start_timeout, context.timeout);
+        let deadline = Instant::now() + start_timeout.duration;
         let upstream = Self::connect(settings, context).await?;
         let listing = context.stop.run_until_cancelled(upstream.list_tools());
-        let failed = match timeout_at(by, listing).await {
+        let failed = match timeout_at(deadline, listing).await {
             Ok(Some(Ok(listed))) => return Ok((upstream, listed)),
             Ok(Some(Err(error))) => error,
-            Ok(None) => normalise::not_started(&upstream.settings.name, "the start was cancelled"),
-            Err(_) => bound.passed(&upstream.settings.name, "list its tools", upstream.client.stderr()),
+            Ok(None) => normalise::start_error(&upstream.settings.name, "the start was cancelled"),
+            Err(_) => {
+                start_timeout.error(&upstream.settings.name, "list its tools", upstream.client.stderr())
+            }
         };
         upstream.stop().await;
         Err(failed)
@@ -82,15 +84,15 @@ impl Upstream {
     /// Connects without listing the tools.
     pub(crate) async fn connect(settings: Arc<ServerSettings>, context: &StartContext) -> BridgeResult<Self> {
         if context.stop.is_cancelled() {
-            return Err(normalise::not_started(&settings.name, "the start was cancelled"));
+            return Err(normalise::start_error(&settings.name, "the start was cancelled"));
         }
         let (starting, within) = (settings.clone(), context.clone());
         let reached = run_blocking(move || open_transport(&starting, &within)).await;
-        let (transport, watch) = reached.map_err(|reason| normalise::not_started(&settings.name, reason))?;
+        let (transport, watch) = reached.map_err(|reason| normalise::start_error(&settings.name, reason))?;
         Self::handshake(settings, transport, watch, context).await
     }
 
-    /// Makes the handshake over a transport.
+    /// Performs the handshake over a transport.
     pub(crate) async fn handshake(
         settings: Arc<ServerSettings>,
         transport: Transport,
@@ -98,11 +100,11 @@ impl Upstream {
         context: &StartContext,
     ) -> BridgeResult<Self> {
         let (name, changed) = (&settings.name, Arc::new(Notify::new()));
-        let bound = StartBound::new(settings.start_timeout, context.timeout);
-        let most = settings.limits.max_output_bytes;
+        let start_timeout = StartTimeout::new(settings.start_timeout, context.timeout);
+        let max_bytes = settings.limits.max_output_bytes;
         let options = ClientOptions {
-            timeout: bound.length,
-            message_limit: most.map_or(context.message_limit, |most| most.min(context.message_limit)),
+            timeout: start_timeout.duration,
+            message_limit: max_bytes.map_or(context.message_limit, |max| max.min(context.message_limit)),
             listener: listener(name.clone(), changed.clone(), context.profile.clone()),
             cancel: context.stop.clone(),
             capabilities: context.profile.capabilities.to_string(),
@@ -116,27 +118,27 @@ impl Upstream {
                 if let Some(watch) = upstream.watch.clone() {
                     // Package managers may have run until here: the server's own limits begin now.
                     let limits = upstream.limits(None);
-                    let bound = run_blocking(move || {
+                    let server_pid = run_blocking(move || {
                         watch.set_limits(limits);
                         watch.server_pid()
                     });
-                    upstream.pid = bound.await.or(pid);
+                    upstream.pid = server_pid.await.or(pid);
                 }
                 Ok(upstream)
             }
             Err(ConnectError::TimedOut { stderr, .. }) => {
-                Err(bound.passed(name, "respond to `initialize`", stderr))
+                Err(start_timeout.error(name, "respond to `initialize`", stderr))
             }
-            Err(error) => Err(explain(normalise::not_connected(name, &error), watch.as_deref(), &settings)),
+            Err(error) => Err(explain(normalise::connect_error(name, &error), watch.as_deref(), &settings)),
         }
     }
 
     /// Lists all pages of the tools.
     pub(crate) async fn list_tools(&self) -> BridgeResult<ToolListing> {
         match self.client.list_tools().await {
-            Ok((tools, notes)) => Ok(ToolListing { tools, notes }),
+            Ok((tools, warnings)) => Ok(ToolListing { tools, warnings }),
             Err(error) => {
-                let error = normalise::not_listed(&self.settings.name, &error, self.client.stderr());
+                let error = normalise::list_error(&self.settings.name, &error, self.client.stderr());
                 Err(explain(error, self.watch.as_deref(), &self.settings))
             }
         }
@@ -179,7 +181,7 @@ impl Upstream {
         }
     }
 
-    /// Returns when the connection has ended.
+    /// Returns when the connection is closed.
     pub(crate) async fn closed(&self) {
         self.client.closed().await;
     }
@@ -194,7 +196,7 @@ impl Upstream {
         self.client.close_reason()
     }
 
-    /// Runs one request and awaits its answer, which is the server's word as it came. Dropped, it is cancelled.
+    /// Sends a request and returns its result as raw JSON. Dropping the future cancels the request at the server.
     pub(crate) async fn run(
         &self,
         request: &UpstreamRequest<'_>,
@@ -207,19 +209,19 @@ impl Upstream {
         loop {
             tokio::select! {
                 biased;
-                step = pending.next() => match step {
-                    PendingEvent::Finished(answer) => {
+                event = pending.next() => match event {
+                    PendingEvent::Finished(result) => {
                         if let (Some(extra_members), Some(response_members)) = (request.extra_members, pending.extra_members()) {
                             let _ = extra_members.response.set(response_members.to_owned());
                         }
-                        return answer.map_err(|failure| self.failed(&failure));
+                        return result.map_err(|failure| self.call_error(&failure));
                     }
                     PendingEvent::Progress => deadline.on_progress(Instant::now()),
                 },
                 () = sleep_until(deadline.next()) => {
-                    let late = deadline.passed();
+                    let timed_out = deadline.passed();
                     let delivery = pending.cancel("the deadline has passed");
-                    return Err(self.too_late(request.name(), &late, delivery));
+                    return Err(self.timeout_error(request.name(), &timed_out, delivery));
                 }
             }
         }
@@ -262,19 +264,19 @@ impl Upstream {
         }
     }
 
-    /// Returns the error of a new call after the connection has ended.
+    /// Returns the error of a new call after the connection was closed.
     pub(crate) fn unavailable(&self, reason: &dyn std::fmt::Display) -> Box<BridgeError> {
-        let mut error = normalise::down(&self.settings.name, reason);
+        let mut error = normalise::unavailable_error(&self.settings.name, reason);
         error.stderr = normalise::text(self.client.stderr());
         explain(error, self.watch.as_deref(), &self.settings)
     }
 
-    fn failed(&self, failure: &Failure) -> Box<BridgeError> {
-        explain(normalise::failed_call(failure, self.client.stderr()), self.watch.as_deref(), &self.settings)
+    fn call_error(&self, failure: &Failure) -> Box<BridgeError> {
+        explain(normalise::call_error(failure, self.client.stderr()), self.watch.as_deref(), &self.settings)
     }
 
-    fn too_late(&self, tool: &str, late: &TimedOut, delivery: Delivery) -> Box<BridgeError> {
-        let message = format!("`{}:{tool}` gave no answer {late}", self.settings.name);
+    fn timeout_error(&self, tool: &str, timed_out: &TimedOut, delivery: Delivery) -> Box<BridgeError> {
+        let message = format!("`{}:{tool}` gave no response {timed_out}", self.settings.name);
         let mut error = BridgeError::new(ErrorCode::ProviderTimeout, delivery, message);
         error.stderr = normalise::text(self.client.stderr());
         error
@@ -334,27 +336,28 @@ fn endpoint(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<Htt
     HttpEndpoint::new(url.as_str(), headers).map_err(|error| error.to_string())
 }
 
-/// The time limit of a start.
-struct StartBound {
-    length: Duration,
+/// The timeout of a start.
+struct StartTimeout {
+    duration: Duration,
+    /// True for the caller's timeout, false for the server's `startTimeoutMs`.
     is_callers: bool,
 }
 
-impl StartBound {
+impl StartTimeout {
     fn new(own: Duration, caller: Option<Duration>) -> Self {
         let is_callers = caller.is_some_and(|caller| caller < own);
-        Self { length: caller.map_or(own, |caller| caller.min(own)), is_callers }
+        Self { duration: caller.map_or(own, |caller| caller.min(own)), is_callers }
     }
 
-    /// Returns the error of a start that took too long. Only the server's own limit means that the start has failed.
-    fn passed(&self, server: &ServerName, action: &str, stderr: String) -> Box<BridgeError> {
-        let late = format!("did not {action} within {} ms", self.length.as_millis());
+    /// Returns the error of a start that took too long. The start has failed only if it exceeded `startTimeoutMs`.
+    fn error(&self, server: &ServerName, action: &str, stderr: String) -> Box<BridgeError> {
+        let late = format!("did not {action} within {} ms", self.duration.as_millis());
         let mut error = match self.is_callers {
             true => {
                 let message = format!("server `{server}` {late} ({CALLER})");
                 BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message)
             }
-            false => normalise::not_started(
+            false => normalise::start_error(
                 server,
                 format!("it {late}; if it needs longer, raise its `startTimeoutMs`"),
             ),
@@ -365,26 +368,27 @@ impl StartBound {
     }
 }
 
-/// The most junk lines that are logged one by one.
+/// Maximum number of invalid lines of a server that are logged.
 const MAX_INVALID_LOGGED: usize = 5;
 
 fn request_handler(profile: ClientProfile) -> bascule_mcp::RequestHandler {
     Box::new(move |id, message| profile.observer().is_some_and(|observer| observer.on_request(id, message)))
 }
 
-/// Logs what a server sends unsolicited, and passes it to the observer. Contents may hold secrets: sizes are logged.
+/// Logs the unsolicited messages of a server, and passes them to the observer. Contents may hold secrets, so only sizes are
+/// logged.
 fn listener(server: ServerName, changed: Arc<Notify>, profile: ClientProfile) -> bascule_mcp::Listener {
     let invalid_lines = AtomicUsize::new(0);
     Box::new(move |received| match received {
         // The connection has passed it to the caller already.
         Unsolicited::Notification(ServerMessage { method: method @ "notifications/progress", .. }) => {
-            debug!(%server, method, "notification");
+            debug!(%server, method, "received a notification");
         }
         Unsolicited::Notification(message) => {
             if message.method == "notifications/tools/list_changed" {
                 changed.notify_one();
             }
-            debug!(%server, method = message.method, "notification");
+            debug!(%server, method = message.method, "received a notification");
             profile.observer().iter().for_each(|observer| observer.on_notification(message));
         }
         // A server may print any number of such lines; the log must not stall the read loop.
@@ -398,7 +402,7 @@ fn listener(server: ServerName, changed: Arc<Notify>, profile: ClientProfile) ->
             _ => {}
         },
         Unsolicited::Unmatched { id } => {
-            debug!(%server, id, "response to no pending request");
+            debug!(%server, id, "received a response without a pending request");
             profile.observer().iter().for_each(|observer| observer.on_late_response(id));
         }
         Unsolicited::TooLong { limit } => warn!(%server, limit, "ignored a message longer than the limit"),

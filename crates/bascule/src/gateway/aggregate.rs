@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_mcp::patch;
+use bascule_mcp::{RpcError, patch};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -101,7 +101,9 @@ impl Gateway {
                 let upstreams = self.upstreams_with(request.client, "logging");
                 self.set_level(request, &upstreams).await
             }
-            "initialize" => Err(ErrorReply::new(-32600, "this session is initialized already")),
+            "initialize" => {
+                Err(ErrorReply::new(RpcError::INVALID_REQUEST, "this session is initialized already"))
+            }
             method => Err(ErrorReply::unknown_method(method)),
         }
     }

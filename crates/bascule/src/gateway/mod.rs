@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bascule_mcp::{ClientMessage, Endpoint, Host, Message, ProtocolVersion, ResponseStream, notification};
-use bascule_mcp::{patch, with_extra_members};
+use bascule_mcp::{RpcError, patch, with_extra_members};
 use serde_json::value::RawValue;
 use tracing::{debug, info};
 
@@ -147,9 +147,10 @@ impl Gateway {
         stream: ResponseStream,
     ) {
         // Registered before the task runs: the client may cancel the request with its next message.
-        let Some((in_flight, cancelled)) = self.bridge.fleet.in_flight.begin_client(client.serial, &id)
+        let Some((in_flight, cancelled)) =
+            self.bridge.fleet.in_flight.begin_client_request(client.serial, &id)
         else {
-            let error = ErrorReply::new(-32600, "a request with this `id` is in flight");
+            let error = ErrorReply::new(RpcError::INVALID_REQUEST, "a request with this `id` is in flight");
             return reply::finish(&stream, &id, Err(error), None);
         };
         if client.is_closed() {

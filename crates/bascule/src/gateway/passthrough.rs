@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bascule_mcp::patch;
+use bascule_mcp::{RpcError, patch};
 use bascule_model::{CallRequest, ToolId};
 use serde_json::value::RawValue;
 
@@ -47,7 +47,9 @@ impl Gateway {
                 let uri = request.text("uri");
                 self.subscribe(request, upstream, (&uri, &uri), request.params).await
             }
-            "initialize" => Err(ErrorReply::new(-32600, "this session is initialized already")),
+            "initialize" => {
+                Err(ErrorReply::new(RpcError::INVALID_REQUEST, "this session is initialized already"))
+            }
             // A server that ignores letter case would run it as a call that the bridge has not checked.
             method if method.trim().eq_ignore_ascii_case("tools/call") => {
                 Err(ErrorReply::unknown_method(method))

@@ -1,15 +1,15 @@
 //! Routes the messages of a server to the one client they concern (GW-04).
 //!
-//! MCP does not say for whose call a server asks something of a client, or logs something. Over Streamable HTTP the stream
-//! tells. Elsewhere the message belongs to the only client with requests in flight; with several such clients it belongs
-//! to none of them, and is never guessed. Abandoned requests count, and so do calls of other faces.
+//! MCP messages of a server do not name the client request that caused them. Over Streamable HTTP the response stream
+//! identifies it. Over other transports the recipient is the only client with requests in flight; with several such
+//! clients the message has no recipient. Abandoned requests count as in flight, and so do calls of detached callers.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bascule_mcp::{
-    Id, ResponseStream, ServerMessage, notification, patch, request_with_id, with_extra_members,
+    Id, ResponseStream, RpcError, ServerMessage, notification, patch, request_with_id, with_extra_members,
 };
 use serde_json::value::RawValue;
 use tokio::time::sleep;
@@ -22,17 +22,21 @@ use crate::fleet::client_profile::UpstreamObserver;
 use crate::in_flight::Origin;
 use crate::logging_level::LoggingLevel;
 
-/// Changes of listings within this time are announced together.
-const SETTLING: Duration = Duration::from_millis(50);
+/// The JSON-RPC error code for a request of a server that cannot be sent to its client.
+const CANNOT_FORWARD: i64 = RpcError::CONNECTION_CLOSED;
 
-/// The client that a message concerns, and the response stream of the request that it belongs to.
+/// Changes of listings within this time are announced together.
+const ANNOUNCE_DELAY: Duration = Duration::from_millis(50);
+
+/// The client that a message concerns, and the response stream of the request that caused it.
 type Recipient = (Arc<ClientContext>, Option<ResponseStream>);
 
 /// The reason for which a message has no recipient.
 #[derive(Debug)]
 enum NoRecipient {
     NoClient,
-    SeveralClients,
+    /// The message may concern any of several clients.
+    Ambiguous,
 }
 
 impl UpstreamSession {
@@ -49,7 +53,7 @@ impl UpstreamSession {
         }
         let origins = self.in_flight.origins(self.server.serial);
         if origins.iter().any(|origin| matches!(origin, Origin::Detached)) {
-            return Err(NoRecipient::SeveralClients);
+            return Err(NoRecipient::Ambiguous);
         }
         let requests: Vec<_> = origins
             .iter()
@@ -60,27 +64,28 @@ impl UpstreamSession {
             .collect();
         match requests.first() {
             Some((client, _)) if requests.iter().any(|(other, _)| !Arc::ptr_eq(other, client)) => {
-                Err(NoRecipient::SeveralClients)
+                Err(NoRecipient::Ambiguous)
             }
-            Some((client, _)) => Ok(((*client).clone(), open_stream(client, &requests))),
+            Some((client, _)) => Ok(((*client).clone(), choose_stream(client, &requests))),
             None => self.only_client().map(|client| (client, None)),
         }
     }
 
+    /// Returns the client of a session with one client.
     fn only_client(&self) -> Result<Arc<ClientContext>, NoRecipient> {
         match &self.clients()[..] {
             [only] => Ok(only.clone()),
             [] => Err(NoRecipient::NoClient),
-            _ => Err(NoRecipient::SeveralClients),
+            _ => Err(NoRecipient::Ambiguous),
         }
     }
 
-    /// Forwards a log message to the client whose request it belongs to, if the client wants its level.
+    /// Forwards a log message to its recipient, if the client wants its level.
     fn forward_log(&self, level: Option<LoggingLevel>, frame: Vec<u8>, stream_request_id: Option<u64>) {
         let Ok((client, stream)) = self.recipient(stream_request_id) else { return };
         let default = self.logging_level().map(|_| LoggingLevel::DEFAULT);
-        let least = client.logging_level().or(default);
-        if level.is_none() || level >= least {
+        let min_level = client.logging_level().or(default);
+        if level.is_none() || level >= min_level {
             client.send(stream.as_ref(), frame);
         }
     }
@@ -102,7 +107,7 @@ impl UpstreamSession {
         }
     }
 
-    /// Sends a request of the server to a client, under an id of the bridge's.
+    /// Sends a request of the server to a client, under an id that the bridge chooses.
     fn forward_request(
         &self,
         id: Id<'_>,
@@ -111,29 +116,30 @@ impl UpstreamSession {
     ) -> Result<(), &'static str> {
         let params = message.params.map(RawValue::get);
         let token = params.and_then(|params| patch::find(params, &["_meta", "progressToken"]));
-        let own_id = client.begin_server_request(&self.server, id.as_json(), token, stream.as_ref())?;
+        let bridge_id = client.begin_server_request(&self.server, id.as_json(), token, stream.as_ref())?;
         let with_token = params.filter(|_| token.is_some());
-        let with_token = with_token.map(|params| patch::insert(params, &["_meta", "progressToken"], &own_id));
+        let with_token =
+            with_token.map(|params| patch::insert(params, &["_meta", "progressToken"], &bridge_id));
         let params = with_token.as_deref().or(params);
         client.send(
             stream.as_ref(),
-            with_extra_members(request_with_id(&own_id, message.method, params), message.extra_members),
+            with_extra_members(request_with_id(&bridge_id, message.method, params), message.extra_members),
         );
         Ok(())
     }
 
-    /// Tells clients that the server has withdrawn one request, or all of them.
-    fn withdraw(&self, id: Option<&str>, params: &str) {
+    /// Tells clients that one request of the server is cancelled, or all of them.
+    fn cancel_server_requests(&self, id: Option<&str>, params: &str) {
         for client in self.clients() {
-            for (own_id, stream) in client.withdraw_server_requests(&self.server, id) {
-                let params = patch::insert(params, &["requestId"], &own_id);
+            for (bridge_id, stream) in client.remove_server_requests(&self.server, id) {
+                let params = patch::insert(params, &["requestId"], &bridge_id);
                 client.send(stream.as_ref(), notification("notifications/cancelled", Some(&params)));
             }
         }
     }
 
-    /// Announces changed listings to clients: with the server's own notification, or one of the bridge's for each listing
-    /// that the server offers. Changes in quick succession are announced once.
+    /// Announces changed listings to clients: with the server's notification, or one that the bridge builds for a listing
+    /// that the server offers. Changes within `ANNOUNCE_DELAY` are announced once.
     fn announce<'a>(&self, changes: impl IntoIterator<Item = (&'a str, Option<Vec<u8>>)>) {
         let Some(upstream) = self.this.upgrade() else { return };
         // Clients that are still initializing have seen no listing.
@@ -141,7 +147,7 @@ impl UpstreamSession {
             return;
         }
         self.tasks.spawn(async move {
-            sleep(SETTLING).await;
+            sleep(ANNOUNCE_DELAY).await;
             let changes = upstream.take_announcements().into_iter();
             let frames: Vec<Vec<u8>> = changes
                 .filter_map(|(listing, frame)| frame.or_else(|| upstream.list_changed(&listing)))
@@ -160,9 +166,10 @@ impl UpstreamSession {
     }
 }
 
-/// Chooses the stream for a message to a client with requests in flight. With several requests nobody knows which one
-/// the message belongs to: the client's own stream is better, and any response stream will do without one.
-fn open_stream(
+/// Chooses the response stream for a message to a client with requests in flight. `None` stands for the client's GET
+/// stream. The response stream of the only request is chosen. Of several requests any may have caused the message: the GET
+/// stream is chosen, or the newest open response stream if the client has no GET stream.
+fn choose_stream(
     client: &ClientContext,
     requests: &[(&Arc<ClientContext>, &ResponseStream)],
 ) -> Option<ResponseStream> {
@@ -179,7 +186,7 @@ impl UpstreamObserver for UpstreamSession {
     fn on_notification(&self, message: ServerMessage<'_>) {
         let field = |name: &str| message.params.and_then(|params| patch::find_string(params.get(), &[name]));
         match message.method {
-            // Announced after the new listing: a client that asks at once must not get the old tools.
+            // `on_tools_listed` announces the change: a client that lists the tools at once must not get the old ones.
             "notifications/tools/list_changed" => {}
             "notifications/message" => {
                 let level = field("level").as_deref().and_then(LoggingLevel::parse);
@@ -189,7 +196,7 @@ impl UpstreamObserver for UpstreamSession {
             "notifications/cancelled" => {
                 let params = message.params.map_or("{}", RawValue::get);
                 if let Some(id) = patch::find(params, &["requestId"]) {
-                    self.withdraw(Some(id), params);
+                    self.cancel_server_requests(Some(id), params);
                 }
             }
             method if method.ends_with("/list_changed") => {
@@ -198,7 +205,7 @@ impl UpstreamObserver for UpstreamSession {
             method => match self.recipient(message.stream_request_id) {
                 Ok((client, stream)) => client.send(stream.as_ref(), forwarded(&message)),
                 Err(reason) => {
-                    debug!(server = %self.server.settings.name, method, ?reason, "notification without a recipient")
+                    debug!(server = %self.server.settings.name, method, ?reason, "dropped a notification without a recipient")
                 }
             },
         }
@@ -214,16 +221,16 @@ impl UpstreamObserver for UpstreamSession {
             Ok((client, _)) if !client.accepts(message.method) => false,
             Ok(recipient) => {
                 if let Err(reason) = self.forward_request(id, &message, recipient) {
-                    self.server.refuse(id.as_json(), -32000, reason);
+                    self.server.reject_request(id.as_json(), CANNOT_FORWARD, reason);
                 }
                 true
             }
-            Err(NoRecipient::SeveralClients) => {
+            Err(NoRecipient::Ambiguous) => {
                 let reason = format!(
                     "`{}` may concern any of several clients: configure `session: \"per-client\"` for this server",
                     message.method
                 );
-                self.server.refuse(id.as_json(), -32600, &reason);
+                self.server.reject_request(id.as_json(), RpcError::INVALID_REQUEST, &reason);
                 true
             }
         }
@@ -237,16 +244,16 @@ impl UpstreamObserver for UpstreamSession {
 
     fn on_tools_listed(&self, is_first: bool) {
         self.tasks.tool_changes.fetch_add(1, Ordering::AcqRel);
-        let clients_saw_other_tools = self.take_showed_other_tools();
-        match is_first && !clients_saw_other_tools {
+        let served_substitute_tools = self.take_served_substitute_tools();
+        match is_first && !served_substitute_tools {
             false => self.announce([("tools", None)]),
-            // Clients that started before this server did hear that it is there.
+            // Clients that were connected before the first start of this server have not seen its listings.
             true => self.announce(["tools", "prompts", "resources"].map(|listing| (listing, None))),
         }
     }
 
     fn on_lost(&self) {
-        self.withdraw(None, r#"{"requestId":0,"reason":"the server that asked is gone"}"#);
+        self.cancel_server_requests(None, r#"{"requestId":0,"reason":"the server has disconnected"}"#);
     }
 
     fn on_reconnected(&self) {

@@ -32,8 +32,8 @@ pub(super) struct UpstreamSession {
     /// One client has the session alone.
     is_exclusive: bool,
     state: Mutex<State>,
-    /// The clients were shown the tools of the bridge's own server before this one had listed its tools.
-    showed_other_tools: AtomicBool,
+    /// Clients got the tools of the bridge's server, because this session's server had not listed its tools.
+    served_substitute_tools: AtomicBool,
     pub(super) tasks: GatewayTasks,
     /// A handle on itself, for tasks.
     pub(super) this: Weak<Self>,
@@ -83,7 +83,7 @@ impl UpstreamSession {
             owns_server,
             is_exclusive: matches!(key, SharingKey::Client(_)),
             state: Mutex::default(),
-            showed_other_tools: AtomicBool::new(false),
+            served_substitute_tools: AtomicBool::new(false),
             tasks: tasks.clone(),
             this: this.clone(),
         });
@@ -92,17 +92,17 @@ impl UpstreamSession {
         upstream
     }
 
-    /// Returns the server's tools. Until they are listed, the bridge's own server stands in.
+    /// Returns the server's tools. Until they are listed, returns those of the bridge's server.
     pub(super) fn tools(&self, base: &Server) -> Option<Arc<ServerTools>> {
         self.server.tools().or_else(|| {
-            self.showed_other_tools.store(true, Ordering::Release);
+            self.served_substitute_tools.store(true, Ordering::Release);
             self.server.tools().or_else(|| base.tools())
         })
     }
 
-    /// Returns true if other tools were shown in place of this server's, and forgets it.
-    pub(super) fn take_showed_other_tools(&self) -> bool {
-        self.showed_other_tools.swap(false, Ordering::AcqRel)
+    /// Returns true if clients got the tools of the bridge's server since the last call.
+    pub(super) fn take_served_substitute_tools(&self) -> bool {
+        self.served_substitute_tools.swap(false, Ordering::AcqRel)
     }
 
     /// Returns true if the session still fits the configured server.

@@ -81,7 +81,10 @@ impl Gateway {
         let upstream = match known {
             Some(upstream) => upstream,
             None if client.is_closed() => {
-                return Err(crate::normalise::down(&base.settings.name, "the client's session has ended"));
+                return Err(crate::normalise::unavailable_error(
+                    &base.settings.name,
+                    "the client's session has ended",
+                ));
             }
             None => {
                 check_room(table, base, &key)?;
@@ -165,7 +168,7 @@ fn check_room(table: &Table, base: &Server, key: &SharingKey) -> BridgeResult<()
         true => Ok(()),
         false => {
             let reason = format!("all {max} sessions for clients are in use (`maxSessions`)");
-            Err(crate::normalise::down(name, reason))
+            Err(crate::normalise::unavailable_error(name, reason))
         }
     }
 }

@@ -163,7 +163,7 @@ fn starter(stage: Arc<Stage>) -> Start {
         Box::pin(async move {
             stage.starts.lock().unwrap().push(Instant::now());
             if stage.refuses.load(Ordering::SeqCst) {
-                return Err(normalise::not_started(&settings.name, "it does not want to"));
+                return Err(normalise::start_error(&settings.name, "it does not want to"));
             }
             // A server in memory learns of its end only when it is its turn; a process has ended before `stop` returns.
             settle().await;
