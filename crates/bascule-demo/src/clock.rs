@@ -71,13 +71,7 @@ impl DemoServer for Clock {
         ]
     }
 
-    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> Reply {
-        self.dispatch(tool, arguments).unwrap_or_else(|failure| failure)
-    }
-}
-
-impl Clock {
-    fn dispatch(&self, tool: &str, arguments: &Value) -> ToolResult {
+    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> ToolResult {
         match tool {
             "now" => self.now(parse_arguments(arguments)?),
             "convert" => self.convert(&parse_arguments(arguments)?),
@@ -85,7 +79,9 @@ impl Clock {
             _ => Err(Reply::unknown_tool(tool)),
         }
     }
+}
 
+impl Clock {
     fn now(&self, arguments: NowArguments) -> ToolResult {
         let zone = zone(arguments.timezone.as_deref().unwrap_or("UTC"))?;
         Ok(Reply::structured(describe(&(self.now)().to_zoned(zone))))

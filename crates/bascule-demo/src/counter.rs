@@ -69,15 +69,6 @@ impl Counter {
     fn count(&self) -> MutexGuard<'_, Count> {
         self.0.lock().expect("no code panics while it holds the lock")
     }
-
-    fn dispatch(&self, tool: &str, arguments: &Value) -> ToolResult {
-        match tool {
-            "increment" => self.count().increment(&parse_arguments(arguments)?),
-            "read" => Ok(self.count().read()),
-            "seen" => Ok(self.count().seen(parse_arguments(arguments)?)),
-            _ => Err(Reply::unknown_tool(tool)),
-        }
-    }
 }
 
 impl DemoServer for Counter {
@@ -105,8 +96,13 @@ impl DemoServer for Counter {
         ]
     }
 
-    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> Reply {
-        self.dispatch(tool, arguments).unwrap_or_else(|failure| failure)
+    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> ToolResult {
+        match tool {
+            "increment" => self.count().increment(&parse_arguments(arguments)?),
+            "read" => Ok(self.count().read()),
+            "seen" => Ok(self.count().seen(parse_arguments(arguments)?)),
+            _ => Err(Reply::unknown_tool(tool)),
+        }
     }
 }
 

@@ -50,22 +50,15 @@ impl<'a> IncomingMessage<'a> {
         let id = envelope.id()?;
         let id_or_null = id.unwrap_or("null");
         if envelope.jsonrpc != "2.0" {
-            return Err(InvalidMessage {
-                id: id_or_null,
-                code: -32600,
-                message: "not a JSON-RPC 2.0 message",
-            });
+            return Err(invalid(id_or_null, -32600, "not a JSON-RPC 2.0 message"));
         }
-        let params = envelope.params().ok_or(InvalidMessage {
-            id: id_or_null,
-            code: -32602,
-            message: "`params` is nested too deeply or holds a number out of range",
-        })?;
+        let bad_params = "`params` is nested too deeply or holds a number out of range";
+        let params = envelope.params().ok_or(invalid(id_or_null, -32602, bad_params))?;
         match (envelope.method, id) {
             (Some(method), Some(id)) => Ok(IncomingMessage::Request { id, method, params }),
             (Some(method), None) => Ok(IncomingMessage::Notification { method, params }),
             (None, Some(_)) if envelope.result.or(envelope.error).is_some() => Ok(IncomingMessage::Response),
-            (None, _) => Err(InvalidMessage { id: id_or_null, code: -32600, message: "`method` is missing" }),
+            (None, _) => Err(invalid(id_or_null, -32600, "`method` is missing")),
         }
     }
 }
@@ -75,12 +68,8 @@ impl<'a> RawMessage<'a> {
         match serde_json::from_str(line) {
             // Serde also deserialises a struct from an array.
             Ok(envelope) if line.trim_start().starts_with('{') => Ok(envelope),
-            Err(error) if !error.is_data() => {
-                Err(InvalidMessage { id: "null", code: -32700, message: "not valid JSON" })
-            }
-            Ok(_) | Err(_) => {
-                Err(InvalidMessage { id: "null", code: -32600, message: "not a JSON-RPC message" })
-            }
+            Err(error) if !error.is_data() => Err(invalid("null", -32700, "not valid JSON")),
+            Ok(_) | Err(_) => Err(invalid("null", -32600, "not a JSON-RPC message")),
         }
     }
 
@@ -88,9 +77,7 @@ impl<'a> RawMessage<'a> {
     fn id(&self) -> Result<Option<&'a str>, InvalidMessage<'a>> {
         let is_valid = |id: &str| id.starts_with(|c: char| c == '"' || c == '-' || c.is_ascii_digit());
         match self.id.map(RawValue::get) {
-            Some(id) if !is_valid(id) => {
-                Err(InvalidMessage { id: "null", code: -32600, message: "`id` must be a string or a number" })
-            }
+            Some(id) if !is_valid(id) => Err(invalid("null", -32600, "`id` must be a string or a number")),
             id => Ok(id),
         }
     }
@@ -98,6 +85,10 @@ impl<'a> RawMessage<'a> {
     fn params(&self) -> Option<Value> {
         serde_json::from_str(self.params.map_or("null", RawValue::get)).ok()
     }
+}
+
+fn invalid<'a>(id: &'a str, code: i32, message: &'static str) -> InvalidMessage<'a> {
+    InvalidMessage { id, code, message }
 }
 
 /// Distinguishes `null` from a missing member.

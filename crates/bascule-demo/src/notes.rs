@@ -63,18 +63,6 @@ impl Notes {
     fn notebook(&self) -> std::sync::MutexGuard<'_, Notebook> {
         self.0.lock().expect("no code panics while it holds the lock")
     }
-
-    fn dispatch(&self, tool: &str, arguments: &Value) -> ToolResult {
-        let mut notebook = self.notebook();
-        match tool {
-            "add_note" => Ok(Reply::structured(json!(notebook.add(parse_arguments(arguments)?)))),
-            "get_note" => notebook.get(parse_arguments(arguments)?),
-            "list_notes" => Ok(notebook.list()),
-            "search_notes" => Ok(notebook.search(&parse_arguments(arguments)?)),
-            "delete_note" => notebook.delete(parse_arguments(arguments)?),
-            _ => Err(Reply::unknown_tool(tool)),
-        }
-    }
 }
 
 const EXAMPLES: [(&str, &str, &str); 3] = [
@@ -120,8 +108,16 @@ impl DemoServer for Notes {
         ]
     }
 
-    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> Reply {
-        self.dispatch(tool, arguments).unwrap_or_else(|failure| failure)
+    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> ToolResult {
+        let mut notebook = self.notebook();
+        match tool {
+            "add_note" => Ok(Reply::structured(json!(notebook.add(parse_arguments(arguments)?)))),
+            "get_note" => notebook.get(parse_arguments(arguments)?),
+            "list_notes" => Ok(notebook.list()),
+            "search_notes" => Ok(notebook.search(&parse_arguments(arguments)?)),
+            "delete_note" => notebook.delete(parse_arguments(arguments)?),
+            _ => Err(Reply::unknown_tool(tool)),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::message::IncomingMessage;
-use crate::reply::Reply;
+use crate::reply::{Reply, ToolResult};
 use crate::tool::ToolDeclaration;
 
 /// The supported protocol versions, oldest first.
@@ -24,7 +24,7 @@ const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-
 pub(crate) trait DemoServer: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     fn tools(&self) -> Vec<ToolDeclaration>;
-    fn call(&self, tool: &str, arguments: &Value, call: &DemoCall) -> Reply;
+    fn call(&self, tool: &str, arguments: &Value, call: &DemoCall) -> ToolResult;
 
     /// Returns true if a call of this tool runs in its own thread, because it may take long and must not block others.
     fn runs_in_thread(&self, _tool: &str) -> bool {
@@ -114,9 +114,9 @@ impl<D: DemoServer> DemoSession<D> {
         let (demo, running, id) = (self.demo.clone(), self.running.clone(), id.to_owned());
         thread::spawn(move || {
             let tool = params["name"].as_str().unwrap_or_default();
-            let reply = demo.call(tool, &params["arguments"], &call);
+            let result = demo.call(tool, &params["arguments"], &call);
             lock(&running).remove(&normalised_id(&id));
-            finish(reply, &id, &call.out);
+            finish(result, &id, &call.out);
         });
     }
 
@@ -128,8 +128,8 @@ impl<D: DemoServer> DemoSession<D> {
     }
 }
 
-fn finish(reply: Reply, id: &str, out: &MessageWriter) {
-    match reply {
+fn finish(result: ToolResult, id: &str, out: &MessageWriter) {
+    match result.unwrap_or_else(|failure| failure) {
         Reply::Result(result) => out.result(id, &result),
         Reply::Error(code, message) => out.error(id, code, &message),
         Reply::Silence => {}

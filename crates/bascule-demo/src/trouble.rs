@@ -80,17 +80,7 @@ impl DemoServer for Trouble {
         ]
     }
 
-    fn call(&self, tool: &str, arguments: &Value, call: &DemoCall) -> Reply {
-        self.dispatch(tool, arguments, call).unwrap_or_else(|failure| failure)
-    }
-
-    fn runs_in_thread(&self, tool: &str) -> bool {
-        matches!(tool, "sleep" | "leak" | "flood_stderr")
-    }
-}
-
-impl Trouble {
-    fn dispatch(&self, tool: &str, arguments: &Value, call: &DemoCall) -> ToolResult {
+    fn call(&self, tool: &str, arguments: &Value, call: &DemoCall) -> ToolResult {
         match tool {
             "sleep" => Ok(sleep(parse_arguments(arguments)?, call)),
             "crash" => Ok(crash(parse_arguments(arguments)?)),
@@ -106,6 +96,12 @@ impl Trouble {
         }
     }
 
+    fn runs_in_thread(&self, tool: &str) -> bool {
+        matches!(tool, "sleep" | "leak" | "flood_stderr")
+    }
+}
+
+impl Trouble {
     fn leak(&self, LeakArguments { mb }: LeakArguments) -> Reply {
         const MB: usize = 1 << 20;
         let mut leaked = self.leaked.lock().expect("no code panics while it holds the lock");
