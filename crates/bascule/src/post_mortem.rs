@@ -69,9 +69,7 @@ fn reports_out_of_memory(stderr: Option<&str>) -> bool {
 fn redact_secrets(mut error: Box<BridgeError>, settings: &ServerSettings) -> Box<BridgeError> {
     let secrets = match &settings.transport {
         TransportSettings::Stdio { env, .. } => env,
-        TransportSettings::Http { headers, .. }
-        | TransportSettings::Sse { headers, .. }
-        | TransportSettings::HttpOrSse { headers, .. } => headers,
+        TransportSettings::Remote { headers, .. } => headers,
     };
     // The second word of `Bearer TOKEN` is secret on its own. Words too short to be secrets would garble every error.
     let words =

@@ -11,15 +11,15 @@ use std::time::Duration;
 
 use bascule_client::{ClientOptions, McpClient};
 use bascule_mcp::{
-    Failure, HttpEndpoint, Id, Message, RpcError, ServerMessage, Transport, Unsolicited, error_response,
-    notification, success_response,
+    Failure, HttpEndpoint, Id, Message, RpcError, ServerMessage, Unsolicited, error_response, notification,
+    success_response,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::config::{NetworkAccess, Sandbox, ServerSettings, TransportSettings};
+use crate::config::{NetworkAccess, RemoteProtocol, Sandbox, ServerSettings, TransportSettings};
 
 /// The environment variable with the `RelayTarget` as JSON. Arguments would be visible to other users.
 pub(crate) const TARGET_VARIABLE: &str = "BASCULE_RELAY_TO";
@@ -30,7 +30,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(600);
 /// The remote server.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct RelayTarget {
-    pub(crate) transport: RelayTransport,
+    pub(crate) protocol: RemoteProtocol,
     pub(crate) url: String,
     pub(crate) headers: Vec<(String, String)>,
     /// Maximum size of a message from the server, in bytes.
@@ -40,14 +40,9 @@ pub(crate) struct RelayTarget {
 impl RelayTarget {
     /// Returns `None` for a stdio server, which needs no relay.
     pub(crate) fn from_settings(settings: &ServerSettings, message_limit: usize) -> Option<Self> {
-        let (transport, url, headers) = match &settings.transport {
-            TransportSettings::Stdio { .. } => return None,
-            TransportSettings::Http { url, headers } => (RelayTransport::Http, url, headers),
-            TransportSettings::Sse { url, headers } => (RelayTransport::Sse, url, headers),
-            TransportSettings::HttpOrSse { url, headers } => (RelayTransport::HttpOrSse, url, headers),
-        };
+        let TransportSettings::Remote { protocol, url, headers } = &settings.transport else { return None };
         let headers = headers.iter().map(|(name, value)| (name.clone(), value.reveal().clone())).collect();
-        Some(Self { transport, url: url.as_str().to_owned(), headers, message_limit })
+        Some(Self { protocol: *protocol, url: url.as_str().to_owned(), headers, message_limit })
     }
 }
 
@@ -70,13 +65,6 @@ pub(crate) fn relay_settings(settings: &ServerSettings) -> ServerSettings {
         files: None,
     };
     ServerSettings { sandbox, ..settings.clone() }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum RelayTransport {
-    Http,
-    Sse,
-    HttpOrSse,
 }
 
 /// Runs the relay until stdin ends.
@@ -150,11 +138,7 @@ async fn forward_messages(target: RelayTarget) -> Result<(), String> {
 async fn connect(target: &RelayTarget) -> Result<McpClient, String> {
     let headers = target.headers.iter().map(|(name, value)| (name.as_str(), value.as_str()));
     let endpoint = HttpEndpoint::new(&target.url, headers).map_err(|error| error.to_string())?;
-    let transport = match target.transport {
-        RelayTransport::Http => Transport::Http(endpoint),
-        RelayTransport::Sse => Transport::Sse(endpoint),
-        RelayTransport::HttpOrSse => Transport::HttpOrSse(endpoint),
-    };
+    let transport = target.protocol.transport(endpoint);
     let options = ClientOptions {
         timeout: CONNECT_TIMEOUT,
         message_limit: target.message_limit,

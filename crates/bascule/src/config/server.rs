@@ -31,59 +31,56 @@ pub(super) fn read_server(
     }
 }
 
-// Reads every key before the first `?`, so that all problems are reported.
 fn read_enabled(
     name: Option<ServerName>,
     mut entry: ObjectReader,
     variables: &VariableExpander,
 ) -> Option<ServerSettings> {
-    let transport = read_transport(&mut entry, variables);
+    let settings = read_settings(name, &mut entry, variables);
+    entry.warn_unknown_keys();
+    settings
+}
+
+fn read_settings(
+    name: Option<ServerName>,
+    entry: &mut ObjectReader,
+    variables: &VariableExpander,
+) -> Option<ServerSettings> {
+    let transport = read_transport(entry, variables);
     let call_timeout =
         entry.read("timeoutMs", FieldReader::read_millis).unwrap_or(ServerSettings::CALL_TIMEOUT);
-    let start_timeout =
-        entry.read("startTimeoutMs", FieldReader::read_millis).unwrap_or(ServerSettings::START_TIMEOUT);
-    let max_retries =
-        entry.read("maxRetries", FieldReader::read_count).unwrap_or(ServerSettings::MAX_RETRIES);
-    let reconnect_backoff = entry
-        .read("reconnectBackoffMs", FieldReader::read_millis)
-        .unwrap_or(ServerSettings::RECONNECT_BACKOFF);
-    let reconnect_jitter = entry.read("reconnectJitter", |f| f.read_number(0.0, 1.0)).unwrap_or(0.0);
     let keep_alive = entry.read("keepAliveMs", |f| f.read_count().map(u64::from).map(Duration::from_millis));
-    let cancel_grace =
-        entry.read("cancelGraceMs", FieldReader::read_millis).unwrap_or(ServerSettings::CANCEL_GRACE);
-    let allowed_tools = entry.read("allowedTools", read_patterns);
-    let denied_tools = entry.read("deniedTools", read_patterns).unwrap_or_default();
-    let isolation = entry.read("isolation", read_isolation).unwrap_or_default();
-    let pool_size = entry.read("poolSize", |f| f.read_count().map(|size| size as usize)).unwrap_or(1);
-    let session = entry.read("session", read_session).unwrap_or_default();
-    let max_sessions = entry
-        .read("maxSessions", FieldReader::read_positive)
-        .map_or(ServerSettings::MAX_SESSIONS, |sessions| sessions as usize);
-    let sandbox = entry.read("sandbox", |f| read_sandbox(f, variables)).unwrap_or_default();
     let limits = entry.read("limits", |f| read_limits(f, &ResourceLimits::default())).unwrap_or_default();
     let base = ToolSettings { limits: limits.clone(), call_timeout, retry: RetryPolicy::default() };
-    let tools = entry.read("tools", |f| read_tools(f, &base)).unwrap_or_default();
-    entry.warn_unknown_keys();
     Some(ServerSettings {
-        name: name?,
-        transport: transport?,
         call_timeout,
-        start_timeout,
-        max_retries,
-        reconnect_backoff,
-        reconnect_jitter,
+        start_timeout: entry
+            .read("startTimeoutMs", FieldReader::read_millis)
+            .unwrap_or(ServerSettings::START_TIMEOUT),
+        max_retries: entry.read("maxRetries", FieldReader::read_count).unwrap_or(ServerSettings::MAX_RETRIES),
+        reconnect_backoff: entry
+            .read("reconnectBackoffMs", FieldReader::read_millis)
+            .unwrap_or(ServerSettings::RECONNECT_BACKOFF),
+        reconnect_jitter: entry.read("reconnectJitter", |f| f.read_number(0.0, 1.0)).unwrap_or(0.0),
         keep_alive: keep_alive
             .map_or(Some(ServerSettings::KEEP_ALIVE), |every| Some(every).filter(|e| !e.is_zero())),
-        cancel_grace,
-        allowed_tools,
-        denied_tools,
-        isolation,
-        pool_size,
-        session,
-        max_sessions,
-        sandbox,
+        cancel_grace: entry
+            .read("cancelGraceMs", FieldReader::read_millis)
+            .unwrap_or(ServerSettings::CANCEL_GRACE),
+        allowed_tools: entry.read("allowedTools", read_patterns),
+        denied_tools: entry.read("deniedTools", read_patterns).unwrap_or_default(),
+        isolation: entry.read("isolation", read_isolation).unwrap_or_default(),
+        pool_size: entry.read("poolSize", |f| f.read_count().map(|size| size as usize)).unwrap_or(1),
+        session: entry.read("session", read_session).unwrap_or_default(),
+        max_sessions: entry
+            .read("maxSessions", FieldReader::read_positive)
+            .map_or(ServerSettings::MAX_SESSIONS, |sessions| sessions as usize),
+        sandbox: entry.read("sandbox", |f| read_sandbox(f, variables)).unwrap_or_default(),
         limits,
-        tools,
+        tools: entry.read("tools", |f| read_tools(f, &base)).unwrap_or_default(),
+        // Last: every key is read before the first `?`, so that all problems are reported.
+        name: name?,
+        transport: transport?,
     })
 }
 

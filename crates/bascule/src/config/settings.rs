@@ -7,7 +7,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bascule_mcp::{HttpEndpoint, Transport};
 use bascule_model::{Secret, ServerName};
+use serde::{Deserialize, Serialize};
 
 use super::url::ServerUrl;
 
@@ -142,7 +144,7 @@ pub struct ServerSettings {
     pub max_sessions: usize,
     pub sandbox: Sandbox,
     pub limits: ResourceLimits,
-    /// Overrides for single tools, by exact name. Use `tool`, which also covers tools without overrides.
+    /// The settings of tools with overrides, by exact name.
     pub tools: BTreeMap<String, ToolSettings>,
 }
 
@@ -178,15 +180,6 @@ impl ServerSettings {
             limits: ResourceLimits::default(),
             tools: BTreeMap::new(),
         }
-    }
-
-    /// Returns the overrides of a tool, else the server's settings.
-    pub fn tool(&self, name: &str) -> ToolSettings {
-        self.tools.get(name).cloned().unwrap_or_else(|| ToolSettings {
-            limits: self.limits.clone(),
-            call_timeout: self.call_timeout,
-            retry: RetryPolicy::default(),
-        })
     }
 
     pub fn retry_for(&self, tool: &str) -> RetryPolicy {
@@ -227,16 +220,34 @@ pub enum TransportSettings {
         /// Its absolute working directory. `None`: the bridge's own.
         cwd: Option<PathBuf>,
     },
-    /// Streamable HTTP.
-    Http {
+    /// A server at a URL.
+    Remote {
+        protocol: RemoteProtocol,
         url: ServerUrl,
         /// Names and values are valid HTTP.
         headers: Vec<(String, Secret<String>)>,
     },
+}
+
+/// The protocol of a remote server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RemoteProtocol {
+    /// Streamable HTTP.
+    Http,
     /// HTTP+SSE of protocol version 2024-11-05.
-    Sse { url: ServerUrl, headers: Vec<(String, Secret<String>)> },
+    Sse,
     /// Streamable HTTP first, then HTTP+SSE.
-    HttpOrSse { url: ServerUrl, headers: Vec<(String, Secret<String>)> },
+    HttpOrSse,
+}
+
+impl RemoteProtocol {
+    pub(crate) fn transport(self, endpoint: HttpEndpoint) -> Transport {
+        match self {
+            Self::Http => Transport::Http(endpoint),
+            Self::Sse => Transport::Sse(endpoint),
+            Self::HttpOrSse => Transport::HttpOrSse(endpoint),
+        }
+    }
 }
 
 /// The processes that calls use (SB-01).
@@ -379,17 +390,17 @@ mod tests {
             r#"{"command": "x", "timeoutMs": 7, "limits": {"maxQueue": 3}, "tools": {
                  "slow": {"timeoutMs": 90, "limits": {"maxExecutionMs": 80, "maxProcesses": null}, "retry": "never"}}}"#,
         );
-        let slow = server.tool("slow");
+        let slow = &server.tools["slow"];
         assert_eq!(slow.limits.max_execution, Duration::from_millis(80));
         assert_eq!((slow.limits.max_queue, slow.limits.max_processes), (3, None));
         assert_eq!((slow.call_timeout, slow.retry), (Duration::from_millis(90), RetryPolicy::Never));
         assert_eq!(server.limits_for("slow"), &slow.limits);
         assert_eq!(server.call_timeout_for("slow"), slow.call_timeout);
+        assert_eq!(server.retry_for("slow"), slow.retry);
 
-        let other = server.tool("other");
-        assert_eq!((other.call_timeout, other.retry), (Duration::from_millis(7), RetryPolicy::Safe));
-        assert_eq!((&other.limits, server.limits_for("other")), (&server.limits, &server.limits));
+        assert_eq!(server.limits_for("other"), &server.limits);
         assert_eq!(server.call_timeout_for("other"), Duration::from_millis(7));
+        assert_eq!(server.retry_for("other"), RetryPolicy::Safe);
     }
 
     // req: BR-13

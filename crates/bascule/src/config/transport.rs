@@ -6,24 +6,22 @@ use bascule_model::Secret;
 
 use super::expand::VariableExpander;
 use super::reader::{FieldReader, ObjectReader};
-use super::settings::TransportSettings;
+use super::settings::{RemoteProtocol, TransportSettings};
 use super::url::ServerUrl;
 
 #[derive(Clone, Copy, PartialEq)]
 enum TransportKind {
     Stdio,
-    Http,
-    Sse,
-    HttpOrSse,
+    Remote(RemoteProtocol),
 }
 
 const TRANSPORT_TYPES: [(&str, TransportKind); 5] = [
     ("stdio", TransportKind::Stdio),
-    ("http", TransportKind::Http),
-    ("sse", TransportKind::Sse),
+    ("http", TransportKind::Remote(RemoteProtocol::Http)),
+    ("sse", TransportKind::Remote(RemoteProtocol::Sse)),
     // Aliases of `http` that other programs use.
-    ("streamable-http", TransportKind::Http),
-    ("streamableHttp", TransportKind::Http),
+    ("streamable-http", TransportKind::Remote(RemoteProtocol::Http)),
+    ("streamableHttp", TransportKind::Remote(RemoteProtocol::Http)),
 ];
 
 /// Takes `type`, `command`, `args`, `env`, `cwd`, `url` and `headers` out of a server's entry.
@@ -52,7 +50,7 @@ fn choose_kind(entry: &mut ObjectReader) -> Option<TransportKind> {
             reject(url, "a server has either `command` or `url`, not both: remove one")
         }
         (Some(_), None, None | Some(TransportKind::Stdio)) => Some(TransportKind::Stdio),
-        (None, Some(_), None) => Some(TransportKind::HttpOrSse),
+        (None, Some(_), None) => Some(TransportKind::Remote(RemoteProtocol::HttpOrSse)),
         (None, None, None) => {
             reject(entry.field(), "missing `command` (to start a process) or `url` (to connect to a server)")
         }
@@ -90,13 +88,8 @@ fn read_remote(
 ) -> Option<TransportSettings> {
     let url = entry.read("url", |f| read_url(&f, variables));
     let headers = entry.read("headers", |f| read_headers(f, variables)).unwrap_or_default();
-    let url = url?;
-    match kind? {
-        TransportKind::Stdio => None,
-        TransportKind::Http => Some(TransportSettings::Http { url, headers }),
-        TransportKind::Sse => Some(TransportSettings::Sse { url, headers }),
-        TransportKind::HttpOrSse => Some(TransportSettings::HttpOrSse { url, headers }),
-    }
+    let Some(TransportKind::Remote(protocol)) = kind else { return None };
+    Some(TransportSettings::Remote { protocol, url: url?, headers })
 }
 
 /// Reads a path, resolved against the file's directory.
@@ -208,22 +201,22 @@ mod tests {
     // req: BR-01
     #[test]
     fn type_selects_the_http_transport() {
-        let headers = Vec::new;
+        let remote =
+            |protocol| TransportSettings::Remote { protocol, url: url("http://a"), headers: Vec::new() };
         let at = |kind: &str| server(&format!(r#"{{"type": "{kind}", "url": "http://a"}}"#)).transport;
-        let http = TransportSettings::Http { url: url("http://a"), headers: headers() };
         for kind in ["http", "streamable-http", "streamableHttp"] {
-            assert_eq!(at(kind), http);
+            assert_eq!(at(kind), remote(RemoteProtocol::Http));
         }
-        assert_eq!(at("sse"), TransportSettings::Sse { url: url("http://a"), headers: headers() });
-        let either = TransportSettings::HttpOrSse { url: url("http://a"), headers: headers() };
-        assert_eq!(server(r#"{"url": "http://a"}"#).transport, either);
+        assert_eq!(at("sse"), remote(RemoteProtocol::Sse));
+        assert_eq!(server(r#"{"url": "http://a"}"#).transport, remote(RemoteProtocol::HttpOrSse));
     }
 
     // req: BR-01
     #[test]
     fn reads_headers_of_a_url() {
         let entry = r#"{"url": "http://${H:-a}/?${TOKEN}", "headers": {"Authorization": "Bearer ${TOKEN}"}}"#;
-        let expected = TransportSettings::HttpOrSse {
+        let expected = TransportSettings::Remote {
+            protocol: RemoteProtocol::HttpOrSse,
             url: url("http://a/?hunter2"),
             headers: vec![("Authorization".into(), Secret::new("Bearer hunter2".into()))],
         };

@@ -300,10 +300,8 @@ fn open_transport(
                 ServerProgram { command, arguments: args, environment: env, folder: cwd.as_deref() };
             launched(&program, settings, jailer)
         }
-        TransportSettings::Http { url, headers } => Ok((Transport::Http(endpoint(url, headers)?), None)),
-        TransportSettings::Sse { url, headers } => Ok((Transport::Sse(endpoint(url, headers)?), None)),
-        TransportSettings::HttpOrSse { url, headers } => {
-            Ok((Transport::HttpOrSse(endpoint(url, headers)?), None))
+        TransportSettings::Remote { protocol, url, headers } => {
+            Ok((protocol.transport(endpoint(url, headers)?), None))
         }
     }
 }
