@@ -6,7 +6,7 @@
 //!
 //! Reading order: [`Message`] is a JSON-RPC message, [`ProtocolVersion`] a version of MCP; `line` and `sse` split bytes
 //! into messages, a `Transport` carries them, and a `Connection` matches responses to requests. A bridge changes single
-//! fields of a message with [`patch`], for example names to [`QualifiedNames`] and URIs to [`QualifiedUris`].
+//! fields of a message with [`patch`], for example names and URIs to those of a [`QualifiedIndex`].
 //!
 //! The feature `client` connects to servers. The feature `server` accepts clients over HTTP and stdio and passes their
 //! messages to a `Host`.
@@ -57,8 +57,8 @@ pub use envelope::{
     Id, Message, MessageError, RpcError, error_response, notification, request, request_with_id,
     success_response, success_response_from, with_extra_members,
 };
-pub use names::QualifiedNames;
-pub use uris::{QualifiedUris, parse_qualified_uri, qualify_uri};
+pub use names::QualifiedIndex;
+pub use uris::{parse_qualified_uri, qualify_uri};
 pub use version::{ProtocolVersion, UnknownVersion};
 
 #[cfg(feature = "client")]

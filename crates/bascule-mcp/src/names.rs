@@ -12,31 +12,51 @@ const MAX_NAME_LENGTH: usize = 64;
 /// Digits of five bits each.
 const HASH_LENGTH: usize = 10;
 
-/// The qualified names of one listing.
-///
-/// A qualified name depends only on the server and the name, not on the rest of the listing or its order. Where two
-/// would be equal, the first by server and then by name keeps it, and the others get a hash of their own.
+/// The unique names or URIs of one listing: a two-way index of pairs of server and original, and their qualified forms.
 #[derive(Debug, Clone, Default)]
-pub struct QualifiedNames(QualifiedIndex);
+pub struct QualifiedIndex {
+    by_server: HashMap<String, HashMap<String, usize>>,
+    by_qualified: HashMap<String, usize>,
+    all: Vec<Entry>,
+}
 
-impl QualifiedNames {
-    /// Takes pairs of server and name. Duplicate pairs count once.
-    pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let mut index = QualifiedIndex::default();
+#[derive(Debug, Clone)]
+struct Entry {
+    server: String,
+    original: String,
+    qualified: String,
+}
+
+impl QualifiedIndex {
+    /// Indexes pairs of server and name. Duplicate pairs count once.
+    ///
+    /// A qualified name depends only on the server and the name, not on the rest of the listing or its order. Where two
+    /// would be equal, the first by server and then by name keeps it, and the others get a hash of their own.
+    pub fn of_names<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut index = Self::default();
         for (server, name) in pairs.into_iter().collect::<BTreeSet<_>>() {
             let free = candidates(server, name).find(|text| index.original(text).is_none());
             index.add(server, name, free.expect("there are endless hashes"));
         }
-        Self(index)
+        index
     }
 
-    pub fn qualified(&self, server: &str, name: &str) -> Option<&str> {
-        self.0.qualified(server, name)
+    pub(crate) fn add(&mut self, server: &str, original: &str, qualified: String) {
+        let number = self.all.len();
+        self.by_server.entry(server.to_owned()).or_default().insert(original.to_owned(), number);
+        self.by_qualified.insert(qualified.clone(), number);
+        self.all.push(Entry { server: server.to_owned(), original: original.to_owned(), qualified });
     }
 
-    /// Returns the server and the original name.
+    pub fn qualified(&self, server: &str, original: &str) -> Option<&str> {
+        let number = *self.by_server.get(server)?.get(original)?;
+        Some(&self.all[number].qualified)
+    }
+
+    /// Returns the server and the original name or URI.
     pub fn original(&self, qualified: &str) -> Option<(&str, &str)> {
-        self.0.original(qualified)
+        let entry = &self.all[*self.by_qualified.get(qualified)?];
+        Some((&entry.server, &entry.original))
     }
 }
 
@@ -68,47 +88,13 @@ fn hash(pair: &[u8], attempt: u64) -> String {
     (0..HASH_LENGTH).map(digit).collect()
 }
 
-/// A two-way index of pairs of server and original, and their unique qualified forms.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct QualifiedIndex {
-    by_server: HashMap<String, HashMap<String, usize>>,
-    by_qualified: HashMap<String, usize>,
-    all: Vec<Entry>,
-}
-
-#[derive(Debug, Clone)]
-struct Entry {
-    server: String,
-    original: String,
-    qualified: String,
-}
-
-impl QualifiedIndex {
-    pub(crate) fn add(&mut self, server: &str, original: &str, qualified: String) {
-        let number = self.all.len();
-        self.by_server.entry(server.to_owned()).or_default().insert(original.to_owned(), number);
-        self.by_qualified.insert(qualified.clone(), number);
-        self.all.push(Entry { server: server.to_owned(), original: original.to_owned(), qualified });
-    }
-
-    pub(crate) fn qualified(&self, server: &str, original: &str) -> Option<&str> {
-        let number = *self.by_server.get(server)?.get(original)?;
-        Some(&self.all[number].qualified)
-    }
-
-    pub(crate) fn original(&self, qualified: &str) -> Option<(&str, &str)> {
-        let entry = &self.all[*self.by_qualified.get(qualified)?];
-        Some((&entry.server, &entry.original))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
     fn check(pairs: &[(&str, &str)], expected: &[&str]) {
-        let names = QualifiedNames::from_pairs(pairs.iter().copied());
+        let names = QualifiedIndex::of_names(pairs.iter().copied());
         let qualified: Vec<_> =
             pairs.iter().map(|(server, name)| names.qualified(server, name).unwrap()).collect();
         assert_eq!(qualified, expected);
@@ -149,10 +135,9 @@ mod tests {
     #[test]
     fn resolves_clashes_with_forged_hashes() {
         for (name, keeps_its_name) in [("a.b", true), ("a~b", false)] {
-            let qualified =
-                QualifiedNames::from_pairs([("s", name)]).qualified("s", name).unwrap().to_owned();
+            let qualified = QualifiedIndex::of_names([("s", name)]).qualified("s", name).unwrap().to_owned();
             let forged = qualified.strip_prefix("s__").unwrap();
-            let names = QualifiedNames::from_pairs([("s", forged), ("s", name)]);
+            let names = QualifiedIndex::of_names([("s", forged), ("s", name)]);
             assert_eq!(names.qualified("s", name) == Some(&qualified), keeps_its_name);
             assert_eq!(names.qualified("s", forged) == Some(&qualified), !keeps_its_name);
         }
@@ -160,7 +145,7 @@ mod tests {
 
     #[test]
     fn finds_only_listed_names() {
-        let names = QualifiedNames::from_pairs([("a", "b")]);
+        let names = QualifiedIndex::of_names([("a", "b")]);
         assert_eq!(names.original("a__c"), None);
         assert_eq!(names.qualified("a", "c"), None);
         assert_eq!(names.qualified("b", "b"), None);
@@ -175,8 +160,8 @@ mod tests {
         prop::collection::vec((word(), word()), 0..12)
     }
 
-    fn names(pairs: &[(String, String)]) -> QualifiedNames {
-        QualifiedNames::from_pairs(pairs.iter().map(|(server, name)| (&**server, &**name)))
+    fn names(pairs: &[(String, String)]) -> QualifiedIndex {
+        QualifiedIndex::of_names(pairs.iter().map(|(server, name)| (&**server, &**name)))
     }
 
     proptest! {
@@ -214,7 +199,7 @@ mod tests {
         fn changes_a_name_only_on_a_clash(pairs in pairs()) {
             let all = names(&pairs);
             for (server, name) in &pairs {
-                let alone = QualifiedNames::from_pairs([(&**server, &**name)]);
+                let alone = QualifiedIndex::of_names([(&**server, &**name)]);
                 let alone = alone.qualified(server, name).unwrap();
                 if all.qualified(server, name) != Some(alone) {
                     let taken = all.original(alone).unwrap();

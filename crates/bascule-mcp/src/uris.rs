@@ -16,37 +16,24 @@ const SCHEME: &str = "bascule://";
 /// The characters of a server's name that are escaped.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
 
-/// The qualified URIs, or URI templates, of one listing.
-///
-/// To read a URI, try [`QualifiedUris::original`] first, then [`parse_qualified_uri`]: it may come from a template or
-/// from the result of a tool. A URI that neither knows is in no listing: its server is found by asking all.
-#[derive(Debug, Clone, Default)]
-pub struct QualifiedUris(QualifiedIndex);
-
-impl QualifiedUris {
-    /// Takes pairs of server and URI. Duplicate pairs count once.
-    pub fn from_pairs<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+impl QualifiedIndex {
+    /// Indexes pairs of server and URI, or URI template. Duplicate pairs count once.
+    ///
+    /// To read a URI, try [`QualifiedIndex::original`] first, then [`parse_qualified_uri`]: it may come from a template or
+    /// from the result of a tool. A URI that neither knows is in no listing: its server is found by asking all.
+    pub fn of_uris<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut servers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (server, uri) in pairs {
             servers.entry(uri).or_default().insert(server);
         }
-        let mut index = QualifiedIndex::default();
+        let mut index = Self::default();
         for (uri, servers) in servers {
             let is_unique = servers.len() == 1 && !uri.starts_with(SCHEME);
             for server in servers {
                 index.add(server, uri, if is_unique { uri.to_owned() } else { qualify_uri(server, uri) });
             }
         }
-        Self(index)
-    }
-
-    pub fn qualified(&self, server: &str, uri: &str) -> Option<&str> {
-        self.0.qualified(server, uri)
-    }
-
-    /// Returns the server and its original URI.
-    pub fn original(&self, qualified: &str) -> Option<(&str, &str)> {
-        self.0.original(qualified)
+        index
     }
 }
 
@@ -70,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn check(pairs: &[(&str, &str)], expected: &[&str]) {
-        let uris = QualifiedUris::from_pairs(pairs.iter().copied());
+        let uris = QualifiedIndex::of_uris(pairs.iter().copied());
         let qualified: Vec<_> =
             pairs.iter().map(|(server, uri)| uris.qualified(server, uri).unwrap()).collect();
         assert_eq!(qualified, expected);
@@ -90,7 +77,7 @@ mod tests {
             &[("a", "file:///x%20y"), ("b", "file:///x%20y")],
             &["bascule://a/file:///x%20y", "bascule://b/file:///x%20y"],
         );
-        let uris = QualifiedUris::from_pairs([("a", "file:///x"), ("b", "file:///x")]);
+        let uris = QualifiedIndex::of_uris([("a", "file:///x"), ("b", "file:///x")]);
         assert_eq!(uris.original("file:///x"), None);
         assert_eq!(uris.original("bascule://b/file:///x"), Some(("b", "file:///x")));
     }
@@ -137,7 +124,7 @@ mod tests {
         // req: GW-02
         #[test]
         fn makes_uris_that_lead_back(pairs in prop::collection::vec(("[ab]|[^a-z]{0,4}", uri()), 0..12)) {
-            let uris = QualifiedUris::from_pairs(pairs.iter().map(|(server, uri)| (&**server, &**uri)));
+            let uris = QualifiedIndex::of_uris(pairs.iter().map(|(server, uri)| (&**server, &**uri)));
             for (server, uri) in &pairs {
                 let qualified = uris.qualified(server, uri).unwrap();
                 prop_assert_eq!(uris.original(qualified), Some((&**server, &**uri)));

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bascule_mcp::{Endpoint, QualifiedUris, ResponseStream, RpcError, patch};
+use bascule_mcp::{Endpoint, QualifiedIndex, ResponseStream, RpcError, patch};
 use tokio::time::Instant;
 
 use crate::fleet::server::Server;
@@ -86,7 +86,7 @@ struct State {
     /// Names of the servers that the client is attached to.
     servers: HashSet<String>,
     /// The resource URIs of the last listing that the client was given.
-    listed_uris: Option<Arc<QualifiedUris>>,
+    listed_uris: Option<Arc<QualifiedIndex>>,
     is_initialized: bool,
     is_closed: bool,
 }
@@ -312,11 +312,11 @@ impl ClientContext {
         self.state().servers.iter().cloned().collect()
     }
 
-    pub(crate) fn listed_uris(&self) -> Option<Arc<QualifiedUris>> {
+    pub(crate) fn listed_uris(&self) -> Option<Arc<QualifiedIndex>> {
         self.state().listed_uris.clone()
     }
 
-    pub(crate) fn set_listed_uris(&self, uris: Arc<QualifiedUris>) {
+    pub(crate) fn set_listed_uris(&self, uris: Arc<QualifiedIndex>) {
         self.state().listed_uris = Some(uris);
     }
 

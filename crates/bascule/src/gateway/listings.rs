@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bascule_catalog::{Catalog, ServerTools};
-use bascule_mcp::{QualifiedNames, QualifiedUris, patch};
+use bascule_mcp::{QualifiedIndex, patch};
 use bascule_model::BridgeResult;
 use serde_json::{Value, json};
 
@@ -28,7 +28,7 @@ const PAGE: usize = 1_000;
 /// The tools that a client sees, and their names.
 pub(super) struct ToolNames {
     catalog: Arc<Catalog>,
-    names: QualifiedNames,
+    names: QualifiedIndex,
     /// The bridge's catalog, and the count of tool changes, from which the names were made.
     source: (Arc<Catalog>, u64),
 }
@@ -117,7 +117,7 @@ impl Gateway {
             false => Arc::new(snapshot.in_order().filter_map(|base| self.tools_for(client, base)).collect()),
         };
         let names =
-            QualifiedNames::from_pairs(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
+            QualifiedIndex::of_names(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
         let names = Arc::new(ToolNames { catalog, names, source: (snapshot.catalog.clone(), changes) });
         self.tool_names().insert(view, names.clone());
         names
@@ -202,7 +202,7 @@ impl Gateway {
             }
         }
         if listing.member == RESOURCES.member && only.is_none() {
-            client.set_listed_uris(Arc::new(QualifiedUris::from_pairs(keys(&items))));
+            client.set_listed_uris(Arc::new(QualifiedIndex::of_uris(keys(&items))));
         }
         (items, missing)
     }
@@ -242,7 +242,7 @@ impl Gateway {
             self.servers_by_prefix(shown).into_iter().map(|(server, _)| server).collect();
         for only in [Some(&likely[..]).filter(|likely| !likely.is_empty()), None] {
             let (items, _) = self.merge(request, PROMPTS, only).await;
-            if let Some((server, name)) = QualifiedNames::from_pairs(keys(&items)).original(shown) {
+            if let Some((server, name)) = QualifiedIndex::of_names(keys(&items)).original(shown) {
                 return Ok((server.to_owned(), name.to_owned()));
             }
         }
@@ -256,13 +256,11 @@ pub(super) fn keys(items: &[Item]) -> impl Iterator<Item = (&str, &str)> + Clone
 
 /// Returns the names or URIs under which clients see the items.
 fn shown_keys(listing: Listing, items: &[Item]) -> Vec<String> {
-    let owned = |(shown, key): (Option<&str>, &str)| shown.unwrap_or(key).to_owned();
-    if listing.key == PROMPTS.key {
-        let names = QualifiedNames::from_pairs(keys(items));
-        return keys(items).map(|(server, key)| owned((names.qualified(server, key), key))).collect();
-    }
-    let uris = QualifiedUris::from_pairs(keys(items));
-    keys(items).map(|(server, key)| owned((uris.qualified(server, key), key))).collect()
+    let index = match listing.key == PROMPTS.key {
+        true => QualifiedIndex::of_names(keys(items)),
+        false => QualifiedIndex::of_uris(keys(items)),
+    };
+    keys(items).map(|(server, key)| index.qualified(server, key).unwrap_or(key).to_owned()).collect()
 }
 
 impl UpstreamSession {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bascule_mcp::{QualifiedUris, parse_qualified_uri, patch, qualify_uri};
+use bascule_mcp::{QualifiedIndex, parse_qualified_uri, patch, qualify_uri};
 use serde_json::value::RawValue;
 
 use super::Gateway;
@@ -142,7 +142,7 @@ impl Gateway {
             return Ok(owner);
         }
         let (items, _) = self.merge(request, TEMPLATES, None).await;
-        let uris = QualifiedUris::from_pairs(keys(&items));
+        let uris = QualifiedIndex::of_uris(keys(&items));
         let found = uris.original(shown).map(|(server, uri)| (server.to_owned(), uri.to_owned()));
         found.ok_or_else(|| ErrorReply::invalid_params(format!("there is no template `{shown}`")))
     }
