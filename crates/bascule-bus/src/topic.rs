@@ -1,11 +1,8 @@
 //! Topics and topic patterns: segments joined by dots, with the wildcards `*` and `#`.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::str::Split;
 use std::sync::Arc;
-
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The maximum length of a topic or pattern in bytes. It also bounds the cost of matching.
 const MAX_LENGTH: usize = 255;
@@ -153,33 +150,7 @@ fn check_segment(text: &str, segment: &str) -> Result<(), TopicError> {
     }
 }
 
-macro_rules! impl_display {
-    ($($name:ident),*) => {$(
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(self.as_str())
-            }
-        }
-        impl fmt::Debug for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                write!(f, "`{}`", self.as_str())
-            }
-        }
-    )*};
-}
-impl_display!(Topic, TopicPattern);
-
-impl Serialize for Topic {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.as_str())
-    }
-}
-
-impl<'de> Deserialize<'de> for Topic {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        Self::parse(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
-    }
-}
+bascule_model::impl_string_traits!(Topic, TopicPattern);
 
 #[cfg(test)]
 mod tests {
