@@ -108,13 +108,7 @@ impl Event {
             Self::ToolCompleted { correlation_id, .. } | Self::ToolFailed { correlation_id, .. } => {
                 Some(correlation_id)
             }
-            Self::ToolsDiscovered { .. }
-            | Self::ToolsRefreshed { .. }
-            | Self::ToolsAvailable { .. }
-            | Self::Disconnected { .. }
-            | Self::Reconnected { .. }
-            | Self::ReconnectExhausted { .. }
-            | Self::HealthChanged { .. } => None,
+            _ => None,
         }
     }
 }

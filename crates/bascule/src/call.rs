@@ -48,8 +48,14 @@ impl McpBridgeAdapter {
     ) -> BridgeResult<CallOutcome> {
         let started = Instant::now();
         let id = correlation_id.unwrap_or_else(next_correlation_id);
-        let (caller, bytes) = (context.caller.clone(), request.arguments.get().len());
-        let record = CallRecord::new(caller, request.tool.clone(), id.clone(), bytes, started.into_std());
+        let record = CallRecord {
+            caller: context.caller.clone(),
+            tool: request.tool.clone(),
+            correlation_id: id.clone(),
+            argument_bytes: request.arguments.get().len(),
+            started: started.into_std(),
+            end: None,
+        };
         let recorder = CallRecorder::start(record, &*self.fleet.events, context.observer);
         let result = match self.execute_call(&request, &context, &id, started).await {
             Ok(result) => Ok(CallOutcome {

@@ -48,7 +48,7 @@ pub(crate) struct CallRecord {
     pub(crate) tool: ToolId,
     pub(crate) correlation_id: CorrelationId,
     pub(crate) argument_bytes: usize,
-    started: Instant,
+    pub(crate) started: Instant,
     pub(crate) end: Option<CallEnd>,
 }
 
@@ -78,16 +78,6 @@ pub(crate) struct CallRecorder<'a> {
 }
 
 impl CallRecord {
-    pub(crate) fn new(
-        caller: Caller,
-        tool: ToolId,
-        correlation_id: CorrelationId,
-        argument_bytes: usize,
-        started: Instant,
-    ) -> Self {
-        Self { caller, tool, correlation_id, argument_bytes, started, end: None }
-    }
-
     /// Writes the log line, for the operator who has asked for it. Arguments and results may hold secrets.
     fn log(&self) {
         let Self { caller, tool, correlation_id, argument_bytes, end, .. } = self;

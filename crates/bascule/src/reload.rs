@@ -66,31 +66,36 @@ impl McpBridgeAdapter {
             let started = self.start_servers(&next, &plan).await;
             let staged = Staged::new(&current, next.clone(), plan, started);
             // Another reload may have been faster: then the plan is out of date.
-            if let Some(Committed { reloaded, added, retired }) = self.commit(&current, staged) {
-                let retiring =
-                    futures_util::future::join_all(retired.iter().map(|server| server.retire(grace)));
-                tokio::join!(retiring, self.announce_tools(&added));
-                return reloaded;
+            if self.commit(&current, &staged) {
+                let replaced = staged.replaced.iter().map(|(old, _)| old);
+                let retired = staged.retired.iter().chain(replaced).map(|server| server.retire(grace));
+                let retiring = futures_util::future::join_all(retired);
+                tokio::join!(retiring, self.announce_tools(&staged.added));
+                return staged.reloaded;
             }
         }
     }
 
     /// Publishes a staged snapshot, if the settings are still those that it was planned from. Otherwise stops the servers
     /// that were started for it.
-    fn commit(&self, current: &Snapshot, staged: Staged) -> Option<Committed> {
+    fn commit(&self, current: &Snapshot, staged: &Staged) -> bool {
         let _commit = self.reloading.lock().expect("no code panics while it holds the lock");
         if !Arc::ptr_eq(&self.fleet.snapshot.load().settings, &current.settings) {
-            return None;
+            return false;
         }
-        let Staged { settings, servers, reloaded, added, replaced, mut retired } = staged;
-        self.fleet.snapshot.store(Arc::new(Snapshot::of(Arc::new(settings), servers)));
+        let Staged { settings, servers, reloaded, replaced, .. } = staged;
+        self.fleet.snapshot.store(Arc::new(Snapshot::of(settings.clone(), servers.clone())));
         self.fleet.catch_up();
         replaced.iter().for_each(|(old, new)| self.announce_health(old, new));
         self.fleet.snapshot.load().in_order().for_each(|server| server.retry_unavailable());
-        let Plan { added: new, changed, removed, .. } = &reloaded.plan;
-        info!(added = new.len(), changed = changed.len(), removed = removed.len(), "configuration reloaded");
-        retired.extend(replaced.into_iter().map(|(old, _)| old));
-        Some(Committed { reloaded, added, retired })
+        let Plan { added, changed, removed, .. } = &reloaded.plan;
+        info!(
+            added = added.len(),
+            changed = changed.len(),
+            removed = removed.len(),
+            "configuration reloaded"
+        );
+        true
     }
 
     /// Announces the tools of all servers, once the added ones have started or have taken too long.
@@ -128,19 +133,12 @@ impl McpBridgeAdapter {
 
 /// A snapshot that is ready to be published, and the servers that come and go with it.
 struct Staged {
-    settings: Settings,
+    settings: Arc<Settings>,
     servers: HashMap<ServerName, Arc<Server>>,
     reloaded: Reloaded,
     added: Vec<Arc<Server>>,
     /// Each old server with its replacement.
     replaced: Vec<(Arc<Server>, Arc<Server>)>,
-    retired: Vec<Arc<Server>>,
-}
-
-/// A published snapshot: the servers that have come, and those to retire.
-struct Committed {
-    reloaded: Reloaded,
-    added: Vec<Arc<Server>>,
     retired: Vec<Arc<Server>>,
 }
 
@@ -167,7 +165,8 @@ impl Staged {
                 None => added.push(server),
             }
         }
-        Self { settings, servers, reloaded: Reloaded { plan, refused }, added, replaced, retired }
+        let (settings, reloaded) = (Arc::new(settings), Reloaded { plan, refused });
+        Self { settings, servers, reloaded, added, replaced, retired }
     }
 }
 

@@ -33,7 +33,11 @@ impl Describe {
                 let tool = bridge.find_tool(&id).await?;
                 let settings = settings.expect("the tool was found, so its server is configured");
                 match printer.json {
-                    true => printer.print_json(&tool_json(&tool, &settings)),
+                    true => printer.print_json(&ToolDescription {
+                        tool: &tool,
+                        limits: limits_json(&tool, &settings),
+                        definition: &tool.definition().raw,
+                    }),
                     false => print_text(&tool, &settings, printer),
                 }
                 Ok(ExitCode::SUCCESS)
@@ -44,31 +48,11 @@ impl Describe {
 
 /// Schemas and definition are the server's own bytes.
 #[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
 struct ToolDescription<'a> {
-    id: &'a ToolId,
-    server: &'a str,
-    name: &'a str,
-    description: Option<&'a str>,
-    input_schema: &'a RawValue,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    output_schema: Option<&'a RawValue>,
+    #[serde(flatten)]
+    tool: &'a CatalogTool,
     limits: Value,
     definition: &'a RawValue,
-}
-
-fn tool_json<'a>(tool: &'a CatalogTool, settings: &ServerSettings) -> ToolDescription<'a> {
-    let definition = tool.definition();
-    ToolDescription {
-        id: tool.id(),
-        server: tool.id().server(),
-        name: tool.id().tool(),
-        description: definition.description.as_deref(),
-        input_schema: &definition.input_schema,
-        output_schema: definition.output_schema.as_deref(),
-        limits: limits_json(tool, settings),
-        definition: &definition.raw,
-    }
 }
 
 fn limits_json(tool: &CatalogTool, settings: &ServerSettings) -> Value {

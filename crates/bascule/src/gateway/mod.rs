@@ -277,21 +277,10 @@ impl FleetObserver for Gateway {
 
 /// Returns true if MCP defines requests of this family: such a method is never a notification.
 fn is_request_method(method: &str) -> bool {
-    const FAMILIES: [&str; 11] = [
-        "tools",
-        "resources",
-        "prompts",
-        "completion",
-        "logging",
-        "sampling",
-        "elicitation",
-        "roots",
-        "tasks",
-        "initialize",
-        "ping",
-    ];
+    const FAMILIES: &str =
+        "tools resources prompts completion logging sampling elicitation roots tasks initialize ping";
     let family = method.trim().split('/').next().unwrap_or_default();
-    FAMILIES.iter().any(|own| own.eq_ignore_ascii_case(family))
+    FAMILIES.split(' ').any(|own| own.eq_ignore_ascii_case(family))
 }
 
 impl Gateway {
