@@ -92,6 +92,7 @@ impl fmt::Debug for BusEventSink {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, UNIX_EPOCH};
 
     use bascule_model::{CorrelationId, ErrorCode, Health, ServerName, ToolId};
@@ -180,6 +181,52 @@ mod tests {
         );
         assert_eq!(received("provider.mcp.tool.*").await.len(), 2);
         assert_eq!(received("provider.mcp.reconnect.#").await.len(), 1);
+    }
+
+    // req: BU-03
+    #[tokio::test]
+    async fn timestamp_is_the_time_of_the_event_not_of_reading_it() {
+        static SECONDS: AtomicU64 = AtomicU64::new(0);
+        let bus = Arc::new(EmbeddedBus::new(ReplayLimits::default()));
+        let sink = BusEventSink::new(bus.clone(), "bridge-1", MessageIdGenerator::new(0), || {
+            UNIX_EPOCH + Duration::from_secs(SECONDS.fetch_add(1, Ordering::Relaxed))
+        });
+        sample_events().into_iter().for_each(|event| sink.offer(event));
+        let options = SubscribeOptions { replay: usize::MAX, ..SubscribeOptions::default() };
+        let mut subscription = bus.subscribe(TopicPattern::parse("#").unwrap(), options);
+        bus.close();
+        let mut times = Vec::new();
+        while let Some(SubscriptionItem::Message(message)) = subscription.next().await {
+            times.push(message.envelope.timestamp.to_string());
+        }
+        let expected = (0..sample_events().len()).map(|second| format!("1970-01-01T00:00:0{second}.000Z"));
+        assert_eq!(times, expected.collect::<Vec<_>>());
+    }
+
+    // req: BU-01
+    #[tokio::test]
+    async fn unread_call_events_count_for_the_replay_limit() {
+        let limits = ReplayLimits { messages: usize::MAX, bytes: 64 << 10 };
+        let bus = Arc::new(EmbeddedBus::new(limits));
+        let sink = BusEventSink::new(bus.clone(), "bridge-1", MessageIdGenerator::new(0), noon);
+        for _ in 0..1000 {
+            sink.offer(Event::ToolFailed {
+                correlation_id: CorrelationId::parse("c-1").unwrap(),
+                tool: ToolId::parse("files:read").unwrap(),
+                code: ErrorCode::Cancelled,
+                retryable: false,
+                message: "\n".repeat(500),
+            });
+        }
+        let options =
+            SubscribeOptions { replay: usize::MAX, bytes: usize::MAX, ..SubscribeOptions::default() };
+        let mut subscription = bus.subscribe(TopicPattern::parse("#").unwrap(), options);
+        bus.close();
+        let mut kept = Vec::new();
+        while let Some(SubscriptionItem::Message(message)) = subscription.next().await {
+            kept.push(message.envelope.memory_size());
+        }
+        assert!(!kept.is_empty() && kept.iter().sum::<usize>() <= limits.bytes, "{kept:?}");
     }
 
     #[tokio::test]
