@@ -215,3 +215,33 @@ async fn fails_only_the_request_on_404_without_session() {
     assert!(client.connection.close_reason().is_none() && client.call().await.is_ok());
     client.close().await;
 }
+
+// req: BR-05
+#[tokio::test]
+async fn sends_a_request_once_if_its_connection_closes_before_the_response() {
+    let behaviours = (0..5).flat_map(|_| [Behaviour::echo(), Behaviour::exit(1)]);
+    let (server, client) = connect(echoing().calls("x", behaviours)).await;
+    wait_for_count(&server, "GET", 1).await;
+    // Each first call leaves an open connection, which the second one may reuse.
+    for _ in 0..5 {
+        assert!(client.call().await.is_ok());
+        let text = to_text(client.call().await);
+        assert!(text.starts_with("Unknown: ") && text.contains("broke off"), "{text}");
+    }
+    let calls = server.methods().into_iter().filter(|method| method == "tools/call").count();
+    assert_eq!(calls, 10);
+    client.close().await;
+}
+
+// req: BR-12
+#[tokio::test]
+async fn reuses_open_connections_beside_a_busy_one() {
+    let (server, client) = connect(echoing()).await;
+    wait_for_count(&server, "GET", 1).await;
+    for _ in 0..20 {
+        assert!(client.call().await.is_ok());
+    }
+    let accepted = server.accepted();
+    assert!(accepted < 10, "{accepted} connections for 20 calls");
+    client.close().await;
+}

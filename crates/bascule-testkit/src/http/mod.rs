@@ -102,6 +102,11 @@ impl ScriptedHttp {
         self.requests().iter().filter(|request| request.method == method).count()
     }
 
+    /// Returns the number of connections so far, the closed ones included.
+    pub fn accepted(&self) -> u64 {
+        self.server.accepted()
+    }
+
     /// Closes all connections and accepts new ones.
     pub fn drop_connections(&self) {
         self.server.drop_connections();

@@ -87,6 +87,10 @@ impl HttpServerState {
         number
     }
 
+    pub(super) fn accepted(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
     pub(super) fn unregister(&self, number: u64) {
         lock(&self.connections).remove(&number);
     }
