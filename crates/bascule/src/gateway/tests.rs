@@ -43,3 +43,20 @@ async fn where_there_is_no_room_the_one_that_was_silent_for_longest_makes_some()
     assert_eq!([0, 1, 2, 3].map(is_there), [true, true, false, true]);
     gateway.close().await;
 }
+
+// req: GW-04, GW-07
+#[tokio::test(start_paused = true)]
+async fn client_with_request_in_flight_is_neither_gone_nor_silent() {
+    let gateway = gateway().await;
+    let in_flight = &gateway.bridge.fleet.in_flight;
+    let id = begin(&gateway).await.expect("there is room");
+    let client = gateway.find_session(&Endpoint::All, &id).expect("the session exists");
+    let request = in_flight.begin_client(client.serial, "1").expect("the id is free");
+    advance(2 * SILENT).await;
+    assert!(gateway.sessions.gone(SILENT, in_flight).is_empty());
+    assert!(gateway.sessions.longest_silent(in_flight).is_none());
+    drop(request);
+    assert_eq!(gateway.sessions.gone(SILENT, in_flight).len(), 1);
+    assert!(gateway.sessions.longest_silent(in_flight).is_some());
+    gateway.close().await;
+}
