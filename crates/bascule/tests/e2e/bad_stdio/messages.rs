@@ -26,7 +26,10 @@ fn skips_and_logs_junk_on_stdout() {
     let (bascule, _server) = scripted(script);
     let output = bascule.run(&["call", "s:x", r#"{"a":1}"#]);
     assert_eq!((output.code, output.stdout.as_str()), (Some(0), "{\"a\":1}\n"), "{output:?}");
-    assert!(output.stderr.contains("no message") && output.stderr.contains("server=s"), "{output:?}");
+    assert!(
+        output.stderr.contains("not a valid message") && output.stderr.contains("server=s"),
+        "{output:?}"
+    );
     assert!(!output.stderr.contains('\u{1b}'), "escape codes of a server reached the terminal");
 }
 
