@@ -24,7 +24,7 @@ pub enum ErrorCause {
     #[error("{0}")]
     Failed(Failure),
     /// The request timed out and was cancelled at the server.
-    #[error("no answer within {} ms", .0.as_millis())]
+    #[error("no response within {} ms", .0.as_millis())]
     TimedOut(Duration),
     #[error("the response is not a valid tool result: {0}")]
     InvalidResult(String),

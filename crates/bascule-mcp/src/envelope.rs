@@ -54,7 +54,7 @@ impl<'a> Id<'a> {
         self.0
     }
 
-    /// The id as a number, if it may be one of ours: this side sends only whole numbers.
+    /// Returns the id as a number, if it may be one of ours: this side sends only whole numbers.
     pub fn as_number(self) -> Option<u64> {
         self.0.parse().ok()
     }

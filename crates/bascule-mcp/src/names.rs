@@ -60,7 +60,7 @@ impl QualifiedIndex {
     }
 }
 
-/// The possible qualified names, best first: without a hash if it is legal, then with different hashes.
+/// Returns the possible qualified names, best first: without a hash if it is legal, then with different hashes.
 fn candidates(server: &str, name: &str) -> impl Iterator<Item = String> {
     let plain = format!("{server}__{name}");
     let is_legal = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';

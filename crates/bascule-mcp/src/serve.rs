@@ -1,9 +1,9 @@
 //! The serving side of MCP over Streamable HTTP and stdio, for clients of the revisions that have sessions.
 //!
 //! This module applies the rules of the transport. It parses the envelope of each message once and passes the message to a
-//! [`Host`] with the client that sent it. The host answers on a [`ResponseStream`].
+//! [`Host`] with the client that sent it. The host responds on a [`ResponseStream`].
 //!
-//! Reading order: `host` is the interface, `response_stream` carries answers. `http_server` accepts connections
+//! Reading order: `host` is the interface, `response_stream` carries responses. `http_server` accepts connections
 //! (`timed_socket` has their deadlines), `service` handles one request: it finds the route (`router`), checks access
 //! (`access`, `peer_check`) and runs the handler. `streamable_http` has the handlers of MCP, with `body_reader` for requests,
 //! `response_body` and `event_streams` for responses, `http_error` for refusals. `stdio` serves one client on a pair of pipes.

@@ -78,7 +78,7 @@ impl EventReader {
         &self.resume_point
     }
 
-    /// The number of events so far, those without data included.
+    /// Returns the number of events so far, those without data included.
     pub(crate) fn count(&self) -> usize {
         self.count
     }

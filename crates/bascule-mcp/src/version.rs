@@ -28,7 +28,7 @@ impl ProtocolVersion {
     /// The version that the client offers.
     pub const LATEST: Self = Self::V2025_11_25;
 
-    /// The date that stands for it in messages.
+    /// Returns the date that stands for the version in messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::V2024_11_05 => "2024-11-05",

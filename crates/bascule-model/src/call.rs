@@ -33,7 +33,7 @@ pub struct ToolResult {
     pub is_error: bool,
 }
 
-/// The outcome of an answered call.
+/// The outcome of a call that got a response.
 #[derive(Debug, Clone)]
 pub struct CallOutcome {
     pub tool: ToolId,

@@ -181,7 +181,7 @@ async fn check_result(
     correlation_id: &CorrelationId,
 ) -> BridgeResult<ToolResult> {
     let result = CallToolResult::from_raw(raw).map_err(|(raw, error)| {
-        let message = format!("`{}` answered with something that is no tool result: {error}", tool.id());
+        let message = format!("`{}` returned something that is not a tool result: {error}", tool.id());
         let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, message);
         error.result = Some(raw);
         error

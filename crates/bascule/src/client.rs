@@ -131,7 +131,7 @@ impl ClientContext {
         }
     }
 
-    /// The key under which the client shares servers that are shared.
+    /// Returns the key that clients must have in common to share a server.
     pub(crate) fn sharing_key(&self) -> SharingKey {
         SharingKey::Capabilities(self.capabilities.clone())
     }

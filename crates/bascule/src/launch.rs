@@ -38,7 +38,7 @@ pub(crate) struct LaunchedServer {
     pub(crate) watch: Option<Arc<TreeWatch>>,
 }
 
-/// Minimum memory limit until the server answers `initialize`: a package manager may first install it.
+/// Minimum memory limit until the server responds to `initialize`: a package manager may first install it.
 const STARTUP_MEMORY: u64 = 1 << 30;
 
 /// Starts a server. `jailer` is the executable that implements `__jail`; without it the server is not confined.
@@ -97,7 +97,7 @@ fn startup_limits(limits: TreeLimits) -> TreeLimits {
     TreeLimits { memory_bytes: limits.memory_bytes.map(|max| max.max(STARTUP_MEMORY)), ..limits }
 }
 
-/// The limits of a server's whole process tree.
+/// Returns the limits of a server's whole process tree.
 pub(crate) fn tree_limits(settings: &ServerSettings, limits: &ResourceLimits) -> TreeLimits {
     let processes = match settings.sandbox {
         Sandbox::Custom { processes, .. } => processes,
@@ -118,7 +118,7 @@ pub(crate) fn may_write(program: &ServerProgram<'_>, settings: &ServerSettings, 
     expected_policy(program, settings).allows_write(file)
 }
 
-/// The policy of a server that may not be installed.
+/// Returns the policy of a server that may not be installed.
 fn expected_policy(program: &ServerProgram<'_>, settings: &ServerSettings) -> Policy {
     let executable = find_executable(program).unwrap_or_else(|_| program.command.into());
     build_policy(program, &executable, settings)

@@ -46,7 +46,7 @@ impl RelayTarget {
     }
 }
 
-/// The settings of a relay process. It may use the network and read the resolver configuration, and nothing else.
+/// Returns the settings of a relay process. It may use the network and read the resolver configuration, and nothing else.
 pub(crate) fn relay_settings(settings: &ServerSettings) -> ServerSettings {
     const RESOLVER: [&str; 6] = [
         "/etc/resolv.conf",

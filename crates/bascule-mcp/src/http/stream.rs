@@ -170,7 +170,7 @@ impl HttpLink {
     }
 }
 
-/// The pause before a stream is opened again, after a number of streams without events.
+/// Returns the pause before a stream is opened again, after a number of streams without events.
 fn pause(retry: Option<Duration>, fruitless: u32) -> Duration {
     let first = retry.unwrap_or(DEFAULT_PAUSE).max(MIN_PAUSE);
     first.saturating_mul(1 << fruitless.min(10)).min(MAX_PAUSE.max(first))

@@ -1,4 +1,4 @@
-//! The interface between the serving side and the program that answers its clients.
+//! The interface between the serving side and the program that handles the messages of clients.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl<'a> ClientMessage<'a> {
     }
 }
 
-/// Answers clients. Many tasks call it at once, and only [`initialize`](Host::initialize) may wait.
+/// Handles the messages of clients. Many tasks call it at once, and only [`initialize`](Host::initialize) may wait.
 ///
 /// The serving side resolves the sender of each message into a `Client` and passes it along. A session is one way to find a
 /// client; the messages themselves do not assume one.

@@ -30,8 +30,8 @@ const MAX_HEAD_BYTES: usize = 64 << 10;
 /// An HTTP server and its limits. The default is safe on a loopback address; any other address needs a token.
 #[derive(Debug, Clone)]
 pub struct HttpServer {
-    /// The accepted requests. A change applies to the next request: requests in flight are answered, but the event streams
-    /// of sessions end and have to be opened again.
+    /// The accepted requests. A change applies to the next request: requests in flight get their responses, but the event
+    /// streams of sessions end and have to be opened again.
     pub access: watch::Receiver<AccessPolicy>,
     /// The largest accepted body.
     pub body_limit: usize,
@@ -49,7 +49,7 @@ pub struct HttpServer {
     pub idle_timeout: Duration,
     /// The time that a client may take before it reads some of the bytes written to it.
     pub write_timeout: Duration,
-    /// The longest silence of an event stream. A request that takes longer is answered with an event stream.
+    /// The longest silence of an event stream. The response to a request that takes longer is an event stream.
     pub keep_alive: Duration,
     /// The time that requests in flight have when the server stops.
     pub shutdown_grace: Duration,

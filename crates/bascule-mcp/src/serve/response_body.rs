@@ -80,7 +80,7 @@ pub struct EventStream {
     receiver: FrameReceiver,
     /// The frame that was received before the response became a stream.
     first: Option<ResponseFrame>,
-    /// The request that must be answered before the stream ends.
+    /// The id of the request that must get a response before the stream ends.
     pending_request: Option<Box<str>>,
     keep_alive: Pin<Box<Sleep>>,
     interval: Duration,

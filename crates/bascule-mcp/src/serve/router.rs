@@ -70,7 +70,7 @@ impl Router {
         self
     }
 
-    /// Adds `GET /healthz`, which answers `ok` while the program accepts requests.
+    /// Adds `GET /healthz`, which responds with `ok` while the program accepts requests.
     pub fn health_check(self) -> Self {
         self.route(Method::GET, "/healthz", RouteAccess::Public, |_| {
             Box::pin(async { Ok(response_of_type("text/plain", ResponseContent::Buffer("ok".into()))) })

@@ -49,7 +49,7 @@ impl Default for StdioServer {
 impl StdioServer {
     /// Serves one client until its input ends, it stops reading, or `stop`. Then ends its session.
     ///
-    /// A request whose stream is closed before it is finished is not answered, as MCP demands for cancelled requests.
+    /// A request whose stream is closed before it is finished gets no response, as MCP demands for cancelled requests.
     pub async fn serve<H: Host>(
         self,
         host: Arc<H>,
@@ -144,7 +144,7 @@ impl<H: Host> StdioConnection<H> {
         }
     }
 
-    /// The client on this connection, as long as its session exists.
+    /// Returns the client on this connection, as long as its session exists.
     fn client(&self) -> Option<Arc<H::Client>> {
         self.host.find_session(&self.endpoint, self.session.as_deref()?)
     }

@@ -1,6 +1,6 @@
 //! A client's socket with deadlines: for the head of a request, for idle time, and for writes.
 //!
-//! The body of a request has a deadline of its own (see `body_reader`). While a request is being answered, reads have none.
+//! The body of a request has a deadline of its own (see `body_reader`). While a request is being handled, reads have none.
 
 use std::io;
 use std::pin::Pin;

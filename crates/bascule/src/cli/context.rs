@@ -152,7 +152,7 @@ fn describe_start(settings: &Settings, only: Option<&[ServerName]>) -> String {
     }
 }
 
-/// The error of an interrupted command. Without a call, nothing was sent to a tool.
+/// Returns the error of an interrupted command. Without a call, nothing was sent to a tool.
 fn interrupted(call: Option<(ToolId, CorrelationId)>, delivery: Delivery) -> CommandError {
     let delivery = if call.is_some() { delivery } else { Delivery::NotSent };
     let mut error = BridgeError::new(ErrorCode::Cancelled, delivery, "interrupted");

@@ -249,7 +249,7 @@ impl ServeState {
         self.stop.cancel();
         self.servers.close();
         let started = Instant::now();
-        // Requests that are still in flight after the grace are answered with an error.
+        // Requests that are still in flight after the grace get an error response.
         let _ = timeout(self.grace, self.servers.wait()).await;
         self.gateway.close().await;
         self.servers.wait().await;

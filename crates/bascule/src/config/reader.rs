@@ -29,7 +29,7 @@ impl<'a> FieldReader<'a> {
         Self { problems, path: String::new(), key_at: value.start(), value }
     }
 
-    /// The byte offset of the value.
+    /// Returns the byte offset of the value.
     pub(super) fn offset(&self) -> usize {
         self.value.start()
     }
@@ -180,7 +180,7 @@ pub(super) struct ObjectReader<'a> {
 }
 
 impl<'a> ObjectReader<'a> {
-    /// The object as a value.
+    /// Returns the object as a value.
     pub(super) fn field(&self) -> &FieldReader<'a> {
         &self.field
     }

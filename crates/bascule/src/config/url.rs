@@ -41,7 +41,7 @@ impl ServerUrl {
         Ok(Self(text.into()))
     }
 
-    /// The whole URL, including its query.
+    /// Returns the whole URL, including its query.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -94,7 +94,7 @@ impl ControlServer {
         Ok(Self { path, tasks, closing, stop, _claim: claim })
     }
 
-    /// Stops accepting and ends event streams. Other requests in flight are still answered.
+    /// Stops accepting and ends event streams. Other requests in flight still get a response.
     pub(crate) fn stop_accepting(&self) {
         self.closing.cancel();
     }

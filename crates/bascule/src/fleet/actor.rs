@@ -30,7 +30,7 @@ const SETTLING: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// A start that takes longer no longer counts against the number of concurrent starts.
 const START_SLOT: Duration = Duration::from_secs(2);
-/// The time in which a server must answer a ping.
+/// The time in which a server must respond to a ping.
 const PONG_WITHIN: Duration = Duration::from_secs(5);
 /// A server that ignores this many consecutive cancellations is restarted.
 const MAX_IGNORED: u32 = 2;
@@ -88,8 +88,8 @@ impl Actor {
     /// Starts the server and keeps it until it is lost. Returns `None` once it is stopped.
     async fn start_and_keep(&mut self) -> Option<(Loss, Arc<BridgeError>, Instant)> {
         let started = self.start().await;
-        let answer = started.as_ref().map(|_| ()).map_err(Clone::clone);
-        self.waiting.drain(..).for_each(|reply| drop(reply.send(answer.clone())));
+        let result = started.as_ref().map(|_| ()).map_err(Clone::clone);
+        self.waiting.drain(..).for_each(|reply| drop(reply.send(result.clone())));
         let backend = match started {
             Ok(backend) => backend,
             Err(_) if self.stop.is_cancelled() => return None,
@@ -163,7 +163,7 @@ impl Actor {
                 () = self.stop.cancelled() => return Ending::Stopped,
                 () = backend.closed() => return lost(backend),
                 command = self.commands.recv() => match command {
-                    Some(command) => self.answer(command, backend).await,
+                    Some(command) => self.handle_command(command, backend).await,
                     None => return Ending::Stopped,
                 },
                 () = backend.tools_changed() => self.list_again(backend).await,
@@ -183,14 +183,14 @@ impl Actor {
         self.settings.keep_alive.map(|every| Instant::now() + every)
     }
 
-    async fn answer(&mut self, command: ActorCommand, backend: &Arc<Backend>) -> Result<(), Ending> {
+    async fn handle_command(&mut self, command: ActorCommand, backend: &Arc<Backend>) -> Result<(), Ending> {
         match command {
             ActorCommand::Refresh(reply) => {
-                let (answer, end) = match self.list(backend).await {
+                let (result, end) = match self.list(backend).await {
                     Ok(listed) => (listed.map(|listed| self.publish_tools(listed)), Ok(())),
                     Err(end) => (Err(normalise::unavailable_error(&self.settings.name, &end)), Err(end)),
                 };
-                let _ = reply.send(answer);
+                let _ = reply.send(result);
                 end
             }
             ActorCommand::Check(reply) => {
@@ -216,7 +216,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Lists the tools. A server that does not answer in time keeps its old tools.
+    /// Lists the tools. A server that does not respond in time keeps its old tools.
     async fn list(&self, backend: &Arc<Backend>) -> Result<BridgeResult<ToolListing>, Ending> {
         let ServerSettings { name, start_timeout, .. } = &*self.settings;
         let listed = self.unless_lost(backend, timeout(*start_timeout, backend.list_tools())).await?;
@@ -227,7 +227,7 @@ impl Actor {
         }))
     }
 
-    /// Checks a server after a cancelled call: one that does not answer a ping ignores cancellations.
+    /// Checks a server after a cancelled call: one that does not respond to a ping ignores cancellations.
     async fn check_after_cancel(&mut self, backend: &Arc<Backend>, ignored: &mut u32) -> Result<(), Ending> {
         let grace = self.settings.cancel_grace;
         match self.unless_lost(backend, backend.ping(grace)).await? {
@@ -251,8 +251,8 @@ impl Actor {
     }
 
     async fn ping(&self, backend: &Arc<Backend>, within: Duration) -> Result<(), Ending> {
-        let answered = self.unless_lost(backend, backend.ping(within)).await?;
-        answered.map_err(|reason| Ending::Lost(Loss::Fault, reason))
+        let result = self.unless_lost(backend, backend.ping(within)).await?;
+        result.map_err(|reason| Ending::Lost(Loss::Fault, reason))
     }
 
     /// Runs work until the server is lost or stopped.

@@ -33,7 +33,7 @@ const MAX_ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 /// The most commands that wait for the actor; the next sender waits.
 const MAILBOX: usize = 16;
-/// An abandoned request counts as in flight for at least this long. A server need not answer a cancelled request, and
+/// An abandoned request counts as in flight for at least this long. A server need not respond to a cancelled request, and
 /// nobody can see when it has stopped working on one.
 const MIN_ABANDONED: Duration = Duration::from_secs(60);
 
@@ -176,7 +176,7 @@ impl Server {
     /// Waits for the server to be up again. Returns false if it is not up before the deadline.
     async fn recovered(&self, broken: &Arc<Backend>, deadline: &Deadline) -> bool {
         // The connection may have outlived the failed request: then the actor checks the server.
-        if broken.close_reason().is_none() && self.answers(deadline).await {
+        if broken.close_reason().is_none() && self.passes_check(deadline).await {
             return true;
         }
         let mut status = self.status.clone();
@@ -190,11 +190,12 @@ impl Server {
         }
     }
 
-    async fn answers(&self, deadline: &Deadline) -> bool {
-        let (reply, answer) = oneshot::channel();
+    /// Returns true if the actor has checked the server before the deadline and found it healthy.
+    async fn passes_check(&self, deadline: &Deadline) -> bool {
+        let (reply, result) = oneshot::channel();
         let check = async {
             self.commands.send(ActorCommand::Check(reply)).await.ok()?;
-            answer.await.ok()
+            result.await.ok()
         };
         timeout_at(deadline.next(), check).await.ok().flatten().unwrap_or(false)
     }
@@ -324,7 +325,7 @@ impl Server {
     }
 }
 
-/// The error of a call while the next attempt at reconnecting is pending.
+/// Returns the error of a call while the next attempt at reconnecting is pending.
 fn reconnecting(cause: &BridgeError, attempt: u32, next: Instant) -> Box<BridgeError> {
     let mut error = Box::new(cause.clone());
     if attempt == 0 {

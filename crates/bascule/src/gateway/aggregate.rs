@@ -58,11 +58,11 @@ impl Gateway {
         Ok(result.to_string())
     }
 
-    pub(super) async fn answer_aggregate(&self, request: &ClientRequest<'_>) -> Reply {
+    pub(super) async fn handle_aggregate(&self, request: &ClientRequest<'_>) -> Reply {
         match request.method {
             "tools/call" => self.call_aggregate(request).await,
             // Boxed: a task has room for its largest branch, and most requests are calls.
-            _ => Box::pin(self.answer_aggregate_other(request)).await,
+            _ => Box::pin(self.handle_aggregate_other(request)).await,
         }
     }
 
@@ -81,7 +81,7 @@ impl Gateway {
         Ok(self.with_shown_uris(request.client, &server, result, "content", &[]))
     }
 
-    async fn answer_aggregate_other(&self, request: &ClientRequest<'_>) -> Reply {
+    async fn handle_aggregate_other(&self, request: &ClientRequest<'_>) -> Reply {
         match request.method {
             "tools/list" => self.list_tools(request.client, &request.text("cursor")).await,
             "resources/list" => self.list(request, RESOURCES).await,

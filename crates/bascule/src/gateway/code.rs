@@ -61,12 +61,12 @@ impl Gateway {
         }
     }
 
-    /// Returns true if the bridge itself answers calls of this tool. In the view `code` it answers all of them.
+    /// Returns true if the bridge itself handles calls of this tool. In the view `code` it handles all of them.
     pub(super) fn is_own_tool(&self, name: &str) -> bool {
         name == EXECUTE || self.shows_code()
     }
 
-    /// Answers a call of one of the bridge's own tools.
+    /// Handles a call of one of the bridge's own tools.
     pub(super) async fn call_own(&self, request: &ClientRequest<'_>, name: &str) -> Reply {
         let arguments = patch::find(request.params(), &["arguments"]).unwrap_or("{}");
         let invalid = |error| failure_result(&format!("the arguments of `{name}` are wrong: {error}"));

@@ -1,8 +1,8 @@
-//! The bridge as an MCP server (GW-01): answers clients, and routes their messages to the right server.
+//! The bridge as an MCP server (GW-01): responds to clients, and routes their messages to the right server.
 //!
 //! Reading order: [`session`] keeps clients by session id; [`client_request`] is one request on its way. [`upstreams`] opens and
 //! closes the sessions towards servers that clients share; [`upstream_session`] is one of them, and [`routing`] delivers
-//! its server's messages to the right client. [`passthrough`] answers for a single server, [`aggregate`] for all of them,
+//! its server's messages to the right client. [`passthrough`] responds for a single server, [`aggregate`] for all of them,
 //! with the [`listings`] it merges and the [`resources`] it resolves; [`code`] has the bridge's own tools; [`reply`] builds
 //! responses. The bytes of clients come through `bascule_mcp::serve`; calls go through `call`.
 
@@ -44,7 +44,7 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(20);
 /// The most bytes that wait on a client's stream for messages that belong to no request.
 const STREAM_LIMIT: usize = 64 << 20;
 
-/// Answers all clients.
+/// Handles the requests of all clients.
 pub(crate) struct Gateway {
     bridge: Arc<McpBridgeAdapter>,
     sessions: Sessions,
@@ -129,15 +129,16 @@ impl Gateway {
         self.tool_names.lock().expect("no code panics while it holds the lock")
     }
 
-    async fn answer(&self, request: &ClientRequest<'_>) -> Reply {
+    /// Handles a request of a client, and returns its result or error.
+    async fn handle(&self, request: &ClientRequest<'_>) -> Reply {
         match &request.client.endpoint {
             _ if request.method == "ping" => Ok("{}".to_owned()),
-            Endpoint::Server(name) => self.answer_passthrough(request, name).await,
-            Endpoint::All => self.answer_aggregate(request).await,
+            Endpoint::Server(name) => self.handle_passthrough(request, name).await,
+            Endpoint::All => self.handle_aggregate(request).await,
         }
     }
 
-    /// Answers one request of a client in a task of its own.
+    /// Handles one request of a client in a separate task.
     fn spawn_request(
         self: &Arc<Self>,
         client: Arc<ClientContext>,
@@ -168,8 +169,8 @@ impl Gateway {
                 extra_members: &extra_members,
             };
             // Pinned, not moved: the task has room for the future once.
-            let answer = std::pin::pin!(gateway.answer(&request));
-            let reply = cancelled.run_until_cancelled(answer).await;
+            let handling = std::pin::pin!(gateway.handle(&request));
+            let reply = cancelled.run_until_cancelled(handling).await;
             drop(in_flight);
             client.touch();
             match reply {

@@ -23,16 +23,16 @@ impl Gateway {
         Ok(backend.info().raw.get().to_owned())
     }
 
-    pub(super) async fn answer_passthrough(&self, request: &ClientRequest<'_>, name: &str) -> Reply {
+    pub(super) async fn handle_passthrough(&self, request: &ClientRequest<'_>, name: &str) -> Reply {
         let upstream = self.upstream(request.client, name)?;
         match request.method {
             "tools/call" => self.call_tool(request, &upstream, None).await,
             // Boxed: a task has room for its largest branch, and most requests are calls.
-            _ => Box::pin(self.answer_passthrough_other(request, &upstream)).await,
+            _ => Box::pin(self.handle_passthrough_other(request, &upstream)).await,
         }
     }
 
-    async fn answer_passthrough_other(
+    async fn handle_passthrough_other(
         &self,
         request: &ClientRequest<'_>,
         upstream: &Arc<UpstreamSession>,

@@ -63,7 +63,7 @@ impl From<Box<BridgeError>> for ErrorReply {
 /// Converts the failure of a tool call, in the form that MCP clients expect (BR-05).
 pub(super) fn call_failure(error: Box<BridgeError>) -> Reply {
     match error.code {
-        // The tool has answered: the client gets the result, and the record tells the operator.
+        // The tool has responded: the client gets the result, and the record tells the operator.
         ErrorCode::InvalidOutput if error.result.is_some() => {
             Ok(error.result.map(into_text).unwrap_or_default())
         }

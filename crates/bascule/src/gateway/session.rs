@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use crate::client::ClientContext;
 use crate::in_flight::InFlightRegistry;
 
-/// The id of the bridge's own ping to a client, and the time in which the client must answer.
+/// The id of the bridge's own ping to a client, and the time in which the client must respond.
 const PING: &str = "\"bascule-ping\"";
 const PONG_WITHIN: Duration = Duration::from_secs(30);
 /// The most sessions at a time.
@@ -24,7 +24,7 @@ pub(super) struct Sessions(Mutex<HashMap<String, Session>>);
 
 struct Session {
     client: Arc<ClientContext>,
-    /// The time of a ping that the client has not answered, if it was not active since.
+    /// The time of a ping that the client has not responded to, if it was not active since.
     pinged: Option<Instant>,
 }
 

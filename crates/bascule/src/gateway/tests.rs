@@ -51,7 +51,7 @@ async fn client_with_request_in_flight_is_neither_gone_nor_silent() {
     let in_flight = &gateway.bridge.fleet.in_flight;
     let id = begin(&gateway).await.expect("there is room");
     let client = gateway.find_session(&Endpoint::All, &id).expect("the session exists");
-    let request = in_flight.begin_client(client.serial, "1").expect("the id is free");
+    let request = in_flight.begin_client_request(client.serial, "1").expect("the id is free");
     advance(2 * SILENT).await;
     assert!(gateway.sessions.gone(SILENT, in_flight).is_empty());
     assert!(gateway.sessions.longest_silent(in_flight).is_none());

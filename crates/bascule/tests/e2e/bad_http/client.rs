@@ -66,7 +66,7 @@ async fn cancels_and_retries_timed_out_call() {
     let (bridge, log) = connect(&server).await;
     server.fail_next("tools/call", HttpFault::Silence);
     assert!(call(&bridge, Duration::from_millis(1500)).await.is_ok());
-    assert!(log.lock().unwrap().iter().any(|line| line.contains("no answer within 1500 ms")));
+    assert!(log.lock().unwrap().iter().any(|line| line.contains("no response within 1500 ms")));
     server.wait_for("notifications/cancelled");
     bridge.close().await;
 }
