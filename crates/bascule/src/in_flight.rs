@@ -322,3 +322,92 @@ impl Hasher for NumberHasher {
         self.0 = number.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bascule_mcp::Endpoint;
+
+    use super::*;
+
+    const SERVER: u64 = 7;
+
+    fn client() -> Origin {
+        let client = Arc::new(ClientContext::new("id".into(), Endpoint::All, "{}"));
+        Origin::Client { client, stream: ResponseStream::new(1 << 10) }
+    }
+
+    /// Returns a registry with one request of a client and one detached request, both abandoned after sending, and with
+    /// one detached request that was only sent.
+    fn registry() -> (Arc<InFlightRegistry>, InFlight) {
+        let registry = Arc::new(InFlightRegistry::default());
+        registry.add_server(SERVER);
+        let begin = |id, origin| {
+            let request = registry.begin_upstream_request(SERVER, origin, Duration::from_secs(60));
+            request.mark_sent(id);
+            request
+        };
+        drop([begin(1, client()), begin(2, Origin::Detached)]);
+        let sent = begin(3, Origin::Detached);
+        (registry, sent)
+    }
+
+    fn ids(registry: &InFlightRegistry) -> Vec<u64> {
+        (1..=3).filter(|id| registry.origin_of(SERVER, *id).is_some()).collect()
+    }
+
+    // req: GW-04
+    #[tokio::test]
+    async fn response_ends_an_abandoned_request_only() {
+        let (registry, sent) = registry();
+        registry.remove_abandoned(SERVER, 3);
+        assert_eq!(ids(&registry), [1, 2, 3]);
+        registry.remove_abandoned(SERVER, 2);
+        assert_eq!(ids(&registry), [1, 3]);
+        sent.complete(&Ok(()));
+        assert_eq!(ids(&registry), [1]);
+    }
+
+    // req: GW-04
+    #[tokio::test]
+    async fn lost_connection_ends_all_abandoned_requests() {
+        let (registry, sent) = registry();
+        registry.remove_all_abandoned(SERVER);
+        assert_eq!(ids(&registry), [3]);
+        drop(sent);
+        assert_eq!(ids(&registry), [3], "it is abandoned now");
+    }
+
+    // req: GW-04
+    #[tokio::test]
+    async fn leaving_clients_end_their_abandoned_requests_only() {
+        let (registry, _sent) = registry();
+        registry.remove_abandoned_of_clients(SERVER);
+        assert_eq!(ids(&registry), [2, 3]);
+    }
+
+    // req: GW-04
+    #[tokio::test(start_paused = true)]
+    async fn abandoned_requests_expire() {
+        let (registry, _sent) = registry();
+        tokio::time::advance(Duration::from_secs(59)).await;
+        assert_eq!(registry.origins(SERVER).len(), 3);
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert_eq!(registry.origins(SERVER).len(), 1);
+    }
+
+    // req: GW-04
+    #[test]
+    fn cancels_the_request_of_one_client_only() {
+        let registry = Arc::new(InFlightRegistry::default());
+        let [(first, cancelled), (_second, other)] =
+            [1, 2].map(|client| registry.begin_client_request(client, "1").expect("the id is free"));
+        assert!(registry.begin_client_request(1, "1").is_none());
+        registry.cancel(1, "2");
+        registry.cancel(3, "1");
+        assert!(!cancelled.is_cancelled());
+        registry.cancel(1, "1");
+        assert!(cancelled.is_cancelled() && !other.is_cancelled());
+        drop(first);
+        assert!(!registry.has_requests_of(1) && registry.has_requests_of(2));
+    }
+}
