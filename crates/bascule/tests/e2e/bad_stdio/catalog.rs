@@ -157,7 +157,7 @@ fn invalid_output_error_contains_the_result() {
 fn reports_malformed_tool_result() {
     for invalid in [json!(7), json!([]), json!(null), json!({ "isError": "yes" })] {
         let error = scripted(tool_x([Behaviour::result(invalid.clone())])).0.call_error("s:x", "{}");
-        check(&error, "INVALID_OUTPUT answered false", &["no tool result"]);
+        check(&error, "INVALID_OUTPUT answered false", &["not a tool result"]);
         assert_eq!(error["result"], invalid);
     }
 }
