@@ -38,4 +38,4 @@ pub use peers::{PeerConfinement, check_peer, may_be_descendant};
 pub use policy::{FileAccess, Policy};
 pub use probe::Confinement;
 pub use watchdog::{LimitHit, TreeLimits, TreeWatch, resident_bytes};
-pub use worker::{WorkerExit, WorkerOutput, WorkerProcess, spawn_worker, spawn_worker_with_callback};
+pub use worker::{WorkerExit, WorkerOutput, WorkerProcess, spawn_worker};

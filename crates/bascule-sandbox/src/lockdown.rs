@@ -4,7 +4,6 @@
 //! before. The order of the steps matters: whatever reads `/proc` runs before Landlock closes it, and the seccomp filter,
 //! which forbids all the other steps, is installed last.
 
-use std::fmt;
 use std::io;
 use std::os::unix::process::parent_id;
 
@@ -45,31 +44,20 @@ pub struct LockdownReport {
 }
 
 /// A protection, in addition to the seccomp filter, that this machine does not provide.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "camelCase")]
 pub enum MissingProtection {
-    /// The kernel has no Landlock.
+    #[error("this kernel has no Landlock")]
     Landlock,
     /// The kernel's Landlock does not cover TCP ports (ABI below 4) or signals and abstract sockets (ABI below 6).
-    LandlockPartly {
-        /// The kernel's Landlock ABI.
-        abi: i64,
-    },
+    #[error("this kernel only supports Landlock ABI {abi}")]
+    LandlockPartly { abi: i64 },
     /// The worker shares the bridge's network namespace. Leaving it takes a privilege.
+    #[error("no network namespace can be created here")]
     NetworkNamespace,
     /// Descriptors that the bridge inherited may still be open. The seccomp filter forbids their use.
+    #[error("inherited descriptors could not be closed")]
     ClosedDescriptors,
-}
-
-impl fmt::Display for MissingProtection {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Landlock => out.write_str("this kernel has no Landlock"),
-            Self::LandlockPartly { abi } => write!(out, "this kernel only supports Landlock ABI {abi}"),
-            Self::NetworkNamespace => out.write_str("no network namespace can be created here"),
-            Self::ClosedDescriptors => out.write_str("inherited descriptors could not be closed"),
-        }
-    }
 }
 
 /// The reason why a worker is not locked down and must not run a script.

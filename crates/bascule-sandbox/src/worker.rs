@@ -5,14 +5,12 @@
 //! bridge uses.
 
 use std::ffi::OsStr;
-use std::fmt;
 use std::io::{self, PipeReader};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::sync_channel;
 use std::time::Duration;
 
 use crate::spawn_thread;
@@ -38,20 +36,9 @@ pub struct WorkerProcess {
     exit: Option<WorkerExit>,
 }
 
-/// Spawns a worker and blocks for the fraction of a millisecond that takes. Its environment contains only the time zone.
+/// Spawns a worker without blocking. Its environment contains only the time zone. The thread that spawns workers calls
+/// `on_spawned`.
 pub fn spawn_worker(
-    program: &Path,
-    arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
-    zone: &str,
-    output: WorkerOutput,
-) -> io::Result<WorkerProcess> {
-    let (sender, spawned) = sync_channel(1);
-    spawn_worker_with_callback(program, arguments, zone, output, move |worker| drop(sender.send(worker)))?;
-    spawned.recv().map_err(io::Error::other)?
-}
-
-/// Spawns a worker without blocking. The thread that spawns workers calls `on_spawned`.
-pub fn spawn_worker_with_callback(
     program: &Path,
     arguments: impl IntoIterator<Item = impl AsRef<OsStr>>,
     zone: &str,
@@ -132,19 +119,24 @@ impl Drop for WorkerProcess {
 }
 
 /// The way a worker ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WorkerExit {
-    /// It exited with this code.
+    #[error("it exited with code {0}")]
     Exited(i32),
-    /// The host killed it.
+    /// By the host.
+    #[error("it was killed")]
     Killed,
-    /// It made a forbidden system call (SIGSYS).
+    /// SIGSYS.
+    #[error("it made a forbidden system call")]
     Violation,
-    /// It used up its processor time (SIGXCPU).
+    /// SIGXCPU.
+    #[error("it used up its processor time")]
     OutOfTime,
-    /// It aborted (SIGABRT), as Rust and C programs do on a failed invariant or without memory.
+    /// SIGABRT, as Rust and C programs do on a failed invariant or without memory.
+    #[error("it aborted")]
     Aborted,
     /// It crashed, mostly by SIGSEGV, or another process or the kernel's OOM killer ended it by SIGKILL.
+    #[error("it was ended by signal {0}")]
     Signal(i32),
 }
 
@@ -157,19 +149,6 @@ impl WorkerExit {
             (_, libc::SIGXCPU) => Self::OutOfTime,
             (_, libc::SIGABRT) => Self::Aborted,
             (_, signal) => Self::Signal(signal),
-        }
-    }
-}
-
-impl fmt::Display for WorkerExit {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exited(code) => write!(out, "it exited with code {code}"),
-            Self::Killed => out.write_str("it was killed"),
-            Self::Violation => out.write_str("it made a forbidden system call"),
-            Self::OutOfTime => out.write_str("it used up its processor time"),
-            Self::Aborted => out.write_str("it aborted"),
-            Self::Signal(signal) => write!(out, "it was ended by signal {signal}"),
         }
     }
 }

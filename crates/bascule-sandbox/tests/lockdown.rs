@@ -13,10 +13,17 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use bascule_sandbox::{WorkerExit, WorkerOutput, resident_bytes, spawn_worker};
+use bascule_sandbox::{WorkerExit, WorkerOutput, WorkerProcess, resident_bytes};
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_hostile-worker");
+
+fn spawn_worker(program: &str, arguments: &[&str], output: WorkerOutput) -> std::io::Result<WorkerProcess> {
+    let (sender, spawned) = std::sync::mpsc::channel();
+    let on_spawned = move |worker| sender.send(worker).unwrap();
+    bascule_sandbox::spawn_worker(Path::new(program), arguments, "UTC", output, on_spawned)?;
+    spawned.recv().unwrap()
+}
 /// In milliseconds; less than the processor time of a spinning worker.
 const LONG_TIMEOUT: i32 = 30_000;
 
@@ -244,8 +251,7 @@ fn has_ended(process: &OwnedFd, milliseconds: i32) -> bool {
 // req: CM-01
 #[test]
 fn dropped_or_killed_worker_is_gone() {
-    let mut worker =
-        spawn_worker(Path::new(PROGRAM), ["worker", "spin"], "UTC", WorkerOutput::Discarded).unwrap();
+    let mut worker = spawn_worker(PROGRAM, &["worker", "spin"], WorkerOutput::Discarded).unwrap();
     let mut byte = [0];
     // The socket does not block. The worker has normally not written yet, but it may have.
     let read = worker.socket.read(&mut byte);
@@ -264,8 +270,7 @@ fn dropped_or_killed_worker_is_gone() {
     assert_eq!(worker.wait_or_kill(Duration::ZERO).unwrap(), WorkerExit::Killed, "the exit stays the same");
     assert_eq!(resident_bytes(worker.pid()), 0);
 
-    let worker =
-        spawn_worker(Path::new(PROGRAM), ["worker", "spin"], "UTC", WorkerOutput::Discarded).unwrap();
+    let worker = spawn_worker(PROGRAM, &["worker", "spin"], WorkerOutput::Discarded).unwrap();
     (&worker.socket).write_all(b"go\n").unwrap();
     let (pid, process) = (worker.pid(), open_pidfd(worker.pid() as i32));
     drop(worker);
@@ -276,6 +281,6 @@ fn dropped_or_killed_worker_is_gone() {
 // req: CM-01
 #[test]
 fn missing_program_is_an_error() {
-    let error = spawn_worker(Path::new("/nowhere"), ["worker"], "UTC", WorkerOutput::Captured).unwrap_err();
+    let error = spawn_worker("/nowhere", &["worker"], WorkerOutput::Captured).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
 }

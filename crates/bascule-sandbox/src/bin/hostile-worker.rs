@@ -11,6 +11,7 @@ use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use bascule_sandbox::lockdown::{LockdownLimits, LockdownReport, lock_down};
@@ -32,8 +33,11 @@ fn start(name: &str) -> WorkerProcess {
     // A descriptor that the bridge inherited from its caller.
     // SAFETY: takes a number only.
     unsafe { libc::dup(1) };
-    let worker =
-        spawn_worker(Path::new("/proc/self/exe"), ["worker", name], "UTC", WorkerOutput::Captured).unwrap();
+    let (sender, spawned) = channel();
+    let on_spawned = move |worker| sender.send(worker).unwrap();
+    let program = Path::new("/proc/self/exe");
+    spawn_worker(program, ["worker", name], "UTC", WorkerOutput::Captured, on_spawned).unwrap();
+    let worker = spawned.recv().unwrap().unwrap();
     worker.socket.set_nonblocking(false).unwrap();
     worker
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bascule_sandbox::lockdown::LockdownLimits;
-use bascule_sandbox::{WorkerExit, WorkerOutput, WorkerProcess, spawn_worker_with_callback};
+use bascule_sandbox::{WorkerExit, WorkerOutput, WorkerProcess, spawn_worker};
 use bascule_script::wire::{FrameDecoder, FromWorker};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -110,7 +110,7 @@ async fn spawn(program: &Path, spec: &WorkerSpec, is_pooled: bool) -> io::Result
     let arguments = WorkerArgs { limits: spec.limits, is_pooled }.to_command_line();
     // If the receiver is gone, the worker is dropped here and thereby killed.
     let on_start = move |worker| drop(sender.send(worker));
-    spawn_worker_with_callback(program, arguments, &spec.time_zone, WorkerOutput::Captured, on_start)?;
+    spawn_worker(program, arguments, &spec.time_zone, WorkerOutput::Captured, on_start)?;
     started.await.map_err(io::Error::other)?
 }
 
