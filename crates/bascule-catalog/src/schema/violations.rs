@@ -226,16 +226,10 @@ fn all_types(alternatives: &[Alternative], location: &str) -> Vec<JsonType> {
     let mut types = Vec::new();
     for errors in alternatives {
         if let Some(Type { kind }) = type_error(errors, location) {
-            types.extend(expected_types(kind));
+            let new: Vec<_> = expected_types(kind).into_iter().filter(|kind| !types.contains(kind)).collect();
+            types.extend(new);
         }
     }
-    let mut seen = Vec::new();
-    types.retain(|kind| {
-        !seen.contains(kind) && {
-            seen.push(*kind);
-            true
-        }
-    });
     types
 }
 

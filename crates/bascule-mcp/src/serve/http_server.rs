@@ -16,7 +16,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::access::AccessPolicy;
-use super::peer_check::{Peer, PeerCheckLock, new_peer_check_lock};
+use super::peer_check::{Peer, PeerCheckLock};
 use super::router::Router;
 use super::service::HttpService;
 use super::timed_socket::{Activity, SocketTimeouts, TimedSocket};
@@ -83,7 +83,7 @@ impl HttpServer {
             body_budget: Semaphore::new(self.body_budget.min(Semaphore::MAX_PERMITS)),
             config: self,
             router,
-            peer_check_lock: new_peer_check_lock(),
+            peer_check_lock: Arc::new(Semaphore::new(1)),
             event_streams: Arc::default(),
         });
         let connections = TaskTracker::new();

@@ -17,10 +17,6 @@ use super::http_error::HttpError;
 /// the result of an earlier check may serve all requests that waited for it.
 pub(super) type PeerCheckLock = Arc<Semaphore>;
 
-pub(super) fn new_peer_check_lock() -> PeerCheckLock {
-    Arc::new(Semaphore::new(1))
-}
-
 /// The peer of one connection, and the result of its check.
 pub(super) struct Peer {
     /// The addresses of the peer and of this side.

@@ -99,12 +99,8 @@ impl EventStream {
         Self { first, pending_request: Some(id), ..Self::new(receiver, interval, None) }
     }
 
-    /// The messages that belong to no request.
-    pub(super) fn for_session(receiver: FrameReceiver, interval: Duration, guard: EventStreamGuard) -> Self {
-        Self::new(receiver, interval, Some(guard))
-    }
-
-    fn new(receiver: FrameReceiver, interval: Duration, guard: Option<EventStreamGuard>) -> Self {
+    /// The messages that belong to no request have a guard.
+    pub(super) fn new(receiver: FrameReceiver, interval: Duration, guard: Option<EventStreamGuard>) -> Self {
         let keep_alive = Box::pin(sleep(interval));
         Self {
             receiver,

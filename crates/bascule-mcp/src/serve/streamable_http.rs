@@ -155,7 +155,7 @@ fn get<H: Host>(host: &Arc<H>, request: RouteRequest<'_>) -> HttpResult {
     let stream = host.open_stream(&client);
     let receiver = stream.receiver();
     let guard = service.event_streams.insert((endpoint, session.to_owned()), stream.closer());
-    Ok(event_stream_response(EventStream::for_session(receiver, service.config.keep_alive, guard)))
+    Ok(event_stream_response(EventStream::new(receiver, service.config.keep_alive, Some(guard))))
 }
 
 fn delete<H: Host>(host: &Arc<H>, request: RouteRequest<'_>) -> HttpResult {
