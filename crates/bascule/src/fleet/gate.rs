@@ -1,7 +1,7 @@
 //! Limits the calls to a server: concurrent ones, waiting ones, and their rate (BR-17).
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode};
@@ -19,7 +19,7 @@ const DEFAULT_RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct Gate {
     slots: Semaphore,
     max_concurrent: usize,
-    waiting: AtomicUsize,
+    queue: Semaphore,
     max_queue: usize,
     rate: Option<Mutex<Bucket>>,
     /// The moving average of a call's duration in microseconds; 0 before the first call.
@@ -39,7 +39,7 @@ impl Gate {
         Self {
             slots: Semaphore::new(limits.max_concurrent.min(Semaphore::MAX_PERMITS)),
             max_concurrent: limits.max_concurrent,
-            waiting: AtomicUsize::new(0),
+            queue: Semaphore::new(limits.max_queue.min(Semaphore::MAX_PERMITS)),
             max_queue: limits.max_queue,
             rate: limits.rate_per_second.map(|rate| Mutex::new(Bucket::full(rate, Instant::now()))),
             average: AtomicU64::new(0),
@@ -75,18 +75,14 @@ impl Gate {
         }
     }
 
-    fn join_queue(&self) -> BridgeResult<QueuePlace<'_>> {
-        let room = |waiting: usize| (waiting < self.max_queue).then_some(waiting + 1);
-        match self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room) {
-            Ok(_) => Ok(QueuePlace(&self.waiting)),
-            Err(waiting) => Err(rate_limited(
-                format!(
-                    "{} calls are in flight (`maxConcurrent`) and {waiting} are waiting (`maxQueue`)",
-                    self.max_concurrent
-                ),
-                self.expected_wait(),
-            )),
-        }
+    fn join_queue(&self) -> BridgeResult<SemaphorePermit<'_>> {
+        self.queue.try_acquire().map_err(|_| {
+            let reason = format!(
+                "{} calls are in flight (`maxConcurrent`) and {} are waiting (`maxQueue`)",
+                self.max_concurrent, self.max_queue
+            );
+            rate_limited(reason, self.expected_wait())
+        })
     }
 
     fn expected_wait(&self) -> Duration {
@@ -105,15 +101,6 @@ impl Drop for GatePermit<'_> {
         self.gate
             .average
             .store(if old == 0 { average.max(1) } else { (old * 7 + average) / 8 + 1 }, Ordering::Relaxed);
-    }
-}
-
-/// A place in the queue, freed on drop.
-struct QueuePlace<'a>(&'a AtomicUsize);
-
-impl Drop for QueuePlace<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -192,7 +179,7 @@ mod tests {
         let _first = gate.enter(&deadline(1_000)).await.unwrap();
         let late = gate.enter(&deadline(50)).await.unwrap_err();
         assert_eq!((late.code, late.delivery), (ErrorCode::ProviderTimeout, Delivery::NotSent));
-        assert_eq!(gate.waiting.load(Ordering::Relaxed), 0, "the place in the queue is free again");
+        assert_eq!(gate.queue.available_permits(), gate.max_queue, "the place in the queue is free again");
     }
 
     // req: BR-17

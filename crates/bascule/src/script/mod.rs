@@ -15,7 +15,6 @@ mod worker_socket;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bascule_model::{
@@ -104,7 +103,7 @@ pub(crate) struct Scripts {
     /// `None` in a program that cannot start workers.
     pool: Option<Arc<WorkerPool>>,
     slots: Semaphore,
-    queued: AtomicUsize,
+    queue: Semaphore,
 }
 
 /// Number of scripts that may wait for a slot. More are refused.
@@ -116,15 +115,15 @@ impl Scripts {
     pub(crate) fn new(program: Option<PathBuf>, settings: &ScriptSettings, keeps_ready: bool) -> Self {
         let size = if keeps_ready { settings.pool_size as usize } else { 0 };
         let pool = program.map(|program| Arc::new(WorkerPool::new(program, WorkerSpec::new(settings), size)));
-        Self { pool, slots: Semaphore::new(settings.max_scripts as usize), queued: AtomicUsize::new(0) }
+        let slots = Semaphore::new(settings.max_scripts as usize);
+        Self { pool, slots, queue: Semaphore::new(MAX_QUEUED) }
     }
 
     async fn acquire_slot(&self) -> BridgeResult<SemaphorePermit<'_>> {
-        let queued = QueuedScript::new(&self.queued);
-        if queued.ahead >= MAX_QUEUED {
+        let Ok(_queued) = self.queue.try_acquire() else {
             let message = format!("too many scripts: {MAX_QUEUED} are waiting already");
             return Err(BridgeError::new(ErrorCode::RateLimited, Delivery::NotSent, message));
-        }
+        };
         self.slots.acquire().await.map_err(|_| denied("the bridge is shutting down"))
     }
 
@@ -134,24 +133,6 @@ impl Scripts {
         if let Some(pool) = &self.pool {
             pool.warm.close().await;
         }
-    }
-}
-
-/// Counts a script as queued until dropped.
-struct QueuedScript<'a> {
-    counter: &'a AtomicUsize,
-    ahead: usize,
-}
-
-impl<'a> QueuedScript<'a> {
-    fn new(counter: &'a AtomicUsize) -> Self {
-        Self { counter, ahead: counter.fetch_add(1, Ordering::Relaxed) }
-    }
-}
-
-impl Drop for QueuedScript<'_> {
-    fn drop(&mut self) {
-        self.counter.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
