@@ -141,14 +141,8 @@ impl McpBridgeAdapter {
         });
         let wanted = |name: &ServerName| only.as_ref().is_none_or(|only| only.contains(name));
         let chosen = settings.servers.iter().filter(|server| wanted(&server.name));
-        let servers = chosen
-            .map(|server| {
-                (
-                    server.name.clone(),
-                    Server::spawn(Arc::new(server.clone()), ClientProfile::default(), &fleet),
-                )
-            })
-            .collect();
+        let spawn = |server| Server::spawn(server, ClientProfile::default(), &fleet);
+        let servers = chosen.map(|server| (server.name.clone(), spawn(Arc::new(server.clone())))).collect();
         // On another thread, an actor may have listed its tools already.
         fleet.snapshot.store(Arc::new(Snapshot::of(Arc::new(settings), servers)));
         fleet.catch_up();

@@ -108,25 +108,15 @@ pub(crate) fn events(bus: &EmbeddedBus, pattern: &str, replay: usize) -> Result<
     Ok(bus.subscribe(TopicPattern::parse(pattern)?, options))
 }
 
-/// The changes of a bridge's status.
-pub(crate) struct StatusChanges(Subscription);
-
-/// Subscribes to changes of the status. Subscribe before reading the first status, so that no change is missed.
-pub(crate) fn status_changes(bus: &EmbeddedBus) -> StatusChanges {
-    let pattern = TopicPattern::parse("provider.mcp.#").expect("the pattern is valid");
-    StatusChanges(bus.subscribe(pattern, SubscribeOptions::default()))
-}
-
-impl StatusChanges {
-    /// Waits for the next change. Returns `None` when the bus is closed.
-    pub(crate) async fn next(&mut self) -> Option<()> {
-        loop {
-            // Calls do not change the status.
-            match self.0.next().await? {
-                SubscriptionItem::Message(message)
-                    if message.topic.as_str().starts_with("provider.mcp.tool.") => {}
-                _ => return Some(()),
-            }
+/// Waits for the next change of the status in a subscription to `provider.mcp.#`. Returns `None` when the bus is closed.
+/// Subscribe before reading the first status, so that no change is missed.
+pub(crate) async fn next_status_change(events: &mut Subscription) -> Option<()> {
+    loop {
+        // Calls do not change the status.
+        match events.next().await? {
+            SubscriptionItem::Message(message)
+                if message.topic.as_str().starts_with("provider.mcp.tool.") => {}
+            _ => return Some(()),
         }
     }
 }

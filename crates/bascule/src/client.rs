@@ -57,6 +57,7 @@ pub(crate) struct ClientContext {
     pub(crate) endpoint: Endpoint,
     /// The capabilities that servers are told of: the JSON text of an object.
     pub(crate) capabilities: Arc<str>,
+    last_active: Mutex<Instant>,
     state: Mutex<State>,
     next_request: AtomicU64,
 }
@@ -72,8 +73,8 @@ impl fmt::Display for ClientIdentity {
     }
 }
 
+#[derive(Default)]
 struct State {
-    last_active: Instant,
     /// The stream for messages that belong to no request, while the client has one open.
     stream: Option<ResponseStream>,
     /// Messages for that stream while the client has none open.
@@ -108,25 +109,14 @@ impl ClientContext {
         static SERIALS: AtomicU64 = AtomicU64::new(1);
         let [capabilities, info] = patch::find_many(params, [&["capabilities"], &["clientInfo"]]);
         let field = |name: &str| patch::find_string(info.unwrap_or("{}"), &[name]).unwrap_or_default();
-        let state = State {
-            last_active: Instant::now(),
-            stream: None,
-            kept: VecDeque::new(),
-            server_requests: HashMap::new(),
-            logging_level: None,
-            subscriptions: HashMap::new(),
-            servers: HashSet::new(),
-            listed_uris: None,
-            is_initialized: false,
-            is_closed: false,
-        };
         Self {
             serial: SERIALS.fetch_add(1, Ordering::Relaxed),
             id,
             identity: ClientIdentity { name: field("name"), version: field("version") },
             endpoint,
             capabilities: normalized_capabilities(capabilities.unwrap_or("{}")).into(),
-            state: Mutex::new(state),
+            last_active: Mutex::new(Instant::now()),
+            state: Mutex::default(),
             next_request: AtomicU64::new(1),
         }
     }
@@ -137,11 +127,11 @@ impl ClientContext {
     }
 
     pub(crate) fn touch(&self) {
-        self.state().last_active = Instant::now();
+        *self.last_active.lock().expect("no code panics while it holds the lock") = Instant::now();
     }
 
     pub(crate) fn last_active(&self) -> Instant {
-        self.state().last_active
+        *self.last_active.lock().expect("no code panics while it holds the lock")
     }
 
     pub(crate) fn set_initialized(&self) {

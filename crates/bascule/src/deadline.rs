@@ -1,6 +1,5 @@
 //! The deadline of a call: the earliest of three time limits, one of which progress restarts.
 
-use std::fmt;
 use std::time::Duration;
 
 use bascule_model::CallTimeout;
@@ -27,7 +26,8 @@ struct Bound {
 }
 
 /// The limit that was reached.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("within {} ms ({name})", length.as_millis())]
 pub(crate) struct TimedOut {
     length: Duration,
     name: &'static str,
@@ -72,12 +72,6 @@ impl Bound {
         // The caller's timeout may exceed what an `Instant` can hold.
         let at = now.checked_add(length).unwrap_or_else(|| now + FOR_EVER);
         Self { at, length, name }
-    }
-}
-
-impl fmt::Display for TimedOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "within {} ms ({})", self.length.as_millis(), self.name)
     }
 }
 

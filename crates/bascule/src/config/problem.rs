@@ -45,17 +45,9 @@ impl fmt::Display for Problem {
 }
 
 /// All problems of one file, in file order: at least one error, and the warnings, which often explain it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct Problems(pub Vec<Problem>);
-
-impl std::error::Error for Problems {}
-
-impl fmt::Display for Problems {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lines: Vec<String> = self.0.iter().map(ToString::to_string).collect();
-        f.write_str(&lines.join("\n"))
-    }
-}
 
 /// A hostile file could contain millions of problems.
 pub(super) const MAX_PER_SEVERITY: usize = 100;

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{CallParams, ControlRequest, ControlResponse, Operation, ToolListingRecord, ToolRecord};
 use crate::McpBridgeAdapter;
-use crate::api::{self, StatusChanges};
+use crate::api;
 use crate::call_record::Face;
 
 pub(super) struct ControlHandler {
@@ -43,7 +43,7 @@ struct Params {
 
 enum OperationOutput {
     Document(Box<RawValue>),
-    StatusChanges(StatusChanges),
+    StatusChanges(Subscription),
     Events(Subscription),
 }
 
@@ -81,7 +81,10 @@ impl ControlHandler {
                 encode(&ToolRecord::new(&*api::find_tool(bridge, &id).await?))
             }
             Operation::Status => match params(raw)?.watch {
-                true => return Ok(OperationOutput::StatusChanges(api::status_changes(&self.bus))),
+                true => {
+                    let changes = api::events(&self.bus, "provider.mcp.#", 0).map_err(invalid)?;
+                    return Ok(OperationOutput::StatusChanges(changes));
+                }
                 false => encode(&api::status(bridge)),
             },
             Operation::Events => {
@@ -93,10 +96,12 @@ impl ControlHandler {
         document.map(OperationOutput::Document)
     }
 
-    async fn send_status(&self, mut changes: StatusChanges, writer: &mut OwnedWriteHalf) -> io::Result<()> {
+    async fn send_status(&self, mut changes: Subscription, writer: &mut OwnedWriteHalf) -> io::Result<()> {
         loop {
             send(writer, encode(&api::status(&self.bridge))).await?;
-            let Some(Some(())) = self.closing.run_until_cancelled(changes.next()).await else {
+            let Some(Some(())) =
+                self.closing.run_until_cancelled(api::next_status_change(&mut changes)).await
+            else {
                 return Ok(());
             };
         }

@@ -61,18 +61,12 @@ pub(crate) struct Actor {
 }
 
 /// The reason for which a server is no longer up.
+#[derive(Debug, thiserror::Error)]
 enum Ending {
+    #[error("it was stopped")]
     Stopped,
+    #[error("{1}")]
     Lost(Loss, String),
-}
-
-impl std::fmt::Display for Ending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Stopped => f.write_str("it was stopped"),
-            Self::Lost(_, reason) => f.write_str(reason),
-        }
-    }
 }
 
 impl Actor {

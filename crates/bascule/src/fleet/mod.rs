@@ -18,7 +18,7 @@ pub(crate) mod status;
 pub(crate) mod tools;
 pub(crate) mod upstream;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwap;
@@ -71,15 +71,6 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
-    pub(crate) fn next_serial(&self) -> u64 {
-        self.serials.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Sets the one observer.
-    pub(crate) fn observe(&self, observer: Weak<dyn FleetObserver>) {
-        let _ = self.observer.set(observer);
-    }
-
     pub(crate) fn notify_reloaded(&self) {
         if let Some(observer) = self.observer.get().and_then(Weak::upgrade) {
             observer.on_reloaded();

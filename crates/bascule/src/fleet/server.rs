@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bascule_catalog::{Catalog, CatalogTool, ServerTools};
@@ -68,7 +69,7 @@ impl Server {
     ) -> Arc<Self> {
         let (status, watched) = watch::channel(Status::default());
         let (commands, received) = mpsc::channel(MAILBOX);
-        let (serial, stop) = (fleet.next_serial(), fleet.stop.child_token());
+        let (serial, stop) = (fleet.serials.fetch_add(1, Ordering::Relaxed), fleet.stop.child_token());
         let signals = fleet.in_flight.add_server(serial);
         let actor = Actor {
             serial,

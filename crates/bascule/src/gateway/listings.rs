@@ -266,12 +266,12 @@ fn shown_keys(listing: Listing, items: &[Item]) -> Vec<String> {
 impl UpstreamSession {
     /// Requests all pages of a listing. Returns the items as the server sent them.
     async fn pages(&self, request: &ClientRequest<'_>, listing: Listing) -> BridgeResult<Vec<String>> {
-        let deadline = self.deadline();
+        let (origin, deadline) = (request.origin(), self.deadline());
         self.server.first_start(deadline.next()).await;
         let (mut items, mut cursor) = (Vec::new(), None::<String>);
         for _ in 0..MAX_PAGES {
             let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
-            let page = self.request(request, listing.method, params.as_deref(), &deadline).await?;
+            let page = self.send_request(listing.method, params.as_deref(), &origin, &deadline).await?;
             let listed = patch::find_elements(&page, &[listing.member]).unwrap_or_default();
             items.extend(listed.into_iter().map(str::to_owned));
             match patch::find(&page, &["nextCursor"]).filter(|next| *next != "null") {

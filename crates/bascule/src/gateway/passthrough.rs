@@ -141,8 +141,8 @@ impl Gateway {
             let deadline = upstream.deadline();
             // Many clients set the level first of all, while servers are starting.
             upstream.server.first_start(deadline.next()).await;
-            let params = lowest.to_params();
-            let set = upstream.request(request, "logging/setLevel", Some(&params), &deadline).await;
+            let (params, origin) = (lowest.to_params(), request.origin());
+            let set = upstream.send_request("logging/setLevel", Some(&params), &origin, &deadline).await;
             // Of several servers, one without a log does not fail the request.
             if let (Err(error), 1) = (set, upstreams.len()) {
                 return Err(upstream.redacted(error).into());

@@ -12,7 +12,6 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
-use super::client_request::ClientRequest;
 use crate::client::{ClientContext, SharingKey};
 use crate::deadline::Deadline;
 use crate::fleet::Fleet;
@@ -178,17 +177,6 @@ impl UpstreamSession {
         Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution)
     }
 
-    /// Sends a request with fixed parameters for a client.
-    pub(super) async fn request(
-        &self,
-        request: &ClientRequest<'_>,
-        method: &str,
-        params: Option<&str>,
-        deadline: &Deadline,
-    ) -> BridgeResult<String> {
-        self.send_request(method, params, &request.origin(), deadline).await
-    }
-
     /// Sends a request of the bridge's own. A failure is logged.
     async fn send_own(&self, method: &str, params: &str) {
         let deadline = self.deadline();
@@ -198,7 +186,8 @@ impl UpstreamSession {
         }
     }
 
-    async fn send_request(
+    /// Sends a request with fixed parameters.
+    pub(super) async fn send_request(
         &self,
         method: &str,
         params: Option<&str>,
