@@ -405,14 +405,18 @@ fn forwards_cancellation_of_request_to_client() {
     let cancellation = json!({
         "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": "q", "reason": "late" }
     });
-    let request = json!({ "jsonrpc": "2.0", "id": "q", "method": "roots/list" });
-    let cancelled_request = Behaviour::text("done").after_line(request).after_line(cancellation);
+    let [kept, request] = ["p", "q"].map(|id| json!({ "jsonrpc": "2.0", "id": id, "method": "roots/list" }));
+    let cancelled_request =
+        Behaviour::text("done").after_line(kept).after_line(request).after_line(cancellation);
     let bridge = ScriptedBridge::start(Script::new().tools(["t"]).calls("t", [cancelled_request]));
     let client = Client::with_capabilities(bridge.address, &passthrough_path("s"), &full_capabilities());
     let mut response = client.send_request("1", "tools/call", r#"{"name":"t"}"#);
+    response.wait_for_method("roots/list");
     let asked = response.wait_for_method("roots/list");
     let cancelled = response.wait_for_method("notifications/cancelled");
     assert_eq!(cancelled["params"], json!({ "requestId": asked["id"], "reason": "late" }));
+    let rest: Vec<String> = std::iter::from_fn(|| response.next()).collect();
+    assert!(!rest.concat().contains("notifications/cancelled"), "the other request stays: {rest:?}");
 }
 
 // req: GW-04
