@@ -164,6 +164,10 @@ fn summary(result: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use bascule_model::ToolResult;
+
     use super::*;
 
     #[test]
@@ -172,5 +176,36 @@ mod tests {
         let long = "é".repeat(400);
         let cut = summary(&format!("x{long}"));
         assert!(cut.ends_with("é…") && cut.len() < SUMMARY + 4);
+    }
+
+    struct Events(Mutex<Vec<Event>>);
+
+    impl EventSink for Events {
+        fn offer(&self, event: Event) {
+            self.0.lock().unwrap().push(event);
+        }
+    }
+
+    // req: BR-07
+    #[test]
+    fn event_has_the_duration_since_the_start() {
+        let (tool, correlation_id) = (ToolId::parse("s:x").unwrap(), CorrelationId::parse("c").unwrap());
+        let begun = Instant::now().checked_sub(Duration::from_millis(50)).unwrap();
+        let record = CallRecord {
+            caller: Caller::default(),
+            tool: tool.clone(),
+            correlation_id: correlation_id.clone(),
+            argument_bytes: 2,
+            started: begun,
+            end: None,
+        };
+        let events = Events(Mutex::default());
+        let raw = serde_json::value::RawValue::from_string("{}".into()).unwrap();
+        let result = ToolResult { is_error: false, raw };
+        let outcome = CallOutcome { tool, result, duration: Duration::ZERO, correlation_id };
+        CallRecorder::start(record, &events, None).finish(&Ok(outcome));
+        let events = events.0.into_inner().unwrap();
+        let [Event::ToolCompleted { duration, .. }] = &events[..] else { panic!("{events:?}") };
+        assert!((Duration::from_millis(50)..Duration::from_secs(50)).contains(duration), "{duration:?}");
     }
 }

@@ -153,3 +153,17 @@ fn invalid(cause: impl std::fmt::Display) -> Box<BridgeError> {
     let message = format!("invalid control request: {cause}");
     BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, message)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn timeout_includes_the_wait_before_the_request() {
+        let params = r#"{"tool":"s:x","arguments":{},"timeoutMs":9000,"waitedMs":500}"#;
+        let (request, _) = call_request(serde_json::from_str(params).unwrap());
+        let timeout = request.timeout.unwrap();
+        assert_eq!(timeout.duration, Duration::from_secs(9));
+        assert!(timeout.since.elapsed() >= Duration::from_millis(500));
+    }
+}

@@ -111,3 +111,26 @@ fn failure_reason(end: &CallEnd) -> Option<String> {
 pub(super) fn clipped(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_REASON)]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use bascule_model::ToolId;
+
+    use super::*;
+    use crate::call_record::Caller;
+
+    // req: TR-01
+    #[test]
+    fn trace_has_the_time_of_its_own_event() {
+        let id = || CorrelationId::parse("c").unwrap();
+        let started = Instant::now().checked_sub(Duration::from_millis(50)).unwrap();
+        let started_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+        let traces = ScriptTraces { script: id(), started, started_at, traces: Mutex::default() };
+        let (caller, tool) = (Caller::default(), ToolId::parse("s:x").unwrap());
+        let record = CallRecord { caller, tool, correlation_id: id(), argument_bytes: 2, started, end: None };
+        traces.on_start(&record);
+        assert!(traces.take()[0].ts >= 1050.0);
+    }
+}
