@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use bascule_catalog::CatalogTool;
-use bascule_model::{
-    BridgeResult, CallOutcome, CallRequest, CorrelationId, ProviderAdapter, ServerName, ToolId,
-};
+use bascule_model::{BridgeResult, CallOutcome, CallRequest, CorrelationId, ServerName, ToolId};
 
 use crate::api::{self, ToolListing};
 use crate::call_record::Face;
@@ -13,14 +11,14 @@ use crate::control::RunningBridge;
 use crate::{McpBridgeAdapter, ScriptOutcome, ScriptRequest};
 
 /// A bridge in this process or in another one.
-pub(crate) enum BridgeHandle {
+pub(crate) enum BridgeHandle<'a> {
     /// Started for this command, and stopped with it.
-    InProcess(McpBridgeAdapter),
+    InProcess(&'a McpBridgeAdapter),
     /// Reached over the control socket.
     Running(RunningBridge),
 }
 
-impl BridgeHandle {
+impl BridgeHandle<'_> {
     /// Lists the tools of one server (`None`: all servers), and the errors of servers that are down.
     pub(crate) async fn list_tools(&self, server: Option<&ServerName>) -> BridgeResult<ToolListing> {
         match self {
@@ -54,14 +52,6 @@ impl BridgeHandle {
         match self {
             Self::InProcess(bridge) => bridge.run_script(request).await,
             Self::Running(bridge) => bridge.run_script(&request).await,
-        }
-    }
-
-    /// Stops the command's own bridge.
-    pub(crate) async fn stop(&self) {
-        match self {
-            Self::InProcess(bridge) => bridge.terminate().await,
-            Self::Running(_) => {}
         }
     }
 }

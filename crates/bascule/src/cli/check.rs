@@ -7,7 +7,6 @@ use bascule_model::{Health, ProviderAdapter, ServerHealth};
 use bascule_sandbox::Confinement;
 use serde_json::{Value, json};
 
-use super::bridge::BridgeHandle;
 use super::context::CommandContext;
 use super::error::{CommandResult, problem_json};
 use super::printer::Printer;
@@ -22,9 +21,6 @@ pub(crate) async fn run(context: CommandContext, printer: &Printer) -> CommandRe
     let warnings: Vec<Value> = context.warnings.iter().map(problem_json).collect();
     context
         .with_in_process_bridge(None, printer, async |bridge| {
-            let BridgeHandle::InProcess(bridge) = bridge else {
-                unreachable!("`with_in_process_bridge` passes one")
-            };
             let servers = bridge.health();
             let all_healthy = servers.iter().all(|server| server.health == Health::Healthy);
             match printer.json {

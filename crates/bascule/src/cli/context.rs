@@ -78,7 +78,7 @@ impl CommandContext {
         self,
         only: Option<Vec<ServerName>>,
         printer: &Printer,
-        work: impl AsyncFnOnce(&BridgeHandle) -> CommandResult<T>,
+        work: impl AsyncFnOnce(&BridgeHandle<'_>) -> CommandResult<T>,
     ) -> CommandResult<T> {
         let running = if self.no_daemon { None } else { self.running_bridge().await.ok() };
         if running.is_none()
@@ -97,7 +97,12 @@ impl CommandContext {
                     () = signals.recv() => Err(interrupted(call, Delivery::Unknown)),
                 }
             }
-            None => self.with_in_process_bridge(only, printer, async |bridge| work(bridge).await).await,
+            None => {
+                self.with_in_process_bridge(only, printer, async |bridge| {
+                    work(&BridgeHandle::InProcess(bridge)).await
+                })
+                .await
+            }
         }
     }
 
@@ -106,7 +111,7 @@ impl CommandContext {
         self,
         only: Option<Vec<ServerName>>,
         printer: &Printer,
-        work: impl AsyncFnOnce(&BridgeHandle) -> CommandResult<T>,
+        work: impl AsyncFnOnce(&McpBridgeAdapter) -> CommandResult<T>,
     ) -> CommandResult<T> {
         // Before any server starts: an unhandled signal would end this process and leave the servers running.
         let mut signals = Signals::new();
@@ -122,7 +127,7 @@ impl CommandContext {
         };
         let starting = McpBridgeAdapter::init(config);
         let bridge = tokio::select! {
-            bridge = with_spinner(printer.json, &activity, starting) => BridgeHandle::InProcess(bridge?),
+            bridge = with_spinner(printer.json, &activity, starting) => bridge?,
             () = signals.recv() => return Err(interrupted(self.call, Delivery::NotSent)),
         };
         let ended = tokio::select! {
@@ -131,7 +136,7 @@ impl CommandContext {
         };
         // Stopping may take a while. A second signal skips the wait.
         tokio::select! {
-            () = bridge.stop() => {}
+            () = bridge.terminate() => {}
             () = signals.recv() => {}
         }
         ended
