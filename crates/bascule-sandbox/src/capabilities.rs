@@ -1,9 +1,9 @@
-//! Drops Linux capabilities. Servers keep only those that concern files, users and low ports.
+//! Drops Linux capabilities. A server of root keeps no right over files or users beyond those of their owner.
 
 use std::io;
 
-/// chown, dac_override, dac_read_search, fowner, fsetid, kill, setgid, setuid, net_bind_service.
-const KEPT: [u32; 9] = [0, 1, 2, 3, 4, 5, 6, 7, 10];
+/// kill, net_bind_service.
+const KEPT: [u32; 2] = [5, 10];
 
 /// `__user_cap_header_struct` of the kernel.
 #[repr(C)]

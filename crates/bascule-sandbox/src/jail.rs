@@ -96,7 +96,7 @@ fn confine(policy: &Policy) -> io::Result<()> {
         capabilities::drop_most()?;
     }
     filesystem::restrict(&policy.files).map_err(io::Error::other)?;
-    server_syscalls::restrict(policy.harden, policy.network)?;
+    server_syscalls::restrict(policy)?;
     reaper::reset_signals();
     Ok(())
 }

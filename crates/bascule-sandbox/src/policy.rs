@@ -9,8 +9,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Policy {
     pub files: FileAccess,
-    /// Allows sockets.
+    /// Allows sockets to other machines.
     pub network: bool,
+    /// Allows sockets in the file system, through which other programs of the user take orders.
+    pub unix_sockets: bool,
+    /// Allows changes of the mode, owner, times and attributes of files. Landlock does not confine them to the granted
+    /// paths. Only enforced with `harden`.
+    pub file_metadata: bool,
     /// Refuses system calls that no tool server needs, and drops the capabilities behind them.
     pub harden: bool,
     /// Maximum number of open files per process.
@@ -37,7 +42,14 @@ pub enum FileAccess {
 impl Policy {
     /// No confinement. The jail still has its reaper.
     pub fn off() -> Self {
-        Self { files: FileAccess::All, network: true, harden: false, open_files: None }
+        Self {
+            files: FileAccess::All,
+            network: true,
+            unix_sockets: true,
+            file_metadata: true,
+            harden: false,
+            open_files: None,
+        }
     }
 
     /// A policy that nearly every server works under. The server may write `write`, the temporary folders and the caches
@@ -46,7 +58,7 @@ impl Policy {
         write.extend(temporary_folders());
         write.extend(home.into_iter().flat_map(package_caches));
         let files = FileAccess::AllExcept { secrets: all_secrets(home), write };
-        Self { files, network: true, harden: true, open_files: None }
+        Self { files, unix_sockets: false, harden: true, ..Self::off() }
     }
 
     /// Access to system libraries, the program with its interpreter, and the listed paths. No network.
@@ -55,7 +67,14 @@ impl Policy {
         let real_home = home.and_then(|home| home.canonicalize().ok());
         read.extend(program_folders(program, real_home.as_deref()));
         let files = FileAccess::Listed { read, write, secrets: all_secrets(home) };
-        Self { files, network: false, harden: true, open_files: None }
+        Self {
+            files,
+            network: false,
+            unix_sockets: false,
+            file_metadata: false,
+            harden: true,
+            open_files: None,
+        }
     }
 
     /// Returns true if the policy allows writing an existing file.

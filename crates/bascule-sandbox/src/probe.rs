@@ -22,7 +22,14 @@ impl Confinement {
         confinement.add("own session, reaper, no new privileges, no core dumps");
         confinement.add_files(policy);
         if policy.harden {
-            confinement.add("capabilities dropped; ptrace, bpf, mount, keyctl, io_uring, kernel modules and similar system calls refused (seccomp)");
+            confinement.add("capabilities dropped; ptrace, bpf, mount, keyctl, io_uring, kernel modules, System V memory, set-uid bits and similar system calls refused (seccomp)");
+            confinement.add(match policy.file_metadata {
+                true => "no other process's priority or processor (seccomp)",
+                false => "no other process's priority or processor, no change of a file's mode, owner or times (seccomp)",
+            });
+        }
+        if !policy.unix_sockets {
+            confinement.add("no sockets of other programs on this machine: AF_UNIX refused (seccomp)");
         }
         if !policy.network {
             confinement.add(match namespaces::can_unshare_network() {

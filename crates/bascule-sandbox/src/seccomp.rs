@@ -12,7 +12,7 @@ const ARCHITECTURE: u32 = 0xC000_003E;
 const ARCHITECTURE: u32 = 0xC000_00B7;
 
 /// Offsets in the kernel's `seccomp_data`.
-pub(crate) const NUMBER_OFFSET: u32 = 0;
+const NUMBER_OFFSET: u32 = 0;
 const ARCHITECTURE_OFFSET: u32 = 4;
 
 /// Kills the whole process with SIGSYS.
@@ -32,6 +32,47 @@ pub(crate) fn prologue() -> [sock_filter; 4] {
 /// Applies an action to one system call.
 pub(crate) fn act_on(number: c_long, action: u32) -> [sock_filter; 2] {
     [skip(libc::BPF_JEQ, number as u32, 0, 1), act(action)]
+}
+
+/// Applies an action to a system call unless an argument, masked, has one of the allowed values. The argument is an `int`.
+pub(crate) fn act_on_argument(
+    number: c_long,
+    index: u32,
+    bits: u32,
+    allowed: &[u32],
+    action: u32,
+) -> Vec<sock_filter> {
+    let mut check = vec![load(argument_offset(index)), mask(bits)];
+    for (place, value) in allowed.iter().enumerate() {
+        // Skips the later comparisons and the action.
+        check.push(skip(libc::BPF_JEQ, *value, (allowed.len() - place) as u8, 0));
+    }
+    check.push(act(action));
+    only_for(number, check)
+}
+
+/// Applies an action to a system call that has one of these bits in an argument. The condition is another argument and its
+/// bits, of which one must be set, too.
+pub(crate) fn act_on_bits(
+    number: c_long,
+    index: u32,
+    bits: u32,
+    condition: Option<(u32, u32)>,
+    action: u32,
+) -> Vec<sock_filter> {
+    let mut check = Vec::new();
+    if let Some((index, bits)) = condition {
+        check.extend([load(argument_offset(index)), skip(libc::BPF_JSET, bits, 0, 3)]);
+    }
+    check.extend([load(argument_offset(index)), skip(libc::BPF_JSET, bits, 0, 1), act(action)]);
+    only_for(number, check)
+}
+
+/// Runs the instructions for one system call only, then loads the number again for the next check.
+fn only_for(number: c_long, mut check: Vec<sock_filter>) -> Vec<sock_filter> {
+    check.push(load(NUMBER_OFFSET));
+    check.insert(0, skip(libc::BPF_JEQ, number as u32, 0, check.len() as u8));
+    check
 }
 
 /// Offset of the low half of an argument. Both supported architectures are little-endian, so the low half is first. The

@@ -1,18 +1,24 @@
-//! The seccomp filter of tool servers: refuses, with EPERM, system calls that no tool server needs.
+//! The seccomp filter of tool servers: refuses system calls that no tool server needs.
 //!
 //! It lists refused calls, because servers use any runtime, and a list of allowed calls would break with the next
-//! release of one of them. Script workers run our own code and have a list of allowed calls (`worker_syscalls`).
+//! release of one of them. Sockets are the exception: only the listed address families are allowed. Script workers run
+//! our own code and have a list of allowed calls (`worker_syscalls`).
 
 use std::io;
 
 use libc::{c_long, sock_filter};
 
-use crate::seccomp::{self, NUMBER_OFFSET, act, act_on, argument_offset, fail_with, load, skip};
+use crate::policy::Policy;
+use crate::seccomp::{self, act, act_on, act_on_argument, act_on_bits, fail_with, skip};
 
 /// Not yet defined in `libc`.
+const FCHMODAT2: c_long = 452;
+const SETXATTRAT: c_long = 463;
+const REMOVEXATTRAT: c_long = 466;
 const OPEN_TREE_ATTR: c_long = 467;
+const FILE_SETATTR: c_long = 469;
 
-/// Calls that inspect or change other processes, the kernel or the machine.
+/// Calls that inspect or change other processes, the kernel or the machine, or leave memory behind.
 const REFUSED: &[c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -65,11 +71,79 @@ const REFUSED: &[c_long] = &[
     libc::SYS_clock_adjtime,
     libc::SYS_sethostname,
     libc::SYS_setdomainname,
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_iopl,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_ioperm,
 ];
+
+/// Calls that change the mode, owner, times or attributes of a file, which Landlock does not cover.
+const FILE_METADATA: &[c_long] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    SETXATTRAT,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
+];
+
+/// Calls that set a file's mode, with the index of the mode among their arguments.
+const MODES: &[(c_long, u32)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_chmod, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_creat, 1),
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_mknod, 1),
+    (libc::SYS_fchmod, 1),
+    (libc::SYS_fchmodat, 2),
+    (FCHMODAT2, 2),
+    (libc::SYS_mknodat, 2),
+];
+
+/// Calls that create a file if their flags say so, with the index of the flags. The mode is the next argument.
+const CREATES: &[(c_long, u32)] = &[
+    #[cfg(target_arch = "x86_64")]
+    (libc::SYS_open, 1),
+    (libc::SYS_openat, 2),
+];
+
+/// A program with one of these bits runs with the rights of its owner or group.
+const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 
 /// Flags refused in `clone`: a process in a new user namespace regains all capabilities.
 const NAMESPACES: u32 = (libc::CLONE_NEWNS
@@ -80,46 +154,84 @@ const NAMESPACES: u32 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u32;
 
-/// Refused to servers without network access. Socket pairs stay allowed: they connect to nothing else.
-const NETWORK: &[c_long] = &[libc::SYS_socket];
+/// Calls that a process may make only on itself: an argument (by index) must have the value.
+const ONLY_ON_SELF: &[(c_long, u32, u32)] = &[
+    (libc::SYS_prlimit64, 0, 0),
+    (libc::SYS_sched_setaffinity, 0, 0),
+    (libc::SYS_sched_setattr, 0, 0),
+    (libc::SYS_sched_setparam, 0, 0),
+    (libc::SYS_sched_setscheduler, 0, 0),
+    (libc::SYS_setpriority, 0, libc::PRIO_PROCESS),
+    (libc::SYS_setpriority, 1, 0),
+    (libc::SYS_ioprio_set, 0, IOPRIO_WHO_PROCESS),
+    (libc::SYS_ioprio_set, 1, 0),
+];
+
+const IOPRIO_WHO_PROCESS: u32 = 1;
+
+/// The families of sockets to other machines, and of the kernel's list of network interfaces.
+const NETWORK_FAMILIES: &[i32] = &[libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+
+/// The types of a socket pair that cannot be connected to another socket later.
+const PAIR_TYPES: &[u32] = &[libc::SOCK_STREAM as u32, libc::SOCK_SEQPACKET as u32];
+/// The bits of a socket's type, without its flags.
+const SOCKET_TYPE: u32 = 0xf;
 
 /// x86_64 numbers the calls of its x32 ABI from here. They would bypass the list.
 const X32_ABI: u32 = 0x4000_0000;
 
 const REFUSE: u32 = fail_with(libc::EPERM);
+const NO_SUCH_CALL: u32 = fail_with(libc::ENOSYS);
+const ALL_BITS: u32 = u32::MAX;
 
 /// Installs the filter for this process and its future children. Needs `no_new_privs`.
-pub(crate) fn restrict(harden: bool, network: bool) -> io::Result<()> {
-    let mut refused = Vec::new();
-    refused.extend(harden.then_some(REFUSED).into_iter().flatten());
-    refused.extend((!network).then_some(NETWORK).into_iter().flatten());
-    if refused.is_empty() {
-        return Ok(());
+pub(crate) fn restrict(policy: &Policy) -> io::Result<()> {
+    match policy.harden || !policy.network {
+        true => seccomp::install(program(policy)),
+        false => Ok(()),
     }
-    seccomp::install(program(&refused, harden))
 }
 
-fn program(refused: &[c_long], harden: bool) -> Vec<sock_filter> {
+fn program(policy: &Policy) -> Vec<sock_filter> {
     let mut out = Vec::from(seccomp::prologue());
     out.extend([skip(libc::BPF_JGE, X32_ABI, 0, 1), act(REFUSE)]);
-    if harden {
-        // Its arguments are in memory, which a filter cannot read. Every libc falls back to `clone`.
-        out.extend(act_on(libc::SYS_clone3, fail_with(libc::ENOSYS)));
-        out.extend([
-            skip(libc::BPF_JEQ, libc::SYS_clone as u32, 0, 4),
-            load(argument_offset(0)),
-            skip(libc::BPF_JSET, NAMESPACES, 0, 1),
-            act(REFUSE),
-            load(NUMBER_OFFSET),
-            // `prlimit64` only on itself: a limit of zero processor time or files would stop another process.
-            skip(libc::BPF_JEQ, libc::SYS_prlimit64 as u32, 0, 4),
-            load(argument_offset(0)),
-            skip(libc::BPF_JEQ, 0, 1, 0),
-            act(REFUSE),
-            load(NUMBER_OFFSET),
-        ]);
+    add_sockets(&mut out, policy);
+    if policy.harden {
+        add_hardening(&mut out);
     }
-    out.extend(refused.iter().flat_map(|number| act_on(*number, REFUSE)));
+    if policy.harden && !policy.file_metadata {
+        out.extend(FILE_METADATA.iter().flat_map(|number| act_on(*number, REFUSE)));
+    }
     out.push(act(seccomp::ALLOW));
     out
+}
+
+/// Socket pairs stay allowed without a network: they connect to nothing else.
+fn add_sockets(out: &mut Vec<sock_filter>, policy: &Policy) {
+    let network = policy.network.then_some(NETWORK_FAMILIES).into_iter().flatten().copied();
+    let families: Vec<u32> =
+        network.chain(policy.unix_sockets.then_some(libc::AF_UNIX)).map(|family| family as u32).collect();
+    out.extend(act_on_argument(libc::SYS_socket, 0, ALL_BITS, &families, fail_with(libc::EACCES)));
+    if !policy.unix_sockets {
+        // A datagram socket of a pair can be connected again, to any path.
+        out.extend(act_on_argument(libc::SYS_socketpair, 1, SOCKET_TYPE, PAIR_TYPES, REFUSE));
+    }
+}
+
+fn add_hardening(out: &mut Vec<sock_filter>) {
+    // Their arguments are in memory, which a filter cannot read. Programs fall back to `clone` and `openat`.
+    out.extend(act_on(libc::SYS_clone3, NO_SUCH_CALL));
+    out.extend(act_on(libc::SYS_openat2, NO_SUCH_CALL));
+    out.extend(act_on_bits(libc::SYS_clone, 0, NAMESPACES, None, REFUSE));
+    for (number, index) in MODES {
+        out.extend(act_on_bits(*number, *index, SET_ID, None, REFUSE));
+    }
+    for (number, flags) in CREATES {
+        let creates = (libc::O_CREAT | (libc::O_TMPFILE & !libc::O_DIRECTORY)) as u32;
+        out.extend(act_on_bits(*number, flags + 1, SET_ID, Some((*flags, creates)), REFUSE));
+    }
+    for (number, index, value) in ONLY_ON_SELF {
+        out.extend(act_on_argument(*number, *index, ALL_BITS, &[*value], REFUSE));
+    }
+    out.extend(REFUSED.iter().flat_map(|number| act_on(*number, REFUSE)));
 }

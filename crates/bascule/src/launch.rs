@@ -8,7 +8,9 @@ use bascule_mcp::{ShutdownTimeouts, StdioChild, TransportError};
 use bascule_model::Secret;
 use bascule_sandbox::{Confinement, Jail, Policy, TreeLimits, TreeWatch};
 
-use crate::config::{Isolation, NetworkAccess, ResourceLimits, Sandbox, ServerSettings, TransportSettings};
+use crate::config::{
+    CustomProfile, Isolation, NetworkAccess, ResourceLimits, Sandbox, ServerSettings, TransportSettings,
+};
 
 /// Variables that a server inherits from the bridge. All others must be configured (`env`).
 const INHERITED: [&str; 12] = [
@@ -152,9 +154,18 @@ fn build_policy(program: &ServerProgram<'_>, executable: &Path, settings: &Serve
         Sandbox::Off => Policy::off(),
         Sandbox::Standard => Policy::standard(home.as_deref(), writable_paths(program, home.as_deref())),
         Sandbox::Strict => Policy::strict(home.as_deref(), executable, named_paths(program), Vec::new()),
-        Sandbox::Custom { read, write, network, files, .. } => {
-            let mut policy = Policy::strict(home.as_deref(), executable, read.clone(), write.clone());
+        Sandbox::Custom { profile, read, write, network, unix_sockets, files, .. } => {
+            let mut policy = match profile {
+                CustomProfile::Standard => {
+                    let writable = writable_paths(program, home.as_deref()).into_iter();
+                    Policy::standard(home.as_deref(), writable.chain(write.clone()).collect())
+                }
+                CustomProfile::Strict => {
+                    Policy::strict(home.as_deref(), executable, read.clone(), write.clone())
+                }
+            };
             policy.network = *network == NetworkAccess::Full;
+            policy.unix_sockets = *unix_sockets;
             policy.open_files = files.map(u64::from);
             policy
         }

@@ -19,7 +19,7 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::config::{NetworkAccess, RemoteProtocol, Sandbox, ServerSettings, TransportSettings};
+use crate::config::{CustomProfile, NetworkAccess, RemoteProtocol, Sandbox, ServerSettings, TransportSettings};
 
 /// The environment variable with the `RelayTarget` as JSON. Arguments would be visible to other users.
 pub(crate) const TARGET_VARIABLE: &str = "BASCULE_RELAY_TO";
@@ -58,9 +58,11 @@ pub(crate) fn relay_settings(settings: &ServerSettings) -> ServerSettings {
     ];
     let read = RESOLVER.iter().map(PathBuf::from).filter(|path| path.exists()).collect();
     let sandbox = Sandbox::Custom {
+        profile: CustomProfile::Strict,
         read,
         write: Vec::new(),
         network: NetworkAccess::Full,
+        unix_sockets: false,
         processes: None,
         files: None,
     };

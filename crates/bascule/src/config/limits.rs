@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::expand::VariableExpander;
 use super::reader::{FieldReader, ObjectReader};
-use super::settings::{NetworkAccess, ResourceLimits, RetryPolicy, Sandbox, ToolSettings};
+use super::settings::{CustomProfile, NetworkAccess, ResourceLimits, RetryPolicy, Sandbox, ToolSettings};
 use super::transport::read_path;
 
 /// Bounds of `ratePerSecond`. The reciprocal must fit a `Duration`.
@@ -82,14 +82,20 @@ pub(super) fn read_sandbox(field: FieldReader, variables: &VariableExpander) -> 
         object.read(key, |f| f.read_list(|f| read_path(&f, variables))).unwrap_or_default()
     };
     let sandbox = Sandbox::Custom {
+        profile: object.read("profile", read_profile).unwrap_or_default(),
         read: paths(&mut object, "read"),
         write: paths(&mut object, "write"),
         network: object.read("network", read_network).unwrap_or_default(),
+        unix_sockets: object.read("unixSockets", |f| f.read_bool()).unwrap_or_default(),
         processes: object.read("processes", |f| f.or_null(FieldReader::read_positive)).flatten(),
         files: object.read("files", |f| f.or_null(FieldReader::read_positive)).flatten(),
     };
     object.warn_unknown_keys();
     Some(sandbox)
+}
+
+fn read_profile(field: FieldReader) -> Option<CustomProfile> {
+    field.read_one_of(&[("standard", CustomProfile::Standard), ("strict", CustomProfile::Strict)])
 }
 
 fn read_network(field: FieldReader) -> Option<NetworkAccess> {
@@ -176,14 +182,26 @@ mod tests {
         assert_eq!(sandbox(r#""standard""#), Sandbox::Standard);
         assert_eq!(sandbox(r#""strict""#), Sandbox::Strict);
         let expected = Sandbox::Custom {
+            profile: CustomProfile::Strict,
             read: vec!["/config/data".into(), "/usr".into()],
             write: vec!["/config/out".into()],
             network: NetworkAccess::None,
+            unix_sockets: false,
             processes: Some(4),
             files: None,
         };
         let object = r#"{"read": ["data", "/usr"], "write": ["${workspaceFolder}/out"], "network": "none", "processes": 4}"#;
         assert_eq!(sandbox(object), expected);
+        let expected = Sandbox::Custom {
+            profile: CustomProfile::Standard,
+            read: Vec::new(),
+            write: Vec::new(),
+            network: NetworkAccess::Full,
+            unix_sockets: true,
+            processes: None,
+            files: None,
+        };
+        assert_eq!(sandbox(r#"{"profile": "standard", "unixSockets": true}"#), expected);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use find::find;
 pub use parse::{LoadedConfig, SourceFile, parse};
 pub use problem::{Problem, Problems, Severity};
 pub use settings::{
-    BridgeSettings, Isolation, NetworkAccess, RemoteProtocol, ResourceLimits, RetryPolicy, Sandbox,
+    BridgeSettings, CustomProfile, Isolation, NetworkAccess, RemoteProtocol, ResourceLimits, RetryPolicy, Sandbox,
     ScriptSettings, ServerSettings, SessionSharing, Settings, ToolSettings, ToolView, TransportSettings,
 };
 pub use url::{ServerUrl, UrlError};

@@ -281,16 +281,27 @@ pub enum Sandbox {
     Strict,
     /// The rules of the configuration file.
     Custom {
+        profile: CustomProfile,
         /// Absolute paths with read access.
         read: Vec<PathBuf>,
         /// Absolute paths with read and write access.
         write: Vec<PathBuf>,
         network: NetworkAccess,
+        /// Allows sockets of other programs on this machine.
+        unix_sockets: bool,
         /// Replaces `limits.maxProcesses`.
         processes: Option<u32>,
         /// Replaces `limits.maxOpenFiles`.
         files: Option<u32>,
     },
+}
+
+/// The profile that the rules of a configuration file extend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum CustomProfile {
+    Standard,
+    #[default]
+    Strict,
 }
 
 /// Network access of a confined server.

@@ -109,6 +109,110 @@ fn listed_folder_does_not_open_secrets_in_it() {
 
 // req: SB-04
 #[test]
+fn server_cannot_change_scheduling_of_others() {
+    for user in users() {
+        let hostile = HostileServer::new(user, json!({}));
+        for victim in ["bridge", "parent", "os.getpid()"] {
+            for change in [
+                "os.sched_setscheduler({}, 5, os.sched_param(0))",
+                "os.sched_setparam({}, os.sched_param(0))",
+                "os.sched_setaffinity({}, {0})",
+                "os.setpriority(os.PRIO_PROCESS, {}, 19)",
+                "os.setpriority(os.PRIO_PGRP, {}, 19)",
+            ] {
+                hostile.expect_denied(&format!("{FIND_BRIDGE}{}", change.replacen("{}", victim, 1)));
+            }
+            let ioprio = syscall_number("ioprio_set");
+            hostile.expect_denied(&format!("{FIND_BRIDGE}{SYSCALL}call({ioprio}, 1, {victim}, 3 << 13)"));
+        }
+        hostile.expect_denied("os.setpriority(os.PRIO_USER, 0, 19)");
+        hostile.expect_ok("os.nice(1); os.sched_setaffinity(0, os.sched_getaffinity(0))");
+    }
+}
+
+// req: SB-04
+#[test]
+fn server_cannot_leave_memory_behind() {
+    for user in users() {
+        for sandbox in ["standard", "strict"] {
+            let hostile = HostileServer::new(user, json!({ "sandbox": sandbox }));
+            for call in ["shmget", "semget", "msgget"] {
+                let number = syscall_number(call);
+                hostile.expect_denied(&format!("{SYSCALL}call({number}, 0x5000, 4096, 0o1600)"));
+            }
+            let number = syscall_number("mq_open");
+            hostile.expect_denied(&format!("{SYSCALL}call({number}, b'left', 0o102, 0o600, None)"));
+        }
+    }
+}
+
+// req: SB-04
+#[test]
+fn server_cannot_set_user_or_group_id_bits() {
+    for user in users() {
+        let hostile = HostileServer::new(user, json!({}));
+        hostile.expect_ok("open('program', 'w').close()");
+        for mode in ["0o4755", "0o2755", "0o6000"] {
+            hostile.expect_denied(&format!("os.chmod('program', {mode})"));
+            hostile.expect_denied(&format!("os.chmod(os.open('program', os.O_RDWR), {mode})"));
+            hostile.expect_denied(&format!("os.chmod('program', {mode}, dir_fd=os.open('.', os.O_RDONLY))"));
+            hostile.expect_denied(&format!("os.open('new', os.O_CREAT | os.O_WRONLY, {mode})"));
+            hostile.expect_denied(&format!("os.open('.', os.O_TMPFILE | os.O_WRONLY, {mode})"));
+            hostile.expect_denied(&format!("os.mknod('new', 0o100000 | {mode})"));
+            let number = syscall_number("fchmodat2");
+            hostile.expect_denied(&format!("{SYSCALL}call({number}, -100, b'program', {mode}, 0)"));
+        }
+        // `openat2` would hide the mode from the filter.
+        let number = syscall_number("openat2");
+        let failed = hostile.attempt(&format!("{SYSCALL}call({number}, -100, b'program', None, 0)"));
+        assert!(failed.is_err_and(|error| error.contains("not implemented")));
+        hostile.expect_ok("os.chmod('program', 0o755); os.open('new', os.O_CREAT | os.O_WRONLY, 0o644)");
+        hostile.expect_ok("assert all(os.stat(f).st_mode & 0o6000 == 0 for f in ['program', 'new'])");
+    }
+}
+
+// req: SB-04
+#[test]
+fn strict_server_cannot_change_metadata_of_files() {
+    for user in users() {
+        for sandbox in [json!("strict"), json!({ "read": ["work"], "write": ["work"] })] {
+            let hostile = HostileServer::new(user, json!({ "sandbox": sandbox }));
+            for file in [hostile.path(".ssh/id_test"), hostile.path("work/server.py")] {
+                for change in [
+                    "os.chmod({}, 0o644)",
+                    "os.chmod({}, 0o644, dir_fd=os.open('/usr', os.O_RDONLY))",
+                    "os.chown({}, os.getuid(), os.getgid())",
+                    "os.lchown({}, os.getuid(), os.getgid())",
+                    "os.utime({}, (0, 0))",
+                    "os.setxattr({}, 'user.a', b'b')",
+                    "os.removexattr({}, 'user.a')",
+                ] {
+                    hostile.expect_denied(&change.replacen("{}", &super::hostile_server::quoted(&file), 1));
+                }
+            }
+            hostile.expect_denied("os.fchmod(os.open('/usr', os.O_RDONLY), 0o777)");
+            hostile.expect_denied("os.fchown(os.open('/usr', os.O_RDONLY), 0, 0)");
+        }
+    }
+}
+
+// req: SB-04
+#[test]
+fn server_of_root_has_no_rights_over_files_of_others() {
+    let hostile = HostileServer::new(users()[0], json!({}));
+    let capabilities = hostile.expect_ok(
+        "print([line.split()[1] for line in open('/proc/self/status') if line.startswith(('CapEff', 'CapPrm', 'CapBnd'))])",
+    );
+    // Only `kill` and `net_bind_service` may be left: bits 5 and 10.
+    let left =
+        |set: &str| u64::from_str_radix(set.trim_matches(['\'', ',', '[', ']', ' ', '\n']), 16).unwrap();
+    assert!(capabilities.split(' ').take(2).all(|set| left(set) & !0x420 == 0), "{capabilities}");
+    let number = syscall_number("setuid");
+    hostile.attempt(&format!("{SYSCALL}call({number}, 1)")).unwrap_err();
+}
+
+// req: SB-04
+#[test]
 fn server_cannot_trace_other_process() {
     for user in users() {
         let hostile = HostileServer::new(user, json!({}));
@@ -179,7 +283,7 @@ fn server_cannot_reach_abstract_socket_outside() {
 /// The number of a system call on this architecture.
 fn syscall_number(name: &str) -> i64 {
     #[cfg(target_arch = "x86_64")]
-    const NUMBERS: [(&str, i64); 11] = [
+    const NUMBERS: [(&str, i64); 19] = [
         ("clone", 56),
         ("ptrace", 101),
         ("bpf", 321),
@@ -191,9 +295,17 @@ fn syscall_number(name: &str) -> i64 {
         ("init_module", 175),
         ("io_uring_setup", 425),
         ("reboot", 169),
+        ("ioprio_set", 251),
+        ("shmget", 29),
+        ("semget", 64),
+        ("msgget", 68),
+        ("mq_open", 240),
+        ("setuid", 105),
+        ("fchmodat2", 452),
+        ("openat2", 437),
     ];
     #[cfg(target_arch = "aarch64")]
-    const NUMBERS: [(&str, i64); 11] = [
+    const NUMBERS: [(&str, i64); 19] = [
         ("clone", 220),
         ("ptrace", 117),
         ("bpf", 280),
@@ -205,6 +317,14 @@ fn syscall_number(name: &str) -> i64 {
         ("init_module", 105),
         ("io_uring_setup", 425),
         ("reboot", 142),
+        ("ioprio_set", 30),
+        ("shmget", 194),
+        ("semget", 190),
+        ("msgget", 186),
+        ("mq_open", 180),
+        ("setuid", 146),
+        ("fchmodat2", 452),
+        ("openat2", 437),
     ];
     NUMBERS.iter().find(|(known, _)| *known == name).unwrap().1
 }

@@ -32,3 +32,56 @@ fn server_with_network_reaches_port() {
         hostile.expect_ok(&format!("import socket; socket.create_connection(('127.0.0.1', {port}))"));
     }
 }
+
+// req: SB-04
+#[test]
+fn server_reaches_no_socket_of_another_program() {
+    for user in users() {
+        for sandbox in [json!("standard"), json!({ "read": ["work"], "write": ["work"], "network": "full" })]
+        {
+            let hostile = HostileServer::new(user, json!({ "sandbox": sandbox }));
+            let listener = std::os::unix::net::UnixListener::bind(hostile.path("work/socket")).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            for kind in ["SOCK_STREAM", "SOCK_DGRAM", "SOCK_SEQPACKET"] {
+                hostile
+                    .expect_denied(&format!("import socket; socket.socket(socket.AF_UNIX, socket.{kind})"));
+            }
+            // A datagram socket of a pair can be connected to a path.
+            for kind in ["SOCK_DGRAM", "SOCK_RAW", "SOCK_DGRAM | socket.SOCK_CLOEXEC"] {
+                hostile.expect_denied(&format!(
+                    "import socket; a, b = socket.socketpair(socket.AF_UNIX, socket.{kind}); a.connect('socket')"
+                ));
+            }
+            let failed = hostile.attempt("import socket; a, b = socket.socketpair(); a.connect('socket')");
+            assert!(failed.is_err());
+            for family in ["AF_VSOCK", "AF_PACKET", "AF_ALG", "AF_BLUETOOTH"] {
+                hostile.expect_denied(&format!(
+                    "import socket; socket.socket(socket.{family}, socket.SOCK_DGRAM)"
+                ));
+            }
+            hostile.expect_ok(
+                "import socket; socket.socket(); a, b = socket.socketpair(); a.send(b'x'); b.recv(1)",
+            );
+            hostile.expect_ok("import asyncio; asyncio.run(asyncio.sleep(0))");
+            assert!(listener.accept().is_err(), "nothing has connected");
+        }
+    }
+}
+
+// req: SB-04
+#[test]
+fn unix_sockets_can_be_allowed() {
+    for user in users() {
+        for sandbox in [
+            json!({ "profile": "standard", "unixSockets": true }),
+            json!({ "read": ["work"], "write": ["work"], "network": "none", "unixSockets": true }),
+        ] {
+            let hostile = HostileServer::new(user, json!({ "sandbox": sandbox }));
+            let listener = std::os::unix::net::UnixListener::bind(hostile.path("work/socket")).unwrap();
+            let allow = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+            std::fs::set_permissions(hostile.path("work/socket"), allow).unwrap();
+            hostile.expect_ok("import socket; socket.socket(socket.AF_UNIX).connect('socket')");
+            listener.accept().unwrap();
+        }
+    }
+}

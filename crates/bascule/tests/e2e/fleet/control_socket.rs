@@ -84,7 +84,8 @@ impl Drop for KillOnDrop {
 #[test]
 fn refuses_sandboxed_server_at_the_socket() {
     for user in users() {
-        let hostile = HostileServer::new(user, json!({}));
+        let hostile =
+            HostileServer::new(user, json!({ "sandbox": { "profile": "standard", "unixSockets": true } }));
         let command = |arguments: &[&str]| {
             let mut command = hostile.command(arguments);
             // Without `XDG_RUNTIME_DIR` the socket is in the home folder.
