@@ -4,6 +4,7 @@
 //! This crate does no I/O, reads no clock and uses no random source. The types of the JSON Schema validator are
 //! private to `schema`.
 
+mod arguments;
 mod catalog;
 mod filter;
 mod name_pattern;

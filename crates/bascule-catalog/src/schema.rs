@@ -1,8 +1,8 @@
 //! A compiled JSON Schema. This module hides the validator from the rest of the crate.
 //!
 //! Schemas and values are untrusted. Remote references are never fetched, expensive schemas are refused
-//! (`complexity`), each check has a budget (`budget`), and a value that cannot be checked is `Unchecked`, not
-//! invalid.
+//! (`complexity`), and each check has a budget (`budget`). A result that cannot be checked is `Unchecked`, not invalid;
+//! arguments are invalid then.
 
 mod budget;
 mod complexity;
@@ -12,12 +12,13 @@ mod violations;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bascule_model::Violation;
+use bascule_model::{Violation, differ_only_in_case};
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ReferencingError, ValidationError, Validator};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
+use crate::arguments::parse_arguments;
 use budget::{CheckAborted, MeteredJson, run_quickly, run_with_budget};
 use complexity::CheckCost;
 use message::truncate;
@@ -36,6 +37,8 @@ const QUICK_BYTES: usize = 64 << 10;
 pub struct Schema {
     validator: Validator<MeteredJson>,
     cost: CheckCost,
+    /// The names in the schema's `properties`.
+    properties: Vec<String>,
     /// The original text. It is parsed again to explain violations: that is rare, and a parsed copy is large.
     text: Box<RawValue>,
 }
@@ -92,27 +95,69 @@ impl Schema {
         let cost = complexity::check_complexity(&schema)?;
         let validator = catch_unwind(AssertUnwindSafe(|| build(&schema)));
         let validator = validator.map_err(|_| SchemaError::Panicked)??;
-        Ok(Self { validator, cost, text: text.to_owned() })
+        let properties = schema.get("properties").and_then(Value::as_object);
+        let properties =
+            properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default();
+        Ok(Self { validator, cost, properties, text: text.to_owned() })
     }
 
-    /// Returns true if a short value is valid and about a millisecond is enough to see it.
-    pub fn is_quickly_valid(&self, text: &RawValue) -> bool {
+    /// Returns true if short arguments are valid and about a millisecond is enough to see it.
+    pub(crate) fn accepts_arguments_quickly(&self, text: &RawValue) -> bool {
         text.get().len() <= QUICK_BYTES
-            && parse(text).is_ok_and(|value| {
-                run_quickly(&value, self.cost, |view| self.validator.is_valid(view)).unwrap_or(false)
-            })
+            && parse_arguments(text)
+                .is_ok_and(|value| self.find_lookalike(&value).is_none() && self.is_quickly_valid(&value))
+    }
+
+    /// Returns true if a short result is valid and about a millisecond is enough to see it.
+    pub(crate) fn accepts_result_quickly(&self, text: &RawValue) -> bool {
+        text.get().len() <= QUICK_BYTES && parse(text).is_ok_and(|value| self.is_quickly_valid(&value))
+    }
+
+    fn is_quickly_valid(&self, value: &Value) -> bool {
+        run_quickly(value, self.cost, |view| self.validator.is_valid(view)).unwrap_or(false)
+    }
+
+    /// Checks the arguments of a call. Arguments that cannot be checked are invalid: a caller could otherwise pass any
+    /// arguments by adding a value that the validator cannot read.
+    pub fn check_arguments(&self, text: &RawValue) -> Validation {
+        let violation = |pointer, message| Validation::Violations(vec![Violation { pointer, message }]);
+        let value = match parse_arguments(text) {
+            Ok(value) => value,
+            Err(reason) => {
+                return violation(String::new(), format!("cannot be checked: {}", truncate(&reason, 200)));
+            }
+        };
+        if let Some((key, property)) = self.find_lookalike(&value) {
+            return violation(format!("/{key}"), format!("differs from `{property}` only in letter case"));
+        }
+        match self.check_value(&value, text.get().len()) {
+            Validation::Unchecked { reason } => violation(String::new(), reason),
+            validation => validation,
+        }
     }
 
     pub fn check(&self, text: &RawValue) -> Validation {
-        let value = match parse(text) {
-            Ok(value) => value,
-            Err(reason) => return Validation::Unchecked { reason },
-        };
-        match run_with_budget(&value, text.get().len(), self.cost, |view| self.validator.is_valid(view)) {
+        match parse(text) {
+            Ok(value) => self.check_value(&value, text.get().len()),
+            Err(reason) => Validation::Unchecked { reason },
+        }
+    }
+
+    fn check_value(&self, value: &Value, length: usize) -> Validation {
+        match run_with_budget(value, length, self.cost, |view| self.validator.is_valid(view)) {
             Ok(true) => Validation::Valid,
-            Ok(false) => self.explain(&value, text.get().len()),
+            Ok(false) => self.explain(value, length),
             Err(aborted) => Validation::Unchecked { reason: describe_abort(aborted) },
         }
+    }
+
+    /// Returns an argument that differs from a property of the schema only in letter case, and the property. A server whose
+    /// decoder ignores the case reads it as the property.
+    fn find_lookalike<'a>(&'a self, arguments: &'a Value) -> Option<(&'a str, &'a str)> {
+        let keys = arguments.as_object()?.keys().filter(|key| !self.properties.contains(key));
+        let mut pairs =
+            keys.flat_map(|key| self.properties.iter().map(move |property| (&**key, &**property)));
+        pairs.find(|(key, property)| differ_only_in_case(key, property))
     }
 
     /// Repeats the check to collect all errors; if the budget is too small for that, only the first.

@@ -35,13 +35,17 @@ impl CatalogTool {
     /// may compile the schema and take long.
     pub fn has_quickly_valid_arguments(&self, arguments: &RawValue) -> bool {
         let is_compiled = self.input.get().is_some() || is_quick_to_compile(&self.definition.input_schema);
-        is_compiled && is_object(arguments) && is_quickly_valid(self.input(), arguments)
+        is_compiled
+            && is_object(arguments)
+            && self.input().as_ref().is_ok_and(|schema| schema.accepts_arguments_quickly(arguments))
     }
 
     /// Returns true if a structured result is valid and that is quick to see.
     pub fn has_quickly_valid_result(&self, structured: &RawValue) -> bool {
         self.definition.output_schema.is_none()
-            || self.output.get().is_some_and(|schema| is_quickly_valid(schema, structured))
+            || self.output.get().is_some_and(|schema| {
+                schema.as_ref().is_ok_and(|schema| schema.accepts_result_quickly(structured))
+            })
     }
 
     /// Validates the arguments of a call. They must be an object, even if the schema does not require it.
@@ -50,12 +54,12 @@ impl CatalogTool {
             let message = "the arguments must be an object".into();
             return Validation::Violations(vec![Violation { pointer: String::new(), message }]);
         }
-        validate(self.input(), arguments)
+        validate(self.input(), arguments, Schema::check_arguments)
     }
 
     /// Validates a structured result. Without an output schema every result is valid.
     pub fn check_result(&self, structured: &RawValue) -> Validation {
-        self.output().map_or(Validation::Valid, |schema| validate(schema, structured))
+        self.output().map_or(Validation::Valid, |schema| validate(schema, structured, Schema::check))
     }
 
     /// Returns warnings about schemas that cannot be used. Compiles schemas that are not compiled yet, which takes
@@ -87,13 +91,13 @@ fn is_quick_to_compile(schema: &RawValue) -> bool {
     schema.get().len() <= 4096 && !schema.get().contains("\"pattern")
 }
 
-fn is_quickly_valid(schema: &Result<Schema, SchemaError>, value: &RawValue) -> bool {
-    schema.as_ref().is_ok_and(|schema| schema.is_quickly_valid(value))
-}
-
-fn validate(schema: &Result<Schema, SchemaError>, value: &RawValue) -> Validation {
+fn validate(
+    schema: &Result<Schema, SchemaError>,
+    value: &RawValue,
+    check: fn(&Schema, &RawValue) -> Validation,
+) -> Validation {
     match schema {
-        Ok(schema) => schema.check(value),
+        Ok(schema) => check(schema, value),
         Err(error) => Validation::Unchecked { reason: error.to_string() },
     }
 }

@@ -35,6 +35,9 @@ pub enum MessageError {
     /// JSON, but not a JSON-RPC message.
     #[error("not a JSON-RPC message: {0}")]
     Invalid(&'static str),
+    /// Another decoder could read it as another message.
+    #[error("not a JSON-RPC message: {0}")]
+    Ambiguous(String),
 }
 
 /// The JSON text of a request's id as its sender wrote it: a string, any number, or (in responses) `null`.
@@ -95,7 +98,7 @@ fn find_extra_members(bytes: &[u8]) -> Option<String> {
     (!rest.is_empty()).then(|| rest.to_owned())
 }
 
-const KNOWN: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+pub(crate) const KNOWN: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// Adds members, given as raw text without braces, to a message.
 pub fn with_extra_members(mut frame: Vec<u8>, extra_members: Option<&str>) -> Vec<u8> {

@@ -11,6 +11,7 @@
 //! The feature `client` connects to servers. The feature `server` accepts clients over HTTP and stdio and passes their
 //! messages to a `Host`.
 
+mod call_params;
 mod envelope;
 mod names;
 pub mod patch;
@@ -53,6 +54,7 @@ mod fuzz;
 #[cfg(test)]
 mod testing;
 
+pub use call_params::CallParams;
 pub use envelope::{
     Id, Message, MessageError, RpcError, error_response, notification, request, request_with_id,
     success_response, success_response_from, with_extra_members,

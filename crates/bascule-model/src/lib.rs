@@ -6,6 +6,7 @@
 mod call;
 mod error;
 mod event;
+mod letter_case;
 mod names;
 mod provider;
 mod secret;
@@ -14,6 +15,7 @@ mod tool;
 pub use call::{CallOutcome, CallRequest, CallTimeout, ToolResult};
 pub use error::{BridgeError, BridgeResult, Delivery, ErrorCode, ProviderFault, Violation};
 pub use event::{DiscardEvents, Event, EventSink};
+pub use letter_case::differ_only_in_case;
 pub use names::{CorrelationId, NameError, ServerName, ToolId};
 pub use provider::{Health, ProviderAdapter, ServerHealth};
 pub use secret::Secret;

@@ -19,7 +19,9 @@ use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::config::{CustomProfile, NetworkAccess, RemoteProtocol, Sandbox, ServerSettings, TransportSettings};
+use crate::config::{
+    CustomProfile, NetworkAccess, RemoteProtocol, Sandbox, ServerSettings, TransportSettings,
+};
 
 /// The environment variable with the `RelayTarget` as JSON. Arguments would be visible to other users.
 pub(crate) const TARGET_VARIABLE: &str = "BASCULE_RELAY_TO";

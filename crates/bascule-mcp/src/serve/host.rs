@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::ResponseStream;
-use crate::{Message, MessageError};
+use crate::call_params::refuse_lookalikes;
+use crate::{Message, MessageError, envelope};
 
 /// The address that a client talks to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -26,13 +27,14 @@ pub struct ClientMessage<'a> {
 }
 
 impl<'a> ClientMessage<'a> {
-    /// Parses a message that contains no line breaks.
+    /// Parses a message that contains no line breaks. Refuses members that differ from those of JSON-RPC only in letter
+    /// case: extra members reach the server, whose decoder may ignore the case.
     pub fn parse(frame: &'a [u8]) -> Result<Self, MessageError> {
-        Message::parse_with_extra_members(frame).map(|(message, extra_members)| Self {
-            frame,
-            message,
-            extra_members,
-        })
+        let (message, extra_members) = Message::parse_with_extra_members(frame)?;
+        if let Some(members) = &extra_members {
+            refuse_lookalikes(members, &envelope::KNOWN).map_err(MessageError::Ambiguous)?;
+        }
+        Ok(Self { frame, message, extra_members })
     }
 }
 

@@ -210,7 +210,7 @@ fn invalid_message(error: MessageError) -> HttpError {
     let response = HttpError::bad_request(error.to_string());
     match error {
         MessageError::NotJson(_) => response.with_code(RpcError::PARSE_ERROR),
-        MessageError::Batch | MessageError::Invalid(_) => response,
+        MessageError::Batch | MessageError::Invalid(_) | MessageError::Ambiguous(_) => response,
     }
 }
 

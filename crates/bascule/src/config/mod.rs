@@ -35,8 +35,9 @@ pub use find::find;
 pub use parse::{LoadedConfig, SourceFile, parse};
 pub use problem::{Problem, Problems, Severity};
 pub use settings::{
-    BridgeSettings, CustomProfile, Isolation, NetworkAccess, RemoteProtocol, ResourceLimits, RetryPolicy, Sandbox,
-    ScriptSettings, ServerSettings, SessionSharing, Settings, ToolSettings, ToolView, TransportSettings,
+    BridgeSettings, CustomProfile, Isolation, NetworkAccess, RemoteProtocol, ResourceLimits, RetryPolicy,
+    Sandbox, ScriptSettings, ServerSettings, SessionSharing, Settings, ToolSettings, ToolView,
+    TransportSettings,
 };
 pub use url::{ServerUrl, UrlError};
 pub use watch::FileWatch;

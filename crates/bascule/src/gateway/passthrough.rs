@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bascule_mcp::{RpcError, patch};
+use bascule_mcp::{CallParams, RpcError, patch};
 use bascule_model::{CallRequest, ToolId};
 use serde_json::value::RawValue;
 
@@ -68,26 +68,20 @@ impl Gateway {
         let Some(params) = request.params else {
             return Err(ErrorReply::invalid_params("`tools/call` needs parameters"));
         };
-        let [name, arguments, token] =
-            patch::find_many(params.get(), [&["name"], &["arguments"], &["_meta", "progressToken"]]);
-        let name = match tool {
-            Some(tool) => tool.to_owned(),
-            None => name.and_then(|name| serde_json::from_str(name).ok()).unwrap_or_default(),
-        };
+        let parsed = CallParams::parse(params)
+            .map_err(|error| ErrorReply::invalid_params(format!("the parameters are invalid: {error}")))?;
+        let name = tool.or(parsed.name.as_deref()).unwrap_or_default();
         if name.is_empty() {
             return Err(ErrorReply::invalid_params("`name` is missing"));
         }
-        let arguments = RawValue::from_string(arguments.unwrap_or("{}").to_owned())
-            .map_err(|error| ErrorReply::new(-32700, error.to_string()))?;
-        let call = CallRequest {
-            tool: ToolId::new(&upstream.server.settings.name, &name),
-            arguments,
-            timeout: None,
-        };
+        let empty = || serde_json::from_str("{}").expect("an empty object is JSON");
+        let arguments = parsed.arguments.map_or_else(empty, RawValue::to_owned);
+        let call =
+            CallRequest { tool: ToolId::new(&upstream.server.settings.name, name), arguments, timeout: None };
         let context = CallContext {
             caller: Caller::of_client(Face::Mcp, request.client),
             params: Some(params),
-            progress: token.map(|token| request.progress_sink(token)),
+            progress: parsed.progress_token.map(|token| request.progress_sink(token)),
             server: Some(Ok(upstream.server.clone())),
             origin: request.origin(),
             extra_members: Some(request.extra_members),

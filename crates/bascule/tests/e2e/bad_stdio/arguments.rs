@@ -17,6 +17,21 @@ fn check_received(arguments: &str, expected: &str) -> String {
     output.stderr
 }
 
+/// Checks that the arguments are refused and nothing is sent.
+#[track_caller]
+fn check_refused(arguments: &str, expected: &str) {
+    let (bascule, server) = scripted(tool_x([Behaviour::text("arrived")]));
+    let output = bascule.run_with_input(&["call", "s:x", "-", "--json"], arguments);
+    let error = &output.document()["error"];
+    assert_eq!(
+        (&error["code"], &error["delivery"]),
+        (&json!("INVALID_INPUT"), &json!("not_sent")),
+        "{error}"
+    );
+    assert!(error["message"].as_str().unwrap().contains(expected), "{error}");
+    assert!(!server.methods().contains(&"tools/call".to_owned()));
+}
+
 /// A server with one tool, `x`, that requires an integer `n` and a string `t`.
 fn server_with_schema() -> Script {
     let properties = json!({ "n": { "type": "integer" }, "t": { "type": "string" } });
@@ -26,23 +41,23 @@ fn server_with_schema() -> Script {
 
 // req: BR-04
 #[test]
-fn passes_deeply_nested_arguments_with_warning() {
-    let deep = format!(r#"{{"a":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000));
-    let stderr = check_received(&deep, &deep);
-    assert!(stderr.contains("warning") && stderr.contains("unvalidated"), "{stderr}");
+fn refuses_deeply_nested_arguments() {
+    check_refused(&format!(r#"{{"a":{}{}}}"#, "[".repeat(10_000), "]".repeat(10_000)), "recursion limit");
 }
 
 // req: BR-04
 #[test]
-fn passes_huge_numbers_with_warning() {
-    let stderr = check_received(r#"{"a":1e400,"b":-1e400}"#, r#"{"a":1e400,"b":-1e400}"#);
-    assert!(stderr.contains("warning") && stderr.contains("unvalidated"), "{stderr}");
+fn refuses_numbers_out_of_range_and_duplicate_keys() {
+    check_refused(r#"{"a":1e400}"#, "number out of range");
+    check_refused(r#"{"a":-1e400}"#, "number out of range");
+    check_refused(r#"{"a":"\ud800"}"#, "hex escape");
+    check_refused(r#"{"a":1,"b":{"c":1,"c":2}}"#, "the key `c` occurs twice");
 }
 
 // req: BR-04
 #[test]
 fn passes_arguments_byte_for_byte() {
-    let sent = r#"{ "a":1.0,"b":18446744073709551616, "c" :-0,"d":1E+2,"e":0.1000,"a":2,"f":"\u00e9\/" }"#;
+    let sent = r#"{ "a":1.0,"b":18446744073709551616, "c" :-0,"d":1E+2,"e":0.1000,"f":"\u00e9\/" }"#;
     let stderr = check_received(sent, sent);
     assert_eq!(stderr, "");
 }

@@ -9,11 +9,24 @@ use super::client::Client;
 use super::{AGGREGATE_PATH, ScriptedBridge, parse};
 use crate::fleet::serve_process::ServeProcess;
 
-/// Generates JSON text with unusual numbers, escapes, nesting and white space.
+/// Generates JSON text with unusual numbers, escapes, nesting and white space, also beyond what a validator can read.
 fn json_text() -> impl Strategy<Value = String> {
+    let unreadable = ["1e400", r#""\ud800""#, r#""\udc00\ud800""#];
+    // Deeper than recursive parsers can follow.
+    let deep = (1..3000usize).prop_map(|depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth)));
+    let leaf =
+        prop_oneof![readable_leaf(), prop::sample::select(unreadable.to_vec()).prop_map(str::to_owned), deep];
+    nested(leaf, false)
+}
+
+/// Generates an object that a validator can read.
+fn arguments_text() -> impl Strategy<Value = String> {
+    object_of(nested(readable_leaf(), true).boxed(), true)
+}
+
+fn readable_leaf() -> impl Strategy<Value = String> {
     let odd = [
         "1.0",
-        "1e400",
         "-0",
         "-0.0E-0",
         "9223372036854775808",
@@ -23,8 +36,6 @@ fn json_text() -> impl Strategy<Value = String> {
         "null",
         "true",
         "false",
-        r#""\ud800""#,
-        r#""\udc00\ud800""#,
         r#""\u0061\/\b""#,
         r#""\u0000""#,
         r#""é𝄞""#,
@@ -35,34 +46,45 @@ fn json_text() -> impl Strategy<Value = String> {
         "[ ]",
         "{ }",
     ];
-    let leaf = prop_oneof![
+    prop_oneof![
         prop::sample::select(odd.to_vec()).prop_map(str::to_owned),
         any::<f64>().prop_map(|number| json!(number).to_string()),
         ".{0,12}".prop_map(|text| json!(text).to_string()),
-        // Deeper than recursive parsers can follow.
-        (1..3000usize).prop_map(|depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth))),
-    ];
-    leaf.prop_recursive(4, 48, 6, |inner| {
+        (1..100usize).prop_map(|depth| format!("{}{}", "[".repeat(depth), "]".repeat(depth))),
+    ]
+}
+
+fn nested(
+    leaf: impl Strategy<Value = String> + 'static,
+    has_unique_keys: bool,
+) -> impl Strategy<Value = String> {
+    leaf.prop_recursive(4, 48, 6, move |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..6).prop_map(|items| format!("[{}]", items.join(" , "))),
-            object_of(inner),
+            object_of(inner, has_unique_keys),
         ]
     })
 }
 
-/// Generates an object with duplicate and escaped keys.
-fn object_of(value: impl Strategy<Value = String>) -> impl Strategy<Value = String> {
+/// Generates an object with escaped keys, and with duplicate ones if they need not be unique.
+fn object_of(value: impl Strategy<Value = String>, has_unique_keys: bool) -> impl Strategy<Value = String> {
     let key = prop::sample::select(
         &["a", "a", "\\u0061", "_meta", "type", "id", "jsonrpc", "error", "x-y", "", "\\ud800"][..],
     );
-    prop::collection::vec((key, value), 0..6).prop_map(|members| {
+    prop::collection::vec((key, value), 0..6).prop_map(move |mut members| {
+        if has_unique_keys {
+            let decoded = |key: &str| key.replace("\\u0061", "a");
+            members.retain(|(key, _)| !key.contains("\\ud800"));
+            members.sort_by_key(|(key, _)| decoded(key));
+            members.dedup_by_key(|(key, _)| decoded(key));
+        }
         let members: Vec<String> = members.iter().map(|(key, value)| format!("\"{key}\" :{value}")).collect();
         format!("{{{}}}", members.join(","))
     })
 }
 
 fn object_text() -> impl Strategy<Value = String> {
-    object_of(json_text().boxed())
+    object_of(json_text().boxed(), false)
 }
 
 /// A server that answers calls and unknown requests with these bytes, and adds `extra` members to every envelope.
@@ -85,17 +107,19 @@ fn check_call_parameters(
     bridge: &ScriptedBridge,
     client: &Client,
     prefix: &str,
-    sent: &str,
+    (sent, arguments): (&str, &str),
     meta: &str,
     case: usize,
 ) {
-    let params =
-        format!(r#"{{ "x":{sent},"name":"{prefix}take" ,"arguments":{sent},"n":{case},"_meta":{meta}}}"#);
+    let params = format!(
+        r#"{{ "x":{sent},"name":"{prefix}take" ,"arguments":{arguments},"n":{case},"_meta":{meta}}}"#
+    );
     let answer = client.send_request("1", "tools/call", &params).last_message();
-    let expected = format!(r#""structuredContent":{sent},"isError":false}}}}"#);
-    assert!(answer.ends_with(&expected), "sent {sent}\n got {answer}");
+    let expected = format!(r#""structuredContent":{arguments},"isError":false}}}}"#);
+    assert!(answer.ends_with(&expected), "sent {arguments}\n got {answer}");
     let received = bridge.server.wait_for(&format!(r#","n":{case},"#));
-    let expected = format!(r#""params":{{ "x":{sent},"name":"take" ,"arguments":{sent},"n":{case},"_meta":"#);
+    let expected =
+        format!(r#""params":{{ "x":{sent},"name":"take" ,"arguments":{arguments},"n":{case},"_meta":"#);
     let rest = after(&received, &expected);
     // The bridge adds its progress token after the members of the client.
     let (kept, _) = rest.rsplit_once("\"progressToken\"").unwrap();
@@ -149,8 +173,8 @@ fn forwards_messages_byte_for_byte() {
     let (passthrough, aggregate) = (bridge.passthrough_client(), bridge.aggregate_client());
     let case = std::cell::Cell::new(0);
     let config = ProptestConfig { cases: CASES, failure_persistence: None, ..ProptestConfig::default() };
-    let inputs = (object_text(), json_text(), json_text());
-    let outcome = TestRunner::new(config).run(&inputs, |(sent, meta, body)| {
+    let inputs = (object_text(), arguments_text(), json_text(), json_text());
+    let outcome = TestRunner::new(config).run(&inputs, |(sent, arguments, meta, body)| {
         let meta = format!(r#"{{"own":{meta}}}"#);
         let result =
             format!(r#"{{"x":{body},"content":[{{"type":"x-new","y":{body}}}], "_meta":{{"z":{body}}}}}"#);
@@ -159,7 +183,7 @@ fn forwards_messages_byte_for_byte() {
         bridge.server.set_script(script(&result, &fault, &body, &extra));
         for (client, prefix) in [(&passthrough, ""), (&aggregate, "s__")] {
             case.set(case.get() + 1);
-            check_call_parameters(&bridge, client, prefix, &sent, &meta, case.get());
+            check_call_parameters(&bridge, client, prefix, (&sent, &arguments), &meta, case.get());
             check_call_responses(client, prefix, &result, &fault, &body, &extra);
         }
         case.set(case.get() + 1);

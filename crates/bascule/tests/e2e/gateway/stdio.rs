@@ -99,7 +99,7 @@ fn script() -> Script {
 }
 
 fn check(client: &mut StdioClient, prefix: &str) {
-    let sent = r#"{"a":1.0,"a":"\ud800"}"#;
+    let sent = r#"{"a":1.0,"b":"\u0061"}"#;
     let answer = client.exchange(&format!(
         r#"{{"jsonrpc":"2.0","id":"q","method":"tools/call","params":{{"name":"{prefix}t","arguments":{sent}}}}}"#
     ));
