@@ -3,13 +3,12 @@
 //! A group is created below the bridge's own group. The jail enters it before it executes the server, and the group is
 //! removed after its last process has ended. Where no group can be created, only the watchdog limits the tree.
 
-use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crate::watchdog::TreeLimits;
 
@@ -28,8 +27,6 @@ pub(crate) struct CgroupGuard {
     oom_events: Option<File>,
     /// The file with the number of tasks: processes and their threads.
     tasks: Option<File>,
-    /// The id that the kernel records in every socket created in the group. Version 2 only.
-    id: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +54,7 @@ impl CgroupGuard {
     }
 
     fn create_in(parent: &CgroupParent, name: &str, limits: TreeLimits) -> io::Result<Self> {
-        let mut group =
-            Self { folders: Vec::new(), version: parent.version, oom_events: None, tasks: None, id: None };
+        let mut group = Self { folders: Vec::new(), version: parent.version, oom_events: None, tasks: None };
         for folder in [&parent.memory, &parent.pids].into_iter().flatten() {
             let folder = folder.join(name);
             if !group.folders.contains(&folder) {
@@ -69,15 +65,7 @@ impl CgroupGuard {
         let open = |file: &str| group.find(file).and_then(|path| File::open(path).ok());
         (group.oom_events, group.tasks) = (open(oom_events_file(group.version)), open("pids.current"));
         group.set_limits(limits)?;
-        group.register_id();
         Ok(group)
-    }
-
-    /// The id of a version 2 group is the inode of its folder. Version 1 groups have none.
-    fn register_id(&mut self) {
-        let folder = self.folders.first().filter(|_| self.version == CgroupVersion::Two);
-        self.id = folder.and_then(|folder| folder.metadata().ok()).map(|folder| folder.ino());
-        own_ids().extend(self.id);
     }
 
     /// May fail while the group uses more memory than the new limit; then it can be retried.
@@ -158,20 +146,7 @@ impl CgroupGuard {
 impl Drop for CgroupGuard {
     fn drop(&mut self) {
         self.remove();
-        if let Some(id) = self.id {
-            own_ids().remove(&id);
-        }
     }
-}
-
-fn own_ids() -> MutexGuard<'static, BTreeSet<u64>> {
-    static IDS: Mutex<BTreeSet<u64>> = Mutex::new(BTreeSet::new());
-    IDS.lock().expect("no code panics while it holds the lock")
-}
-
-/// Returns true if the id is that of a group this process created.
-pub(crate) fn is_own_id(id: u64) -> bool {
-    own_ids().contains(&id)
 }
 
 /// Moves the calling process, and so its future children, into the group.
@@ -359,7 +334,6 @@ mod tests {
             version: CgroupVersion::Two,
             oom_events: None,
             tasks: None,
-            id: None,
         };
         fs::create_dir_all(&parent).unwrap();
         for file in ["memory.max", "memory.swap.max", "pids.max"] {

@@ -6,7 +6,6 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use crate::cgroup::CgroupGuard;
@@ -92,13 +91,6 @@ impl PendingWatch {
     }
 }
 
-static ANY_JAIL: AtomicBool = AtomicBool::new(false);
-
-/// Returns true if this process has created a jail.
-pub(crate) fn has_jails() -> bool {
-    ANY_JAIL.load(Ordering::Relaxed)
-}
-
 impl Jail {
     /// Prepares to run `program` under a policy and limits. `jailer` is the executable that implements `__jail`.
     pub fn new(
@@ -108,7 +100,6 @@ impl Jail {
         program: &str,
         arguments: &[String],
     ) -> io::Result<Self> {
-        ANY_JAIL.store(true, Ordering::Relaxed);
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let cgroup = CgroupGuard::create(limits);

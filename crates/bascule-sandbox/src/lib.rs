@@ -4,7 +4,7 @@
 //! reaper, which kills every process the server leaves behind; the child confines itself and executes the server.
 //! [`policy`] defines the permissions. [`probe`] reports which of them this kernel can enforce. Each mechanism has one
 //! file: `capabilities`, `filesystem` (Landlock), `server_syscalls` (seccomp), `rlimits`, `namespaces`, `reaper`, and
-//! for whole process trees `cgroup` and `watchdog`. `peers` detects connections that come from a confined server.
+//! for whole process trees `cgroup` and `watchdog`. `peers` tells whether a connection comes from a confined process.
 //!
 //! **Script workers.** [`spawn_worker`] starts a worker process (`worker`, `spawn_thread`). The worker calls
 //! [`lockdown::lock_down`] (`lockdown`, `worker_syscalls`) before it reads any input.
@@ -19,6 +19,7 @@ pub mod probe;
 mod capabilities;
 mod cgroup;
 mod filesystem;
+mod homes;
 mod launch;
 mod namespaces;
 mod peers;
@@ -33,8 +34,9 @@ mod watchdog;
 mod worker;
 mod worker_syscalls;
 
+pub use homes::homes;
 pub use launch::{Jail, Lifeline, PendingWatch};
-pub use peers::{PeerConfinement, check_peer, may_be_descendant};
+pub use peers::{is_confined, is_trusted_peer};
 pub use policy::{FileAccess, Policy};
 pub use probe::Confinement;
 pub use watchdog::{LimitHit, TreeLimits, TreeWatch, resident_bytes};

@@ -54,19 +54,21 @@ impl Policy {
 
     /// A policy that nearly every server works under. The server may write `write`, the temporary folders and the caches
     /// of common package managers.
-    pub fn standard(home: Option<&Path>, mut write: Vec<PathBuf>) -> Self {
+    ///
+    /// `homes` begins with the server's own home. Secrets are closed in all of them.
+    pub fn standard(homes: &[PathBuf], mut write: Vec<PathBuf>) -> Self {
         write.extend(temporary_folders());
-        write.extend(home.into_iter().flat_map(package_caches));
-        let files = FileAccess::AllExcept { secrets: all_secrets(home), write };
+        write.extend(homes.first().into_iter().flat_map(|home| package_caches(home)));
+        let files = FileAccess::AllExcept { secrets: all_secrets(homes), write };
         Self { files, unix_sockets: false, harden: true, ..Self::off() }
     }
 
     /// Access to system libraries, the program with its interpreter, and the listed paths. No network.
-    pub fn strict(home: Option<&Path>, program: &Path, mut read: Vec<PathBuf>, write: Vec<PathBuf>) -> Self {
+    pub fn strict(homes: &[PathBuf], program: &Path, mut read: Vec<PathBuf>, write: Vec<PathBuf>) -> Self {
         read.extend(SYSTEM.iter().map(PathBuf::from));
-        let real_home = home.and_then(|home| home.canonicalize().ok());
-        read.extend(program_folders(program, real_home.as_deref()));
-        let files = FileAccess::Listed { read, write, secrets: all_secrets(home) };
+        let real_homes: Vec<PathBuf> = homes.iter().filter_map(|home| home.canonicalize().ok()).collect();
+        read.extend(program_folders(program, &real_homes));
+        let files = FileAccess::Listed { read, write, secrets: all_secrets(homes) };
         Self {
             files,
             network: false,
@@ -153,18 +155,22 @@ const SECRETS: [&str; 34] = [
 /// Caches of package managers in the home folder.
 const CACHES: [&str; 4] = [".npm", ".cache", ".local/share/uv", ".bun/install/cache"];
 
-fn all_secrets(home: Option<&Path>) -> Vec<PathBuf> {
-    home.into_iter().flat_map(home_secrets).chain(runtime_folder()).collect()
+fn all_secrets(homes: &[PathBuf]) -> Vec<PathBuf> {
+    homes.iter().flat_map(|home| home_secrets(home)).chain(own_folders()).collect()
 }
 
 fn home_secrets(home: &Path) -> Vec<PathBuf> {
     SECRETS.iter().map(|name| home.join(name)).collect()
 }
 
-/// Holds the control socket of a running bridge and its token.
-fn runtime_folder() -> Option<PathBuf> {
-    let folder = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute())?;
-    Some(folder.join("bascule"))
+/// Bascule's own folders, where the environment moves them: control sockets, tokens and configurations.
+fn own_folders() -> impl Iterator<Item = PathBuf> {
+    ["XDG_RUNTIME_DIR", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_STATE_HOME"].into_iter().filter_map(
+        |variable| {
+            let folder = std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())?;
+            Some(folder.join("bascule"))
+        },
+    )
 }
 
 fn package_caches(home: &Path) -> Vec<PathBuf> {
@@ -176,11 +182,11 @@ fn temporary_folders() -> Vec<PathBuf> {
 }
 
 /// The installation folders of a program and of the interpreter in its `#!` line.
-fn program_folders(program: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+fn program_folders(program: &Path, homes: &[PathBuf]) -> Vec<PathBuf> {
     let mut folders = Vec::new();
     for program in [Some(program.to_path_buf()), interpreter(program)].into_iter().flatten() {
         folders.extend(virtual_environment(&program));
-        folders.extend(installation(&program, home));
+        folders.extend(installation(&program, homes));
     }
     folders
 }
@@ -205,18 +211,18 @@ fn virtual_environment(program: &Path) -> Option<PathBuf> {
 
 /// The folder above a program's `bin`, which holds its libraries. If that folder also holds secrets, as with `~/bin`: the
 /// program's own folder. If that one does too: only the program.
-fn installation(program: &Path, home: Option<&Path>) -> Option<PathBuf> {
+fn installation(program: &Path, homes: &[PathBuf]) -> Option<PathBuf> {
     let real = program.canonicalize().ok()?;
     let folder = real.parent()?;
-    let above = folder.parent().filter(|above| folder.ends_with("bin") && !holds_secrets(above, home));
+    let above = folder.parent().filter(|above| folder.ends_with("bin") && !holds_secrets(above, homes));
     let installed = above.unwrap_or(folder);
     // A program directly in `/` must not open the whole file system, nor one directly in the home the whole home.
-    let too_much = installed.components().count() <= 1 || holds_secrets(installed, home);
+    let too_much = installed.components().count() <= 1 || holds_secrets(installed, homes);
     Some(if too_much { real } else { installed.to_path_buf() })
 }
 
-fn holds_secrets(folder: &Path, home: Option<&Path>) -> bool {
-    home.is_some_and(|home| {
+fn holds_secrets(folder: &Path, homes: &[PathBuf]) -> bool {
+    homes.iter().any(|home| {
         home.starts_with(folder) || home_secrets(home).iter().any(|secret| secret.starts_with(folder))
     })
 }
@@ -241,7 +247,7 @@ mod tests {
             symlink(home.join(to), home.join(from)).unwrap();
         }
         let start = links.first().map_or(programs[0].0, |(from, _)| from);
-        let found = program_folders(&home.join(start), Some(&home));
+        let found = program_folders(&home.join(start), std::slice::from_ref(&home));
         let found: Vec<_> = found.iter().map(|path| path.strip_prefix(&home).unwrap_or(path)).collect();
         assert_eq!(found, expected.iter().map(Path::new).collect::<Vec<_>>());
     }

@@ -91,63 +91,9 @@ fn parent_of(pid: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// Returns true if `root` is an ancestor of `pid`. `None` if that is unknown because the process, or one of its ancestors,
-/// ended meanwhile.
-pub(crate) fn is_descendant(pid: u32, root: u32) -> Option<bool> {
-    let (mut pid, mut parent) = (pid, parent_of(pid)?);
-    while parent != root {
-        let above = match parent {
-            0 | 1 => Some(0),
-            parent => parent_of(parent),
-        };
-        let is_other_user = above.is_none() && belongs_to_other_user(parent);
-        // A process that ends loses its children before its pid is reused. So if `parent` is still the parent, the facts
-        // read above belong to the right process. A process that is just ending may appear to have no parent.
-        if parent_of(pid) != Some(parent) {
-            return None;
-        }
-        if parent <= 1 || is_other_user {
-            return Some(false);
-        }
-        (pid, parent) = (parent, above?);
-    }
-    Some(true)
-}
-
-/// Some machines hide the processes of other users in `/proc`. None of them is a descendant of ours, whose user cannot
-/// change.
-fn belongs_to_other_user(pid: u32) -> bool {
-    // SAFETY: takes numbers only, and sends no signal.
-    let found = unsafe { libc::kill(pid as libc::pid_t, 0) };
-    found != 0 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EPERM)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    // req: GW-07
-    #[test]
-    fn is_descendant_of_ancestors_only_and_unknown_after_exit() {
-        let own = std::process::id();
-        let mut child = std::process::Command::new("sh").args(["-c", "sleep 60 & wait"]).spawn().unwrap();
-        let grandchild = loop {
-            if let [pid] = *descendants_of(child.id()) {
-                break pid;
-            }
-            std::thread::yield_now();
-        };
-        for pid in [child.id(), grandchild] {
-            assert_eq!(is_descendant(pid, own), Some(true));
-        }
-        assert_eq!(is_descendant(grandchild, child.id()), Some(true));
-        assert_eq!(is_descendant(child.id(), grandchild), Some(false));
-        assert_eq!(is_descendant(own, child.id()), Some(false));
-        assert_eq!(is_descendant(1, own), Some(false));
-        std::process::Command::new("kill").arg(grandchild.to_string()).status().unwrap();
-        child.wait().unwrap();
-        assert_eq!(is_descendant(child.id(), own), None);
-    }
 
     #[test]
     fn finds_children_and_grandchildren() {

@@ -1,4 +1,4 @@
-//! Finds the local socket at the other end of a TCP connection: its inode, user and control group.
+//! Finds the local socket at the other end of a TCP connection: its inode and user.
 //!
 //! Queries the kernel for the one socket (`sock_diag`). Where that is not available, reads `/proc/net/tcp`, for which the
 //! kernel walks its whole hash table: milliseconds, however few sockets exist.
@@ -14,8 +14,6 @@ pub(crate) struct SocketRecord {
     /// 0 after the socket was closed.
     pub(crate) inode: u32,
     pub(crate) user: u32,
-    /// The version 2 control group in which the socket was created, if the kernel records it. It never changes.
-    pub(crate) cgroup: Option<u64>,
 }
 
 /// Finds the socket that is bound to `from` and connected to `to`.
@@ -46,8 +44,6 @@ mod diag {
     pub(super) const PORTS_OFFSET: usize = HEADER + 4;
     pub(super) const USER_OFFSET: usize = HEADER + 64;
     pub(super) const INODE_OFFSET: usize = HEADER + 68;
-    /// `INET_DIAG_CGROUP_ID`, one of the attributes that follow the response.
-    pub(super) const CGROUP_ID: u16 = 21;
 }
 
 /// Fails where `sock_diag` is not available.
@@ -109,11 +105,7 @@ fn decode_response(response: &[u8], request: &[u8]) -> io::Result<Option<SocketR
             let is_connection = response[diag::STATE_OFFSET] != diag::LISTEN
                 && ports(response, diag::PORTS_OFFSET) == ports(request, diag::PORTS_OFFSET + 4);
             let numbers = number(diag::INODE_OFFSET).zip(number(diag::USER_OFFSET));
-            Ok(numbers.filter(|_| is_connection).map(|(inode, user)| SocketRecord {
-                inode,
-                user,
-                cgroup: find_cgroup_id(&response[diag::RESPONSE..]),
-            }))
+            Ok(numbers.filter(|_| is_connection).map(|(inode, user)| SocketRecord { inode, user }))
         }
         // The error number follows the header.
         Some(kind) if i32::from(kind) == libc::NLMSG_ERROR => {
@@ -123,19 +115,6 @@ fn decode_response(response: &[u8], request: &[u8]) -> io::Result<Option<SocketR
             }
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
-    }
-}
-
-/// Searches netlink attributes. Each has a length, a type and a content, and starts at a multiple of four.
-fn find_cgroup_id(mut attributes: &[u8]) -> Option<u64> {
-    loop {
-        let &[one, two, three, four] = attributes.first_chunk()?;
-        let length = usize::from(u16::from_ne_bytes([one, two]));
-        let content = attributes.get(4..length)?;
-        if u16::from_ne_bytes([three, four]) == diag::CGROUP_ID {
-            return content.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes));
-        }
-        attributes = attributes.get(length.next_multiple_of(4)..)?;
     }
 }
 
@@ -153,7 +132,7 @@ fn search_proc_tables(from: SocketAddr, to: SocketAddr) -> Option<SocketRecord> 
                 && to.iter().any(|to| fields.get(2) == Some(&to.as_str()));
             is_connection.then_some(())?;
             let (inode, user) = (fields.get(9)?.parse().ok()?, fields.get(7)?.parse().ok()?);
-            Some(SocketRecord { inode, user, cgroup: None })
+            Some(SocketRecord { inode, user })
         })
     })
 }
@@ -198,7 +177,6 @@ mod tests {
             assert_ne!(record.inode, 0);
             match query_sock_diag(from, to) {
                 Ok(found) => {
-                    let found = found.map(|found| SocketRecord { cgroup: None, ..found });
                     assert_eq!(found, Some(record), "{from} to {to}")
                 }
                 // A kernel without sock_diag: the tables replace it.

@@ -149,20 +149,18 @@ fn find_executable(program: &ServerProgram<'_>) -> std::io::Result<PathBuf> {
 }
 
 fn build_policy(program: &ServerProgram<'_>, executable: &Path, settings: &ServerSettings) -> Policy {
-    let home = std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute());
+    let homes = bascule_sandbox::homes();
     let mut policy = match &settings.sandbox {
         Sandbox::Off => Policy::off(),
-        Sandbox::Standard => Policy::standard(home.as_deref(), writable_paths(program, home.as_deref())),
-        Sandbox::Strict => Policy::strict(home.as_deref(), executable, named_paths(program), Vec::new()),
+        Sandbox::Standard => Policy::standard(&homes, writable_paths(program, &homes)),
+        Sandbox::Strict => Policy::strict(&homes, executable, named_paths(program), Vec::new()),
         Sandbox::Custom { profile, read, write, network, unix_sockets, files, .. } => {
             let mut policy = match profile {
                 CustomProfile::Standard => {
-                    let writable = writable_paths(program, home.as_deref()).into_iter();
-                    Policy::standard(home.as_deref(), writable.chain(write.clone()).collect())
+                    let writable = writable_paths(program, &homes).into_iter();
+                    Policy::standard(&homes, writable.chain(write.clone()).collect())
                 }
-                CustomProfile::Strict => {
-                    Policy::strict(home.as_deref(), executable, read.clone(), write.clone())
-                }
+                CustomProfile::Strict => Policy::strict(&homes, executable, read.clone(), write.clone()),
             };
             policy.network = *network == NetworkAccess::Full;
             policy.unix_sockets = *unix_sockets;
@@ -178,9 +176,9 @@ fn build_policy(program: &ServerProgram<'_>, executable: &Path, settings: &Serve
 
 /// The server's folder and the paths in its arguments. The bridge's own folder, which is the default, is left out if it
 /// contains the home.
-fn writable_paths(program: &ServerProgram<'_>, home: Option<&Path>) -> Vec<PathBuf> {
+fn writable_paths(program: &ServerProgram<'_>, homes: &[PathBuf]) -> Vec<PathBuf> {
     let folder = program.folder.map(Path::to_path_buf).or_else(|| std::env::current_dir().ok());
-    let contains_home = |folder: &PathBuf| home.is_some_and(|home| home.starts_with(folder));
+    let contains_home = |folder: &PathBuf| homes.iter().any(|home| home.starts_with(folder));
     let folder = folder.filter(|folder| program.folder.is_some() || !contains_home(folder));
     folder.into_iter().chain(named_paths(program)).collect()
 }

@@ -25,6 +25,7 @@ mod post_mortem;
 mod relay;
 mod reload;
 mod script;
+mod token;
 mod warm_pool;
 
 pub use adapter::{BridgeConfig, McpBridgeAdapter};

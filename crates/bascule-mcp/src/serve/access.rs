@@ -4,7 +4,6 @@
 //! rebinding). It cannot choose the values that the browser writes into `Host` and `Origin`.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::time::Instant;
 
 use bascule_model::Secret;
 use http::request::Parts;
@@ -26,9 +25,9 @@ pub struct AccessPolicy {
     pub peers: Option<PeerPredicate>,
 }
 
-/// Returns true if the peer may connect. Receives the peer's address, our own, and the time of the request. It may block: it
-/// runs once for each connection, when a request has arrived, and for one connection at a time.
-pub type PeerPredicate = fn(SocketAddr, SocketAddr, Instant) -> bool;
+/// Returns true if the peer may connect. Receives the peer's address and our own. It may block: it runs once for each
+/// connection, when a request has arrived, and for one connection at a time.
+pub type PeerPredicate = fn(SocketAddr, SocketAddr) -> bool;
 
 /// Checks `Host`, `Origin` and, unless the route is public, the token.
 pub(super) fn check_headers(

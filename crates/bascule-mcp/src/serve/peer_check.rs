@@ -4,7 +4,6 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
 
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, watch};
@@ -13,8 +12,7 @@ use tracing::warn;
 use super::access::{AccessPolicy, PeerPredicate};
 use super::http_error::HttpError;
 
-/// Allows one check at a time, so that many connections occupy one thread. A check receives the time of its request:
-/// the result of an earlier check may serve all requests that waited for it.
+/// Allows one check at a time, so that many connections occupy one thread.
 pub(super) type PeerCheckLock = Arc<Semaphore>;
 
 /// The peer of one connection, and the result of its check.
@@ -47,9 +45,9 @@ impl Peer {
             self.is_allowed.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        warn!("connection refused: the peer is, or may be, a sandboxed server of this bridge");
-        let reason = "connection refused: the peer is, or may be, a sandboxed server of this bridge; clients need a \
-                      token (`bascule token`)";
+        warn!("connection refused: the peer is confined, unknown, or a process of another user");
+        let reason = "connection refused: without tokens (`--auth none`) only unconfined processes of the bridge's user are \
+                      served";
         Err(HttpError::forbidden(reason).with_connection_close())
     }
 
@@ -67,11 +65,10 @@ impl Peer {
     async fn satisfies(&self, predicate: Option<PeerPredicate>, lock: &PeerCheckLock) -> bool {
         let Some(predicate) = predicate else { return true };
         let Some((peer, local)) = self.addresses else { return false };
-        let requested_at = Instant::now();
         let Ok(permit) = lock.clone().acquire_owned().await else { return false };
         let check = tokio::task::spawn_blocking(move || {
             let _permit = permit;
-            predicate(peer, local, requested_at)
+            predicate(peer, local)
         });
         check.await.unwrap_or(false)
     }

@@ -132,8 +132,10 @@ impl ServeProcess {
         let entry = json!({ "command": binary("echo-server"), "args": ["--tools", tools.to_string()] });
         let servers: Value = (0..servers).map(|n| (format!("echo-{n}"), entry.clone())).collect();
         std::fs::write(folder.join("mcp.json"), json!({ "mcpServers": servers }).to_string()).unwrap();
-        let bridge =
-            bascule(&folder, &["serve", "--listen", "127.0.0.1:0"]).stderr(Stdio::null()).spawn().unwrap();
+        let bridge = bascule(&folder, &["serve", "--auth", "none", "--listen", "127.0.0.1:0"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
         let process = Self { bridge, folder };
         while !process.is_ready() {
             std::thread::sleep(Duration::from_millis(100));

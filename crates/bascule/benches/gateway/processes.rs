@@ -46,7 +46,7 @@ impl ServeProcess {
         let folder = std::env::temp_dir().join(format!("bascule-bench-gateway-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         std::fs::write(folder.join("mcp.json"), configuration(servers)).unwrap();
-        let mut bridge = bascule(&folder, &["serve", "--listen", "127.0.0.1:0"])
+        let mut bridge = bascule(&folder, &["serve", "--auth", "none", "--listen", "127.0.0.1:0"])
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

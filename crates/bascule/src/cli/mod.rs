@@ -73,8 +73,7 @@ enum Command {
     Status(status::StatusCommand),
     Events(status::Events),
     Refresh(status::Refresh),
-    /// Generate a token for HTTP clients, to put into `bascule.tokens` of the configuration
-    Token,
+    Token(token::TokenCommand),
 }
 
 /// Runs the program.
@@ -120,10 +119,11 @@ fn run(Arguments { options, command }: Arguments) -> ExitCode {
 }
 
 async fn run_command(options: &GlobalOptions, command: Command, printer: &Printer) -> CommandResult {
-    if let Command::Token = command {
-        return token::run(printer);
+    let load = || CommandContext::load(options.config.as_deref(), options.no_daemon, printer);
+    if let Command::Token(token) = command {
+        return token.run(load, printer);
     }
-    let context = CommandContext::load(options.config.as_deref(), options.no_daemon, printer)?;
+    let context = load()?;
     match command {
         Command::Check => check::run(context, printer).await,
         Command::Tools(tools) => tools.run(context, printer).await,
@@ -134,7 +134,7 @@ async fn run_command(options: &GlobalOptions, command: Command, printer: &Printe
         Command::Status(status) => status.run(context, printer).await,
         Command::Events(events) => events.run(context, printer).await,
         Command::Refresh(refresh) => refresh.run(context, printer).await,
-        Command::Token => unreachable!("`token` needs no configuration"),
+        Command::Token(_) => unreachable!("returned above"),
     }
 }
 

@@ -9,7 +9,8 @@ use std::time::{Duration, SystemTime};
 use bascule_bus::{BusEventSink, EmbeddedBus, MessageIdGenerator, ReplayLimits};
 use bascule_mcp::{AccessPolicy, Endpoint, HttpServer, Router, StdioServer};
 use bascule_model::ProviderAdapter;
-use bascule_sandbox::{PeerConfinement, check_peer};
+use bascule_model::Secret;
+use bascule_sandbox::is_trusted_peer;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -21,13 +22,18 @@ use tracing::{info, warn};
 use super::context::{CommandContext, Signals, jailer};
 use super::error::{CommandError, CommandResult, error_chain};
 use super::printer::Printer;
-use crate::config::{BridgeSettings, ConfigError, FileWatch, LoadedConfig, Settings, ToolView};
+use crate::config::{
+    Authentication, BridgeSettings, ConfigError, FileWatch, LoadedConfig, Settings, ToolView,
+};
 use crate::control::{ControlServer, SocketPath};
 use crate::gateway::Gateway;
-use crate::{BridgeConfig, McpBridgeAdapter, api};
+use crate::{BridgeConfig, McpBridgeAdapter, api, token};
 
 /// The time that clients have, after the grace, to receive the errors of abandoned requests.
 const FINAL_RESPONSES: Duration = Duration::from_secs(2);
+
+const TOKEN_HINT: &str =
+    "HTTP clients send the header `Authorization: Bearer TOKEN`; `bascule token` shows the token";
 
 /// Run the servers, and serve their tools to MCP clients and to other commands
 ///
@@ -48,9 +54,20 @@ pub(crate) struct Serve {
     /// Tools that clients see
     #[arg(long, value_enum)]
     show: Option<ToolView>,
+    /// The proof that HTTP clients must give
+    #[arg(long, value_enum)]
+    auth: Option<AuthOption>,
     /// Time for calls in flight to finish when the bridge or their server stops
     #[arg(long, value_name = "MS", default_value_t = 10_000)]
     grace_ms: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum AuthOption {
+    /// A token in each request (default); `bascule token` shows it
+    Token,
+    /// None: serves only processes of your user on this machine that no bridge confines
+    None,
 }
 
 /// A running bridge and everything that gives access to it.
@@ -62,6 +79,8 @@ struct ServeState {
     servers: TaskTracker,
     stop: CancellationToken,
     access: watch::Sender<AccessPolicy>,
+    /// The generated token; `None` if clients need none.
+    token: Option<Secret<String>>,
     /// The address of the HTTP server.
     address: Option<SocketAddr>,
     /// The settings at the start. Some of them do not change until the next start.
@@ -86,7 +105,13 @@ impl Serve {
         let file = FileWatch::new(&context.path).map_err(|error| failed("watch the configuration", error))?;
         let server = self.server.as_deref().map(|name| context.server(name)).transpose()?;
         let endpoint = server.map_or(Endpoint::All, |server| Endpoint::Server(server.name.to_string()));
-        let listener = self.bind(&context.settings.bridge).await?;
+        let auth = self.authentication(&context.settings.bridge);
+        let listener = self.bind(&context.settings.bridge, auth).await?;
+        let token = match (&listener, auth) {
+            (Some(_), Authentication::Token) => Some(token::load_or_create(&context.path)),
+            _ => None,
+        };
+        let token = token.transpose().map_err(|error| failed("get a token for HTTP clients", error))?;
 
         let bus = Arc::new(EmbeddedBus::new(ReplayLimits::default()));
         let (path, initial) = (context.path, context.settings.bridge.clone());
@@ -107,7 +132,8 @@ impl Serve {
             control,
             servers: TaskTracker::new(),
             stop: CancellationToken::new(),
-            access: watch::Sender::new(access_policy(&initial)),
+            access: watch::Sender::new(access_policy(&initial, token.as_ref())),
+            token,
             address: listener.as_ref().and_then(|listener| listener.local_addr().ok()),
             initial,
             path,
@@ -130,16 +156,27 @@ impl Serve {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Opens the port for HTTP clients, if one is wanted. Only a loopback address needs no token.
-    async fn bind(&self, settings: &BridgeSettings) -> CommandResult<Option<TcpListener>> {
+    fn authentication(&self, settings: &BridgeSettings) -> Authentication {
+        match self.auth {
+            Some(AuthOption::Token) => Authentication::Token,
+            Some(AuthOption::None) => Authentication::None,
+            None => settings.auth,
+        }
+    }
+
+    /// Opens the port for HTTP clients, if one is wanted. Only a loopback address can do without tokens.
+    async fn bind(
+        &self,
+        settings: &BridgeSettings,
+        auth: Authentication,
+    ) -> CommandResult<Option<TcpListener>> {
         let address = match (self.listen, self.stdio) {
             (None, true) => return Ok(None),
             (address, _) => address.unwrap_or(settings.listen),
         };
-        if lacks_token(address, settings) {
+        if auth == Authentication::None && !address.ip().is_loopback() {
             let message = format!(
-                "could not listen on {address}: other machines can reach it, so a token is needed; create one with \
-                 `bascule token` and add it to `bascule.tokens` in the configuration"
+                "could not listen on {address}: other machines can reach it, so a token is needed; use `--auth token`"
             );
             return Err(CommandError::Usage(message));
         }
@@ -153,7 +190,14 @@ impl Serve {
 impl ServeState {
     fn greeting(&self) -> String {
         let url = self.address.map(|address| format!(" at http://{address}/mcp")).unwrap_or_default();
-        format!("serving {} (process {}){url}", self.path.display(), std::process::id())
+        let serving = format!("serving {} (process {}){url}", self.path.display(), std::process::id());
+        match (self.address, &self.token) {
+            (None, _) => serving,
+            (_, Some(_)) => format!("{serving}\n{TOKEN_HINT}"),
+            (_, None) => {
+                format!("{serving}\nno token is needed: every unconfined program of your user has access")
+            }
+        }
     }
 
     fn serve_http(&self, listener: TcpListener) {
@@ -229,6 +273,7 @@ impl ServeState {
         let initial = &self.initial;
         let changes = [
             ("listen", next.listen != initial.listen),
+            ("auth", next.auth != initial.auth),
             ("show", next.show != initial.show),
             ("sessionIdleMs", next.session_idle != initial.session_idle),
             ("maxMessageBytes", next.max_message_bytes != initial.max_message_bytes),
@@ -236,12 +281,7 @@ impl ServeState {
         for (name, _) in changes.iter().filter(|(_, has_changed)| *has_changed) {
             warn!("`bascule.{name}` has changed: the new value applies from the next start");
         }
-        match self.address.filter(|address| lacks_token(*address, next)) {
-            Some(address) => warn!(
-                "keeping the previous access settings: other machines can reach {address}, and the new file has no token"
-            ),
-            None => _ = self.access.send_if_modified(|policy| update_policy(policy, next)),
-        }
+        self.access.send_if_modified(|policy| update_policy(policy, next, self.token.as_ref()));
     }
 
     async fn shut_down(&self) {
@@ -276,32 +316,24 @@ fn failed(operation: &str, error: impl std::fmt::Display) -> CommandError {
     CommandError::Usage(format!("could not {operation}: {error}"))
 }
 
-/// Returns true if other machines could connect without a token.
-fn lacks_token(address: SocketAddr, settings: &BridgeSettings) -> bool {
-    !address.ip().is_loopback() && settings.tokens.is_empty()
-}
-
-/// Refuses the servers of this bridge, because a confined one could otherwise use all others. With a token, peers that cannot
-/// be identified may connect.
-fn access_policy(settings: &BridgeSettings) -> AccessPolicy {
+/// `token` is the generated one. Without it no token is required, and the peers are checked instead.
+fn access_policy(settings: &BridgeSettings, token: Option<&Secret<String>>) -> AccessPolicy {
+    let tokens = token.map(|token| settings.tokens.iter().chain([token]).cloned().collect());
     AccessPolicy {
         hosts: settings.allowed_hosts.clone(),
         origins: settings.allowed_origins.clone(),
-        tokens: settings.tokens.clone(),
-        peers: Some(match settings.tokens.is_empty() {
-            true => |peer, local, asked| check_peer(peer, local, asked) == PeerConfinement::Unconfined,
-            false => |peer, local, asked| check_peer(peer, local, asked) != PeerConfinement::Confined,
-        }),
+        peers: tokens.is_none().then_some(is_trusted_peer),
+        tokens: tokens.unwrap_or_default(),
     }
 }
 
 /// Updates the policy. Returns true if it changed.
-fn update_policy(policy: &mut AccessPolicy, next: &BridgeSettings) -> bool {
-    let is_same = policy.hosts == next.allowed_hosts
-        && policy.origins == next.allowed_origins
-        && policy.tokens == next.tokens;
+fn update_policy(policy: &mut AccessPolicy, next: &BridgeSettings, token: Option<&Secret<String>>) -> bool {
+    let next = access_policy(next, token);
+    let is_same =
+        policy.hosts == next.hosts && policy.origins == next.origins && policy.tokens == next.tokens;
     if !is_same {
-        *policy = access_policy(next);
+        *policy = next;
     }
     !is_same
 }
@@ -313,8 +345,6 @@ fn body_budget(max_message_bytes: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use bascule_model::Secret;
-
     use super::*;
 
     // req: GW-03
@@ -326,26 +356,28 @@ mod tests {
 
     // req: GW-07
     #[test]
-    fn only_loopback_addresses_need_no_token() {
-        let none = BridgeSettings::default();
-        let one = BridgeSettings { tokens: vec![Secret::new("t".to_owned())], ..none.clone() };
-        for (address, lacks) in
-            [("127.0.0.1:1", false), ("[::1]:1", false), ("0.0.0.0:1", true), ("[::]:1", true)]
-        {
-            let address = address.parse().unwrap();
-            assert_eq!(lacks_token(address, &none), lacks, "{address}");
-            assert!(!lacks_token(address, &one));
-        }
+    fn policy_requires_token_or_checks_peers() {
+        let token = Secret::new("t".to_owned());
+        let configured =
+            BridgeSettings { tokens: vec![Secret::new("u".to_owned())], ..BridgeSettings::default() };
+        let with = access_policy(&configured, Some(&token));
+        assert!(with.peers.is_none() && with.tokens.len() == 2);
+        let without = access_policy(&configured, None);
+        assert!(without.peers.is_some() && without.tokens.is_empty());
     }
 
     // req: GW-07
     #[test]
     fn policy_changes_only_with_its_settings() {
         let before = BridgeSettings::default();
-        let mut policy = access_policy(&before);
-        assert!(!update_policy(&mut policy, &before));
+        let token = Secret::new("g".to_owned());
+        let mut policy = access_policy(&before, Some(&token));
+        assert!(!update_policy(&mut policy, &before, Some(&token)));
         let after = BridgeSettings { tokens: vec![Secret::new("t".to_owned())], ..before };
-        assert!(update_policy(&mut policy, &after) && !update_policy(&mut policy, &after));
-        assert_eq!(policy.tokens, after.tokens);
+        assert!(
+            update_policy(&mut policy, &after, Some(&token))
+                && !update_policy(&mut policy, &after, Some(&token))
+        );
+        assert_eq!(policy.tokens, [after.tokens, vec![token]].concat());
     }
 }

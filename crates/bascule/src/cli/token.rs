@@ -1,20 +1,38 @@
-//! `bascule token`: generates a token for HTTP clients.
+//! `bascule token`: shows the token of a configuration, or generates another one.
 
 use std::process::ExitCode;
 
+use super::context::CommandContext;
 use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
+use crate::token;
 
-/// Prints a token of 256 random bits.
-pub(crate) fn run(printer: &Printer) -> CommandResult {
-    let mut bytes = [0; 32];
-    getrandom::fill(&mut bytes).map_err(|error| {
-        CommandError::Usage(format!("could not generate a token: no random source available: {error}"))
-    })?;
-    let token: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    match printer.json {
-        true => printer.print_json(&serde_json::json!({ "token": token })),
-        false => printer.print_line(&token),
+/// Show the token that HTTP clients of `bascule serve` send
+///
+/// The token belongs to the configuration file and is generated once. Clients send it as `Authorization: Bearer TOKEN`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TokenCommand {
+    /// Generate a further token instead, to put into `bascule.tokens` of the configuration
+    #[arg(long)]
+    new: bool,
+}
+
+impl TokenCommand {
+    /// `context` loads the configuration, which a new token does not need.
+    pub(crate) fn run(
+        &self,
+        context: impl FnOnce() -> CommandResult<CommandContext>,
+        printer: &Printer,
+    ) -> CommandResult {
+        let token = match self.new {
+            true => token::generate(),
+            false => token::load_or_create(&context()?.path).map(|token| token.reveal().clone()),
+        };
+        let token = token.map_err(|error| CommandError::Usage(format!("could not get a token: {error}")))?;
+        match printer.json {
+            true => printer.print_json(&serde_json::json!({ "token": token })),
+            false => printer.print_line(&token),
+        }
+        Ok(ExitCode::SUCCESS)
     }
-    Ok(ExitCode::SUCCESS)
 }

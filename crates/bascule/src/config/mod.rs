@@ -35,8 +35,8 @@ pub use find::find;
 pub use parse::{LoadedConfig, SourceFile, parse};
 pub use problem::{Problem, Problems, Severity};
 pub use settings::{
-    BridgeSettings, CustomProfile, Isolation, NetworkAccess, RemoteProtocol, ResourceLimits, RetryPolicy,
-    Sandbox, ScriptSettings, ServerSettings, SessionSharing, Settings, ToolSettings, ToolView,
+    Authentication, BridgeSettings, CustomProfile, Isolation, NetworkAccess, RemoteProtocol, ResourceLimits,
+    RetryPolicy, Sandbox, ScriptSettings, ServerSettings, SessionSharing, Settings, ToolSettings, ToolView,
     TransportSettings,
 };
 pub use url::{ServerUrl, UrlError};

@@ -13,7 +13,7 @@ use super::expand::{EnvLookup, VariableExpander};
 use super::problem::{Problem, ProblemCollector, Problems, Severity};
 use super::reader::{FieldReader, ObjectReader};
 use super::server::{ServerEntry, read_server};
-use super::settings::{BridgeSettings, ScriptSettings, Settings, ToolView};
+use super::settings::{Authentication, BridgeSettings, ScriptSettings, Settings, ToolView};
 use super::syntax;
 use super::transport::expand;
 
@@ -108,11 +108,16 @@ fn read_bridge(field: FieldReader, variables: &VariableExpander) -> Option<Bridg
         session_idle: object.read("sessionIdleMs", FieldReader::read_millis).unwrap_or(default.session_idle),
         allowed_hosts: object.read("allowedHosts", read_strings).unwrap_or_default(),
         allowed_origins: object.read("allowedOrigins", read_strings).unwrap_or_default(),
+        auth: object.read("auth", read_authentication).unwrap_or_default(),
         tokens: object.read("tokens", |f| f.read_list(|f| read_token(&f, variables))).unwrap_or_default(),
         scripts: object.read("scripts", read_scripts).unwrap_or_default(),
     };
     object.warn_unknown_keys();
     Some(bridge)
+}
+
+fn read_authentication(field: FieldReader) -> Option<Authentication> {
+    field.read_one_of(&[("token", Authentication::Token), ("none", Authentication::None)])
 }
 
 fn read_scripts(field: FieldReader) -> Option<ScriptSettings> {
@@ -155,7 +160,7 @@ fn read_token(field: &FieldReader, variables: &VariableExpander) -> Option<Secre
     const MIN_BYTES: usize = 16;
     let token = expand(field, field.read_string()?, variables)?;
     if token.len() < MIN_BYTES {
-        field.error("a token has at least 16 characters: generate one with `bascule token`");
+        field.error("a token has at least 16 characters: generate one with `bascule token --new`");
         return None;
     }
     Some(Secret::new(token))
@@ -289,7 +294,7 @@ mod tests {
     fn short_token_is_refused_and_not_quoted() {
         check(
             r#"{"servers": {}, "bascule": {"tokens": ["hunter2", 7]}}"#,
-            "1:40: bascule.tokens[0]: a token has at least 16 characters: generate one with `bascule token`\n\
+            "1:40: bascule.tokens[0]: a token has at least 16 characters: generate one with `bascule token --new`\n\
              1:51: bascule.tokens[1]: must be a string, is 7",
         );
     }

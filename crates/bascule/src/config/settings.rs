@@ -47,7 +47,8 @@ pub struct BridgeSettings {
     pub allowed_hosts: Vec<String>,
     /// Accepted `Origin` values, in addition to loopback names.
     pub allowed_origins: Vec<String>,
-    /// HTTP clients must present one of these. Empty: no token is needed.
+    pub auth: Authentication,
+    /// Tokens of HTTP clients, in addition to the one that the bridge generates.
     pub tokens: Vec<Secret<String>>,
     pub scripts: ScriptSettings,
 }
@@ -61,10 +62,21 @@ impl Default for BridgeSettings {
             session_idle: Duration::from_secs(30 * 60),
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
+            auth: Authentication::default(),
             tokens: Vec::new(),
             scripts: ScriptSettings::default(),
         }
     }
+}
+
+/// `bascule.auth`: the proof that HTTP clients must give.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Authentication {
+    /// A token.
+    #[default]
+    Token,
+    /// None. Only unconfined processes of the same user on this machine are served.
+    None,
 }
 
 /// `bascule.scripts`: the limits of a script (CM-01) and of the worker pool.

@@ -12,7 +12,7 @@ mod socket_path;
 
 pub(crate) use client::RunningBridge;
 pub(crate) use server::ControlServer;
-pub(crate) use socket_path::SocketPath;
+pub(crate) use socket_path::{SocketPath, config_hash};
 
 use std::sync::Arc;
 

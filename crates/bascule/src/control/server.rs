@@ -135,7 +135,7 @@ impl Acceptor {
         while let Some(accepted) = self.handler.closing.run_until_cancelled(listener.accept()).await {
             match accepted {
                 Ok((stream, _)) => {
-                    if is_own_server(&stream) {
+                    if is_confined_server(&stream) {
                         continue;
                     }
                     let Ok(permit) = self.unauthenticated.clone().try_acquire_owned() else { continue };
@@ -187,11 +187,11 @@ impl Acceptor {
     }
 }
 
-/// Returns true if the peer is a server of this bridge, which has no business here and gets no attempt at the token.
-fn is_own_server(stream: &UnixStream) -> bool {
+/// Returns true if the peer is a confined server, of any bridge: it gets no attempt at the token.
+fn is_confined_server(stream: &UnixStream) -> bool {
     let pid = stream.peer_cred().ok().and_then(|peer| peer.pid()).and_then(|pid| u32::try_from(pid).ok());
     // A process in another PID namespace has no id here; then only the token decides.
-    pid.is_some_and(|pid| pid > 0 && bascule_sandbox::may_be_descendant(pid))
+    pid.is_some_and(|pid| pid > 0 && bascule_sandbox::is_confined(pid))
 }
 
 async fn read_line(

@@ -21,7 +21,7 @@ impl SocketPath {
     pub(crate) fn new(config: &Path) -> io::Result<Self> {
         let config = config.canonicalize()?;
         let folder = folder().ok_or_else(|| io::Error::other("neither XDG_RUNTIME_DIR nor HOME is set"))?;
-        let stem = folder.join(format!("{:016x}", fnv1a(config.as_os_str().as_encoded_bytes())));
+        let stem = folder.join(format!("{:016x}", config_hash(&config)));
         Ok(Self { config, stem })
     }
 
@@ -85,6 +85,11 @@ fn folder() -> Option<PathBuf> {
         |name| std::env::var_os(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
     let runtime = absolute("XDG_RUNTIME_DIR").map(|folder| folder.join("bascule"));
     runtime.or_else(|| absolute("HOME").map(|home| home.join(".local/share/bascule/run")))
+}
+
+/// Names the files of a configuration, given by its canonical path.
+pub(crate) fn config_hash(config: &Path) -> u64 {
+    fnv1a(config.as_os_str().as_encoded_bytes())
 }
 
 /// FNV-1a: short, equal in every build, and a collision gains nothing.

@@ -30,7 +30,7 @@ fn refuses_unknown_paths_and_methods() {
 // req: GW-07
 #[test]
 fn health_check_needs_no_token_but_an_allowed_host() {
-    let policy = AccessPolicy { peers: Some(|_, _, _| false), ..with_tokens(&["one"]) };
+    let policy = AccessPolicy { peers: Some(|_, _| false), ..with_tokens(&["one"]) };
     let server = start_server(HttpServer { access: watch::channel(policy).1, ..long_timeouts() });
     let response = server.request(&http_request("GET", "/healthz", ""));
     assert_eq!((response.status, &*response.body), (200, "ok"));

@@ -93,7 +93,7 @@ fn refuses_sandboxed_server_at_the_socket() {
             command
         };
         let _bridge = KillOnDrop(
-            command(&["serve", "--listen", "127.0.0.1:0"])
+            command(&["serve", "--auth", "none", "--listen", "127.0.0.1:0"])
                 .stdout(Stdio::null())
                 .stderr(Stdio::null())
                 .spawn()

@@ -22,7 +22,7 @@ pub struct ServeProcess {
     pub bascule: Bascule,
     pub child: Child,
     stderr: Arc<Mutex<String>>,
-    /// `XDG_RUNTIME_DIR`, which holds the control socket.
+    /// `XDG_RUNTIME_DIR` and `XDG_DATA_HOME`, which hold the control socket and the token.
     runtime: TempDir,
 }
 
@@ -45,12 +45,13 @@ impl ServeProcess {
         Self::start_at(text, "127.0.0.1:0", options)
     }
 
-    /// Starts with this configuration text and listens at this address.
+    /// Starts with this configuration text and listens at this address. Clients need no token unless the text has tokens.
     pub fn start_at(text: &str, address: &str, options: &[&str]) -> Self {
         let runtime = tempfile::tempdir().unwrap();
-        let bascule = Bascule::with_text(text).env("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
+        let folder = runtime.path().to_str().unwrap();
+        let bascule = Bascule::with_text(text).env("XDG_RUNTIME_DIR", folder).env("XDG_DATA_HOME", folder);
         let mut child = bascule
-            .command(&[&["serve", "--listen", address], options].concat())
+            .command(&[&["serve", "--listen", address], authentication(text), options].concat())
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
@@ -202,4 +203,9 @@ fn collect(mut from: impl Read + Send + 'static) -> Arc<Mutex<String>> {
         }
     });
     text
+}
+
+/// Most tests are not about tokens.
+fn authentication(config: &str) -> &'static [&'static str] {
+    if config.contains("\"tokens\"") || config.contains("\"auth\"") { &[] } else { &["--auth", "none"] }
 }

@@ -17,12 +17,13 @@ use crate::support::{Bascule, demo_server, eventually};
 fn refuses_public_address_without_token() {
     let bascule = Bascule::with_server("clock", demo_server("clock"));
     for address in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"] {
-        let output = bascule.run(&["serve", "--listen", address]);
+        let output = bascule.run(&["serve", "--auth", "none", "--listen", address]);
         assert_eq!(output.code, Some(2), "{output:?}");
         assert!(output.stderr.contains("token") && output.stderr.contains(address), "{output:?}");
     }
-    let configured =
-        Bascule::with_text(&json!({ "mcpServers": {}, "bascule": { "listen": "0.0.0.0:0" } }).to_string());
+    let configured = Bascule::with_text(
+        &json!({ "mcpServers": {}, "bascule": { "listen": "0.0.0.0:0", "auth": "none" } }).to_string(),
+    );
     assert_eq!(configured.run(&["serve"]).code, Some(2));
     let short =
         Bascule::with_text(&json!({ "mcpServers": {}, "bascule": { "tokens": ["short"] } }).to_string());
@@ -33,8 +34,8 @@ fn refuses_public_address_without_token() {
 #[test]
 fn requires_token_on_every_request() {
     let bascule = Bascule::with_servers(json!({}));
-    let token = bascule.run(&["token"]).stdout.trim().to_owned();
-    let (code, other) = bascule.run_json(&["token"]);
+    let token = bascule.run(&["token", "--new"]).stdout.trim().to_owned();
+    let (code, other) = bascule.run_json(&["token", "--new"]);
     assert_eq!((code, token.len()), (0, 64));
     assert_ne!(other["token"], token.as_str());
     let text = json!({ "mcpServers": { "clock": demo_server("clock") }, "bascule": { "tokens": [token] } });
@@ -263,4 +264,76 @@ fn serves_public_address_with_token() {
         assert_eq!(begin(&[&format!("authorization: Bearer {token}")]), 200);
         assert_eq!(begin(&[&format!("authorization: Bearer {token}"), "host: evil.example"]), 403);
     }
+}
+
+/// A bridge with default settings, and its status for a client that sends these headers.
+fn start_with_defaults() -> (ServeProcess, impl Fn(&[&str]) -> u16) {
+    let text = json!({ "mcpServers": { "clock": demo_server("clock") }, "bascule": { "auth": "token" } });
+    let bridge = ServeProcess::start_with_config(&text.to_string(), &[]);
+    let address = bridge.address();
+    let begin = move |headers: &[&str]| {
+        post(address, AGGREGATE_PATH, headers, &initialize_request(&json!({}))).status
+    };
+    (bridge, begin)
+}
+
+// req: GW-07
+#[test]
+fn requires_generated_token_by_default() {
+    let (bridge, begin) = start_with_defaults();
+    let token = bridge.bascule.run(&["token"]).stdout.trim().to_owned();
+    let header = format!("authorization: Bearer {token}");
+    assert_eq!((token.len(), begin(&[&header])), (64, 200));
+    assert_eq!((begin(&[]), begin(&["authorization: Bearer x"])), (401, 401));
+    let stderr = bridge.stderr();
+    assert!(stderr.contains("Authorization: Bearer") && stderr.contains("bascule token"), "{stderr}");
+    assert!(!stderr.contains(&token), "the token must not be logged");
+    // The command line needs no token.
+    assert_eq!(bridge.bascule.run(&["call", "clock:now", "{}"]).code, Some(0));
+    // The next start keeps the token.
+    assert_eq!(bridge.bascule.run_json(&["token"]).1["token"], token.as_str());
+}
+
+// req: GW-07
+#[test]
+fn token_belongs_to_its_configuration_and_user() {
+    let (bridge, begin) = start_with_defaults();
+    let folder = bridge.bascule.folder().join("other.json");
+    fs::write(&folder, r#"{"mcpServers":{}}"#).unwrap();
+    let other = bridge.bascule.run(&["token", "--config", "other.json"]).stdout.trim().to_owned();
+    assert_eq!((other.len(), begin(&[&format!("authorization: Bearer {other}")])), (64, 401));
+}
+
+/// Runs code as another user, which only root can do.
+fn connect_as_other_user(address: SocketAddr) -> String {
+    let output = Command::new("setpriv")
+        .args(["--reuid=65533", "--regid=65533", "--clear-groups", "python3", "-c", &connect_code(address)])
+        .env("PATH", "/usr/local/bin:/usr/bin:/bin")
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).trim().to_owned()
+}
+
+// req: GW-07
+#[test]
+fn without_tokens_serves_only_its_own_user() {
+    let bridge = ServeProcess::start(json!({ "clock": demo_server("clock") }));
+    assert!(bridge.stderr().contains("no token is needed"));
+    assert_eq!(connect_from_outside(bridge.address()), "status 200");
+    if std::os::unix::fs::MetadataExt::uid(&fs::metadata("/proc/self").unwrap()) == 0 {
+        assert_eq!(connect_as_other_user(bridge.address()), "status 403");
+    }
+}
+
+// req: GW-07
+#[test]
+fn without_tokens_refuses_servers_of_other_bridges() {
+    let bridge = ServeProcess::start(json!({ "clock": demo_server("clock") }));
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("server.py"), include_str!("../hostile.py")).unwrap();
+    let other =
+        Bascule::with_server("h", json!({ "command": "python3", "args": [folder.path().join("server.py")] }));
+    let code = json!({ "code": connect_code(bridge.address()) }).to_string();
+    let printed = other.run(&["call", "h:try", &code, "--no-daemon"]);
+    assert_eq!(printed.stdout.trim(), "status 403", "{printed:?}");
 }

@@ -1,0 +1,103 @@
+//! The token of a configuration, which HTTP clients present. It is generated once and kept for the next starts.
+
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use bascule_model::Secret;
+
+use crate::control::config_hash;
+
+/// Reads the token of a configuration file, or generates it.
+pub(crate) fn load_or_create(config: &Path) -> io::Result<Secret<String>> {
+    let folder =
+        folder().ok_or_else(|| io::Error::other("neither HOME nor the user database names a home"))?;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    let path = folder.join(format!("{:016x}", config_hash(&config.canonicalize()?)));
+    match read(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => create(&path),
+        token => token,
+    }
+}
+
+/// Returns 256 random bits as text.
+pub(crate) fn generate() -> io::Result<String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| io::Error::other(format!("no random source available: {error}")))?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// No sandbox grants access to it.
+fn folder() -> Option<PathBuf> {
+    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    let home = || bascule_sandbox::homes().into_iter().next().map(|home| home.join(".local/share"));
+    Some(data.or_else(home)?.join("bascule/tokens"))
+}
+
+/// Refuses a token that others may know or have written.
+fn read(path: &Path) -> io::Result<Secret<String>> {
+    let mut options = fs::OpenOptions::new();
+    let file =
+        options.read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()).open(path)?;
+    let metadata = file.metadata()?;
+    let is_private = metadata.uid() == rustix::process::getuid().as_raw() && metadata.mode() & 0o077 == 0;
+    let token = io::read_to_string(file)?;
+    match is_private && token.len() == 64 {
+        true => Ok(Secret::new(token)),
+        false => Err(io::Error::other(format!(
+            "`{}` is damaged, or other users can access it: remove it, and the next start generates another token",
+            path.display()
+        ))),
+    }
+}
+
+/// Two bridges may start at once: the first one that links its file wins, and the other one reads it.
+fn create(path: &Path) -> io::Result<Secret<String>> {
+    let own = path.with_extension(std::process::id().to_string());
+    let _ = fs::remove_file(&own);
+    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&own)?;
+    file.write_all(generate()?.as_bytes())?;
+    let linked = fs::hard_link(&own, path);
+    fs::remove_file(&own)?;
+    match linked {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+        _ => read(path),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    // req: GW-07
+    #[test]
+    fn keeps_the_first_token() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        let first = create(&path).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(create(&path).unwrap().reveal(), first.reveal());
+        assert_eq!(read(&path).unwrap().reveal(), first.reveal());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    // req: GW-07
+    #[test]
+    fn refuses_token_that_others_may_know() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        create(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("other users"));
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        read(&link).unwrap_err();
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(read(&path).unwrap_err().to_string().contains("damaged"));
+    }
+}
