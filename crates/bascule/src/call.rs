@@ -21,7 +21,7 @@ use crate::config::ServerSettings;
 use crate::deadline::Deadline;
 use crate::fleet::request::{ExtraMembers, ProgressSink, UpstreamRequest};
 use crate::fleet::server::Server;
-use crate::in_flight::Origin;
+use crate::in_flight::{InFlight, Origin};
 use crate::normalise::addressed;
 
 /// The additions of a face to a call.
@@ -82,7 +82,7 @@ impl McpBridgeAdapter {
         started: Instant,
     ) -> BridgeResult<ToolResult> {
         loop {
-            let (server, tool) = self.resolve(request, context, started).await?;
+            let (server, tool, in_flight) = self.resolve(request, context, started).await?;
             check_arguments(&tool, &request.arguments, id).await?;
             let deadline = deadline_of(request, &server.settings, started);
             let params = |token| Some(build_params(request, context, token));
@@ -90,13 +90,12 @@ impl McpBridgeAdapter {
                 method: "tools/call",
                 tool: Some(request.tool.tool()),
                 params: &params,
-                origin: &context.origin,
                 progress: context.progress.clone(),
                 extra_members: context.extra_members,
             };
             let hints = &tool.definition().hints;
             let is_idempotent = hints.read_only_hint || hints.idempotent_hint;
-            match server.run(&upstream_request, is_idempotent, &deadline).await {
+            match server.run(in_flight, &upstream_request, is_idempotent, &deadline).await {
                 Ok(response) => {
                     return check_result(&tool, response.raw, id).await.map_err(|mut error| {
                         error.attempts = Some(response.sends);
@@ -109,17 +108,21 @@ impl McpBridgeAdapter {
         }
     }
 
-    /// Finds the server and the tool. A server that starts for the first time is waited for.
+    /// Finds the server and the tool, and registers the call, so that a reload does not stop the server before the call has
+    /// ended. A server that starts for the first time is waited for.
     async fn resolve(
         &self,
         request: &CallRequest,
         context: &CallContext<'_>,
         started: Instant,
-    ) -> BridgeResult<(Arc<Server>, Arc<CatalogTool>)> {
+    ) -> BridgeResult<(Arc<Server>, Arc<CatalogTool>, InFlight)> {
         let server = match &context.server {
             Some(server) => server.clone()?,
             None => self.fleet.snapshot.load().server(&request.tool)?.clone(),
         };
+        let begin = |server: &Server| server.begin_request(request.tool.tool(), context.origin.clone());
+        // A given server must stay until it has started. For one of the bridge's own the replacement is as good.
+        let in_flight = context.server.as_ref().map(|_| begin(&server));
         if server.is_starting() {
             let deadline = deadline_of(request, &server.settings, started);
             if !server.first_start(deadline.next()).await {
@@ -128,12 +131,13 @@ impl McpBridgeAdapter {
                 return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message));
             }
         }
-        if context.server.is_some() {
+        if let Some(in_flight) = in_flight {
             let tool = server.tool(&request.tool)?;
-            return Ok((server, tool));
+            return Ok((server, tool, in_flight));
         }
         let snapshot = self.fleet.snapshot.load();
-        snapshot.tool(&request.tool).map(|(server, tool)| (server.clone(), tool.clone()))
+        let (server, tool) = snapshot.tool(&request.tool)?;
+        Ok((server.clone(), tool.clone(), begin(server)))
     }
 
     /// Returns true if a reload has stopped this server and put another one in its place.

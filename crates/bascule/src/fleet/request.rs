@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use bascule_mcp::OnProgress;
 use serde_json::value::RawValue;
 
-use crate::in_flight::{InFlight, Origin};
+use crate::in_flight::InFlight;
 
 /// Receives progress notifications as the server sent them, with their unknown members.
 pub(crate) type ProgressSink = Arc<dyn Fn(&RawValue, Option<&str>) + Send + Sync>;
@@ -24,7 +24,6 @@ pub(crate) struct UpstreamRequest<'a> {
     pub(crate) tool: Option<&'a str>,
     /// Builds the parameters from the request's id, which is its progress token too.
     pub(crate) params: &'a (dyn Fn(u64) -> Option<String> + Send + Sync),
-    pub(crate) origin: &'a Origin,
     pub(crate) progress: Option<ProgressSink>,
     pub(crate) extra_members: Option<&'a ExtraMembers>,
 }

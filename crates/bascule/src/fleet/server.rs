@@ -23,7 +23,7 @@ use super::restart_policy::RestartPolicy;
 use super::status::{ServerState, Status};
 use crate::config::{RetryPolicy, ServerSettings};
 use crate::deadline::Deadline;
-use crate::in_flight::{InFlight, InFlightRegistry, ServerSignals};
+use crate::in_flight::{InFlight, InFlightRegistry, Origin, ServerSignals};
 use crate::normalise::unknown_tool;
 
 /// The most times that one call is sent. A call that kills its server twice will do so again.
@@ -104,16 +104,21 @@ impl Server {
         })
     }
 
-    /// Sends a request, as often as that is safe, until the deadline. Dropping the future cancels the request.
+    /// Registers a request. A reload lets the server run until the request has ended. `name` is that of the tool, or of
+    /// the method.
+    pub(crate) fn begin_request(&self, name: &str, origin: Origin) -> InFlight {
+        let abandoned_for = self.settings.limits_for(name).max_execution.max(MIN_ABANDONED);
+        self.in_flight.begin_upstream_request(self.serial, origin, abandoned_for)
+    }
+
+    /// Sends a registered request, as often as that is safe, until the deadline. Dropping the future cancels the request.
     pub(crate) async fn run(
         &self,
+        in_flight: InFlight,
         request: &UpstreamRequest<'_>,
         is_idempotent: bool,
         deadline: &Deadline,
     ) -> BridgeResult<CallResponse> {
-        let abandoned_for = self.settings.limits_for(request.name()).max_execution.max(MIN_ABANDONED);
-        let in_flight =
-            self.in_flight.begin_upstream_request(self.serial, request.origin.clone(), abandoned_for);
         let result = self.run_registered(request, is_idempotent, deadline, &in_flight).await;
         in_flight.complete(&result);
         result

@@ -102,6 +102,7 @@ impl Gateway {
         extra_members: &ExtraMembers,
     ) -> Reply {
         let (method, deadline) = (request.method, upstream.deadline());
+        let in_flight = upstream.server.begin_request(method, request.origin());
         upstream.server.first_start(deadline.next()).await;
         let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
         let progress = token.map(|token| request.progress_sink(token));
@@ -112,12 +113,10 @@ impl Gateway {
                 None => params.to_owned(),
             })
         };
-        let origin = request.origin();
         let (params, extra_members) = (&build_params, Some(extra_members));
-        let upstream_request =
-            UpstreamRequest { method, tool: None, params, origin: &origin, progress, extra_members };
+        let upstream_request = UpstreamRequest { method, tool: None, params, progress, extra_members };
         let is_idempotent = ["/list", "/read", "/get"].iter().any(|verb| method.ends_with(verb));
-        let response = upstream.server.run(&upstream_request, is_idempotent, &deadline).await;
+        let response = upstream.server.run(in_flight, &upstream_request, is_idempotent, &deadline).await;
         Ok(into_text(response.map_err(|error| upstream.redacted(error))?.raw))
     }
 

@@ -194,16 +194,11 @@ impl UpstreamSession {
         origin: &Origin,
         deadline: &Deadline,
     ) -> BridgeResult<String> {
+        let in_flight = self.server.begin_request(method, origin.clone());
         let params = |_| params.map(str::to_owned);
-        let request = UpstreamRequest {
-            method,
-            tool: None,
-            params: &params,
-            origin,
-            progress: None,
-            extra_members: None,
-        };
-        let response = self.server.run(&request, true, deadline).await?;
+        let request =
+            UpstreamRequest { method, tool: None, params: &params, progress: None, extra_members: None };
+        let response = self.server.run(in_flight, &request, true, deadline).await?;
         Ok(super::reply::into_text(response.raw))
     }
 

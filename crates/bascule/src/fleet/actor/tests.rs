@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bascule_mcp::Transport;
-use bascule_model::{CallRequest, CorrelationId, ErrorCode, Event, EventSink, Health, ServerName, ToolId};
+use bascule_model::{BridgeResult, CallRequest, ErrorCode, Event, EventSink, Health, ServerName, ToolId};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::McpBridgeAdapter;
+use crate::call::CallContext;
 use crate::config::{ServerSettings, Settings, TransportSettings};
 use crate::fleet::backend::Backend;
 use crate::fleet::client_profile::ClientProfile;
@@ -140,13 +141,19 @@ impl Play {
     }
 
     async fn call(&self) -> Result<(), (ErrorCode, Option<u32>)> {
-        let arguments = serde_json::value::RawValue::from_string("{}".into()).unwrap();
+        self.call_with("{}", None).await.map_err(|error| (error.code, error.attempts))
+    }
+
+    /// Calls the tool, at a given server or at the bridge's own.
+    async fn call_with(&self, arguments: &str, server: Option<&Arc<Server>>) -> BridgeResult<()> {
+        let arguments = serde_json::value::RawValue::from_string(arguments.into()).unwrap();
         let request = CallRequest { tool: ToolId::parse("s:t").unwrap(), arguments, timeout: None };
-        let id = CorrelationId::parse("c").unwrap();
-        bascule_model::ProviderAdapter::execute(&self.bridge, request, Some(id))
-            .await
-            .map(drop)
-            .map_err(|error| (error.code, error.attempts))
+        let context = CallContext { server: server.cloned().map(Ok), ..CallContext::default() };
+        self.bridge.call_with(request, context, None).await.map(drop)
+    }
+
+    fn server(&self) -> Arc<Server> {
+        self.bridge.fleet.snapshot.load().servers["s"].clone()
     }
 
     async fn end(self) {
@@ -270,6 +277,35 @@ async fn what_a_server_lists_after_its_return_is_what_there_is() {
         matches!(&told[..], [Event::ToolsRefreshed { added, removed, unchanged: 1, .. }] if added == &["u"] && removed.is_empty()),
         "{told:?}"
     );
+    play.end().await;
+}
+
+const GRACE: Duration = Duration::from_secs(10);
+
+// req: BR-13
+#[tokio::test(start_paused = true)]
+async fn retiring_server_waits_for_call_whose_arguments_are_being_checked() {
+    let play = Play::start(|_| {}).await;
+    let server = play.server();
+    // Long arguments are checked on another thread.
+    let arguments = json!({ "text": "x".repeat(1 << 20) }).to_string();
+    let mut call = Box::pin(play.call_with(&arguments, Some(&server)));
+    assert!(futures_util::poll!(&mut call).is_pending());
+    let ((), called) = tokio::join!(server.retire(GRACE), call);
+    called.unwrap();
+    play.end().await;
+}
+
+// req: BR-13
+#[tokio::test(start_paused = true)]
+async fn retiring_server_waits_for_call_that_waits_for_its_first_start() {
+    let play = Play::start(|_| {}).await;
+    let starting =
+        Server::spawn(play.server().settings.clone(), ClientProfile::default(), &play.bridge.fleet);
+    let mut call = Box::pin(play.call_with("{}", Some(&starting)));
+    assert!(futures_util::poll!(&mut call).is_pending());
+    let ((), called) = tokio::join!(starting.retire(GRACE), call);
+    called.unwrap();
     play.end().await;
 }
 
