@@ -224,9 +224,11 @@ impl InFlightRegistry {
         }
     }
 
-    /// Removes a server that has stopped.
+    /// Removes a server that has stopped. It is idle from now on.
     pub(crate) fn remove_server(&self, server: u64) {
-        self.tables().servers.remove(&server);
+        if let Some(table) = self.tables().servers.remove(&server) {
+            table.signals.idle.notify_waiters();
+        }
     }
 }
 
@@ -393,6 +395,17 @@ mod tests {
         assert_eq!(registry.origins(SERVER).len(), 3);
         tokio::time::advance(Duration::from_secs(1)).await;
         assert_eq!(registry.origins(SERVER).len(), 1);
+    }
+
+    // req: BR-13
+    #[tokio::test]
+    async fn removed_server_is_idle() {
+        let (registry, _sent) = registry();
+        let signals = registry.add_server(SERVER);
+        let mut idle = Box::pin(registry.wait_until_idle(SERVER, &signals));
+        assert!(futures_util::poll!(&mut idle).is_pending());
+        registry.remove_server(SERVER);
+        assert!(futures_util::poll!(&mut idle).is_ready());
     }
 
     // req: GW-04
