@@ -248,9 +248,18 @@ impl ServerTable {
 impl InFlight {
     /// Marks the request as sent under this id. A retry has another id.
     pub(crate) fn mark_sent(&self, id: u64) {
+        self.set_state(RequestState::Sent(id));
+    }
+
+    /// Marks a request that waits for a retry: no process works on it.
+    pub(crate) fn mark_not_sent(&self) {
+        self.set_state(RequestState::NotSent);
+    }
+
+    fn set_state(&self, state: RequestState) {
         let Key::Server { serial, entry_id } = self.key else { return };
         if let Some(entry) = self.registry.tables().entry(serial, entry_id) {
-            entry.state = RequestState::Sent(id);
+            entry.state = state;
         }
     }
 

@@ -142,7 +142,7 @@ impl Server {
             error.attempts = Some(sends);
             let may_retry =
                 attempt < MAX_ATTEMPTS && self.may_retry(request.name(), is_idempotent, &error, sends);
-            if !may_retry || !self.recovered(&backend, deadline).await {
+            if !may_retry || !self.recovered(&backend, &error, in_flight, deadline).await {
                 return Err(error);
             }
             sleep(PAUSE * attempt).await;
@@ -179,12 +179,23 @@ impl Server {
             }
     }
 
-    /// Waits for the server to be up again. Returns false if it is not up before the deadline.
-    async fn recovered(&self, broken: &Arc<Backend>, deadline: &Deadline) -> bool {
+    /// Waits for the server to be up again after a failed request. Returns false if it is not up before the deadline.
+    async fn recovered(
+        &self,
+        broken: &Arc<Backend>,
+        error: &BridgeError,
+        in_flight: &InFlight,
+        deadline: &Deadline,
+    ) -> bool {
+        if !may_still_work(broken, error) {
+            in_flight.mark_not_sent();
+        }
         // The connection may have outlived the failed request: then the actor checks the server.
         if broken.close_reason().is_none() && self.passes_check(deadline).await {
             return true;
         }
+        // A caller that leaves during the wait has abandoned nothing: the next process has not seen the request.
+        in_flight.mark_not_sent();
         let mut status = self.status.clone();
         let settled = status.wait_for(|status| match &status.state {
             ServerState::Healthy(backend) => !Arc::ptr_eq(backend, broken),
@@ -328,6 +339,15 @@ impl Server {
         self.stop.cancel();
         let mut status = self.status.clone();
         let _ = status.wait_for(|status| matches!(status.state, ServerState::Stopped)).await;
+    }
+}
+
+/// Returns true if the server may still work on a request that failed with this error.
+fn may_still_work(backend: &Backend, error: &BridgeError) -> bool {
+    match backend {
+        Backend::Shared(upstream) => error.delivery != Delivery::NotSent && upstream.close_reason().is_none(),
+        // The process ends with its one call.
+        Backend::PerCall(_) => false,
     }
 }
 

@@ -17,7 +17,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::McpBridgeAdapter;
 use crate::call::CallContext;
-use crate::config::{ServerSettings, Settings, TransportSettings};
+use crate::config::{RetryPolicy, ServerSettings, Settings, ToolSettings, TransportSettings};
 use crate::fleet::backend::Backend;
 use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::server::Server;
@@ -306,6 +306,33 @@ async fn retiring_server_waits_for_call_that_waits_for_its_first_start() {
     assert!(futures_util::poll!(&mut call).is_pending());
     let ((), called) = tokio::join!(starting.retire(GRACE), call);
     called.unwrap();
+    play.end().await;
+}
+
+// req: GW-04, BR-11
+#[tokio::test(start_paused = true)]
+async fn caller_that_leaves_before_a_retry_has_abandoned_nothing() {
+    let play = Play::start(|server| {
+        let tool = ToolSettings {
+            limits: server.limits.clone(),
+            call_timeout: server.call_timeout,
+            retry: RetryPolicy::Always,
+        };
+        server.tools.insert("t".into(), tool);
+    })
+    .await;
+    let origins = || play.bridge.fleet.in_flight.origins(play.server().serial).len();
+    play.stage.deaf.store(true, Ordering::SeqCst);
+    let mut call = Box::pin(play.call());
+    assert!(futures_util::poll!(&mut call).is_pending());
+    settle().await;
+    play.stage.refuses.store(true, Ordering::SeqCst);
+    play.stage.kill();
+    settle().await;
+    assert!(futures_util::poll!(&mut call).is_pending(), "it waits for the restart");
+    assert_eq!((play.health(), origins()), (Health::Degraded, 1));
+    drop(call);
+    assert_eq!(origins(), 0);
     play.end().await;
 }
 
