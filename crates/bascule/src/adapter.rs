@@ -249,9 +249,9 @@ impl Drop for McpBridgeAdapter {
 }
 
 fn starter(message_limit: usize, start_timeout: Option<Duration>, jailer: Option<PathBuf>) -> Start {
-    Box::new(move |settings, profile, stop| {
-        let context =
-            StartContext { message_limit, timeout: start_timeout, jailer: jailer.clone(), stop, profile };
+    Box::new(move |settings, profile, abandoned, stop| {
+        let (timeout, jailer) = (start_timeout, jailer.clone());
+        let context = StartContext { message_limit, timeout, jailer, stop, profile, abandoned };
         Box::pin(async move { Backend::start(settings, &context).await })
     })
 }

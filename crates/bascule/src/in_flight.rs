@@ -90,6 +90,26 @@ pub(crate) struct InFlight {
     is_completed: bool,
 }
 
+/// A handle on the abandoned requests of one server.
+#[derive(Clone)]
+pub(crate) struct AbandonedRequests {
+    registry: Arc<InFlightRegistry>,
+    server: u64,
+}
+
+impl AbandonedRequests {
+    pub(crate) fn new(registry: &Arc<InFlightRegistry>, server: u64) -> Self {
+        Self { registry: registry.clone(), server }
+    }
+
+    /// Ends the request with this JSON-RPC id: the server has responded to it.
+    pub(crate) fn on_response(&self, id: &str) {
+        if let Ok(id) = id.parse() {
+            self.registry.remove_abandoned(self.server, id);
+        }
+    }
+}
+
 enum Key {
     Server { serial: u64, entry_id: u64 },
     Client { serial: u64, id: Box<str> },
@@ -199,7 +219,7 @@ impl InFlightRegistry {
     }
 
     /// Removes an abandoned request: the server has responded to it.
-    pub(crate) fn remove_abandoned(&self, server: u64, id: u64) {
+    fn remove_abandoned(&self, server: u64, id: u64) {
         let is_completed =
             |state: RequestState| matches!(state, RequestState::Abandoned(sent_id, _) if sent_id == id);
         if let Some(table) = self.tables().servers.get_mut(&server) {

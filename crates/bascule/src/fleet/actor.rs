@@ -21,7 +21,7 @@ use super::status::{ServerState, Status};
 use super::tools::{changes, discovered, tool_filter};
 use super::upstream::ToolListing;
 use crate::config::ServerSettings;
-use crate::in_flight::ServerSignals;
+use crate::in_flight::{AbandonedRequests, ServerSignals};
 use crate::normalise;
 
 /// Servers often announce changed tools several times in a row: the listing waits this long for the last one.
@@ -132,7 +132,9 @@ impl Actor {
         let Some(slot) = self.stop.run_until_cancelled(self.fleet.starting.acquire()).await else {
             return Err(normalise::start_error(&self.settings.name, "the start was cancelled"));
         };
-        let mut starting = (self.fleet.start)(self.settings.clone(), self.profile.clone(), self.stop.clone());
+        let abandoned = AbandonedRequests::new(&self.fleet.in_flight, self.serial);
+        let (settings, profile) = (self.settings.clone(), self.profile.clone());
+        let mut starting = (self.fleet.start)(settings, profile, abandoned, self.stop.clone());
         let started = timeout(START_SLOT, &mut starting).await;
         drop(slot);
         match started {

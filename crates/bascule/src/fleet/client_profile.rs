@@ -13,9 +13,6 @@ pub(crate) trait UpstreamObserver: Send + Sync {
     /// Receives a request of the server. Returning true accepts the duty to respond; false refuses the request.
     fn on_request(&self, id: Id<'_>, message: ServerMessage<'_>) -> bool;
 
-    /// The server has responded to a request that nobody waits for any more.
-    fn on_late_response(&self, id: &str);
-
     /// The server has listed its tools: for the first time, or with changes.
     fn on_tools_listed(&self, is_first: bool);
 

@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::ServerSettings;
-use crate::in_flight::InFlightRegistry;
+use crate::in_flight::{AbandonedRequests, InFlightRegistry};
 use backend::Backend;
 use client_profile::ClientProfile;
 use snapshot::Snapshot;
@@ -40,6 +40,7 @@ pub(crate) type Start = Box<
     dyn Fn(
             Arc<ServerSettings>,
             ClientProfile,
+            AbandonedRequests,
             CancellationToken,
         ) -> BoxFuture<'static, BridgeResult<(Backend, ToolListing)>>
         + Send

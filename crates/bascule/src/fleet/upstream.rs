@@ -24,7 +24,7 @@ use crate::config::{Isolation, ServerSettings, ServerUrl, TransportSettings};
 use crate::deadline::{CALLER, Deadline, TimedOut};
 use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::request::UpstreamRequest;
-use crate::in_flight::InFlight;
+use crate::in_flight::{AbandonedRequests, InFlight};
 use crate::launch::ServerProgram;
 use crate::post_mortem::explain;
 use crate::relay::RelayTarget;
@@ -51,6 +51,8 @@ pub(crate) struct StartContext {
     /// Cancels the start.
     pub(crate) stop: CancellationToken,
     pub(crate) profile: ClientProfile,
+    /// Late responses end these.
+    pub(crate) abandoned: AbandonedRequests,
 }
 
 /// The tools of a server, and warnings about the listing.
@@ -105,7 +107,7 @@ impl Upstream {
         let options = ClientOptions {
             timeout: start_timeout.duration,
             message_limit: max_bytes.map_or(context.message_limit, |max| max.min(context.message_limit)),
-            listener: listener(name.clone(), changed.clone(), context.profile.clone()),
+            listener: listener(name.clone(), changed.clone(), context),
             cancel: context.stop.clone(),
             capabilities: context.profile.capabilities.to_string(),
             request_handler: Some(request_handler(context.profile.clone())),
@@ -375,7 +377,8 @@ fn request_handler(profile: ClientProfile) -> bascule_mcp::RequestHandler {
 
 /// Logs the unsolicited messages of a server, and passes them to the observer. Contents may hold secrets, so only sizes are
 /// logged.
-fn listener(server: ServerName, changed: Arc<Notify>, profile: ClientProfile) -> bascule_mcp::Listener {
+fn listener(server: ServerName, changed: Arc<Notify>, context: &StartContext) -> bascule_mcp::Listener {
+    let (profile, abandoned) = (context.profile.clone(), context.abandoned.clone());
     let invalid_lines = AtomicUsize::new(0);
     Box::new(move |received| match received {
         // The connection has passed it to the caller already.
@@ -401,7 +404,7 @@ fn listener(server: ServerName, changed: Arc<Notify>, profile: ClientProfile) ->
         },
         Unsolicited::Unmatched { id } => {
             debug!(%server, id, "received a response without a pending request");
-            profile.observer().iter().for_each(|observer| observer.on_late_response(id));
+            abandoned.on_response(id);
         }
         Unsolicited::TooLong { limit } => warn!(%server, limit, "ignored a message longer than the limit"),
     })

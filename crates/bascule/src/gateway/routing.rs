@@ -236,12 +236,6 @@ impl UpstreamObserver for UpstreamSession {
         }
     }
 
-    fn on_late_response(&self, id: &str) {
-        if let Ok(id) = id.parse() {
-            self.in_flight.remove_abandoned(self.server.serial, id);
-        }
-    }
-
     fn on_tools_listed(&self, is_first: bool) {
         self.tasks.tool_changes.fetch_add(1, Ordering::AcqRel);
         let served_substitute_tools = self.take_served_substitute_tools();

@@ -31,6 +31,8 @@ use crate::normalise;
 struct Stage {
     refuses: AtomicBool,
     deaf: AtomicBool,
+    /// The ids of calls that were not answered while it was deaf. They are answered with the next message.
+    late: Mutex<Vec<Value>>,
     starts: Mutex<Vec<Instant>>,
     alive: AtomicUsize,
     most_alive: AtomicUsize,
@@ -69,7 +71,8 @@ impl Stage {
         self.most_alive.fetch_max(alive, Ordering::SeqCst);
         tokio::spawn(async move {
             while let Some(Some(frame)) = end.run_until_cancelled(far.incoming.recv()).await {
-                if let Some(answer) = stage.answer(&serde_json::from_slice(&frame).unwrap()) {
+                let answer = stage.answer(&serde_json::from_slice(&frame).unwrap());
+                for answer in stage.late_answers().into_iter().chain(answer) {
                     let _ = far.outgoing.send(answer.to_string().into_bytes()).await;
                 }
             }
@@ -92,9 +95,21 @@ impl Stage {
                 self.served.fetch_add(1, Ordering::SeqCst);
                 json!({ "content": [] })
             }
+            "tools/call" => {
+                self.late.lock().unwrap().push(asked["id"].clone());
+                return None;
+            }
             _ => return None,
         };
         Some(json!({ "jsonrpc": "2.0", "id": asked["id"], "result": result }))
+    }
+
+    fn late_answers(&self) -> Vec<Value> {
+        if self.deaf.load(Ordering::SeqCst) {
+            return Vec::new();
+        }
+        let late = std::mem::take(&mut *self.late.lock().unwrap());
+        late.iter().map(|id| json!({ "jsonrpc": "2.0", "id": id, "result": { "content": [] } })).collect()
     }
 }
 
@@ -165,7 +180,7 @@ impl Play {
 }
 
 fn starter(stage: Arc<Stage>) -> Start {
-    Box::new(move |settings, profile, stop| {
+    Box::new(move |settings, profile, abandoned, stop| {
         let stage = stage.clone();
         Box::pin(async move {
             stage.starts.lock().unwrap().push(Instant::now());
@@ -174,7 +189,14 @@ fn starter(stage: Arc<Stage>) -> Start {
             }
             // A server in memory learns of its end only when it is its turn; a process has ended before `stop` returns.
             settle().await;
-            let frame = StartContext { message_limit: 1 << 20, timeout: None, jailer: None, stop, profile };
+            let frame = StartContext {
+                message_limit: 1 << 20,
+                timeout: None,
+                jailer: None,
+                stop,
+                profile,
+                abandoned,
+            };
             let upstream = Upstream::handshake(settings, stage.play(), None, &frame).await?;
             let listed = upstream.list_tools().await?;
             Ok((Backend::Shared(upstream), listed))
@@ -332,6 +354,23 @@ async fn caller_that_leaves_before_a_retry_has_abandoned_nothing() {
     assert!(futures_util::poll!(&mut call).is_pending(), "it waits for the restart");
     assert_eq!((play.health(), origins()), (Health::Degraded, 1));
     drop(call);
+    assert_eq!(origins(), 0);
+    play.end().await;
+}
+
+// req: GW-04
+#[tokio::test(start_paused = true)]
+async fn late_response_ends_an_abandoned_call_without_a_client() {
+    let play = Play::start(|_| {}).await;
+    let origins = || play.bridge.fleet.in_flight.origins(play.server().serial).len();
+    play.stage.deaf.store(true, Ordering::SeqCst);
+    let mut call = Box::pin(play.call());
+    assert!(futures_util::poll!(&mut call).is_pending());
+    settle().await;
+    drop(call);
+    assert_eq!(origins(), 1);
+    play.stage.deaf.store(false, Ordering::SeqCst);
+    play.call().await.unwrap();
     assert_eq!(origins(), 0);
     play.end().await;
 }
