@@ -29,6 +29,7 @@ use crate::fleet::snapshot::Snapshot;
 use crate::fleet::upstream::{StartContext, Upstream};
 use crate::fleet::{Fleet, Start};
 use crate::normalise::addressed;
+use crate::reload::ReloadTickets;
 use crate::script::Scripts;
 
 /// The most servers that start at the same time: each may be an `npx` that installs a package.
@@ -74,8 +75,7 @@ impl BridgeConfig {
 pub struct McpBridgeAdapter {
     pub(crate) fleet: Arc<Fleet>,
     confines: bool,
-    /// Orders the commits of concurrent reloads.
-    pub(crate) reloading: Mutex<()>,
+    pub(crate) reloads: Mutex<ReloadTickets>,
     pub(crate) scripts: Scripts,
 }
 
@@ -154,7 +154,7 @@ impl McpBridgeAdapter {
     /// Makes a bridge of spawned servers.
     pub(crate) fn of(fleet: Arc<Fleet>, confines: bool) -> Self {
         let scripts = Scripts::new(None, &ScriptSettings::default(), false);
-        Self { fleet, confines, reloading: Mutex::default(), scripts }
+        Self { fleet, confines, reloads: Mutex::default(), scripts }
     }
 
     /// Waits for the first start of every server. Returns false if one takes longer than `at_most`.

@@ -51,34 +51,72 @@ pub struct Reloaded {
     pub plan: Plan,
     /// Changed servers that did not start with their new configuration. They keep the old one.
     pub refused: Vec<(ServerName, String)>,
+    /// A reload that began later was applied first, so this one has changed nothing.
+    pub is_superseded: bool,
+}
+
+/// Orders concurrent reloads: the one that began last decides.
+#[derive(Default)]
+pub(crate) struct ReloadTickets {
+    last_issued: u64,
+    last_applied: u64,
+}
+
+/// The result of publishing a staged snapshot.
+enum Commit {
+    Published,
+    /// The settings are no longer those that the snapshot was planned from.
+    Outdated,
+    /// A later reload was applied.
+    Superseded,
 }
 
 impl McpBridgeAdapter {
-    /// Switches to other settings. Calls in flight finish on the servers where they began, within `grace`.
+    /// Switches to other settings. Calls in flight finish on the servers where they began, within `grace`. Of concurrent
+    /// reloads the one that began last decides.
     pub async fn reload(&self, next: Settings, grace: Duration) -> Reloaded {
+        let ticket = self.issue_ticket();
         loop {
             let current = self.fleet.snapshot.load_full();
             let plan = Plan::between(&current.settings, &next);
             let started = self.start_servers(&next, &plan).await;
             let staged = Staged::new(&current, next.clone(), plan, started);
-            // Another reload may have been faster: then the plan is out of date.
-            if self.commit(&current, &staged) {
-                let replaced = staged.replaced.iter().map(|(old, _)| old);
-                let retired = staged.retired.iter().chain(replaced).map(|server| server.retire(grace));
-                let retiring = futures_util::future::join_all(retired);
-                tokio::join!(retiring, self.announce_tools(&staged.added));
-                return staged.reloaded;
+            match self.commit(ticket, &current, &staged) {
+                Commit::Published => {
+                    let replaced = staged.replaced.iter().map(|(old, _)| old);
+                    let retired = staged.retired.iter().chain(replaced).map(|server| server.retire(grace));
+                    let retiring = futures_util::future::join_all(retired);
+                    tokio::join!(retiring, self.announce_tools(&staged.added));
+                    return staged.reloaded;
+                }
+                // The next plan may start the same servers, which must not run twice.
+                Commit::Outdated => staged.stop_started().await,
+                Commit::Superseded => {
+                    info!("configuration not reloaded: a later reload was applied");
+                    staged.stop_started().await;
+                    return Reloaded { is_superseded: true, ..Reloaded::default() };
+                }
             }
         }
     }
 
-    /// Publishes a staged snapshot, if the settings are still those that it was planned from. Otherwise stops the servers
-    /// that were started for it.
-    fn commit(&self, current: &Snapshot, staged: &Staged) -> bool {
-        let _commit = self.reloading.lock().expect("no code panics while it holds the lock");
-        if !Arc::ptr_eq(&self.fleet.snapshot.load().settings, &current.settings) {
-            return false;
+    fn issue_ticket(&self) -> u64 {
+        let mut tickets = self.reloads.lock().expect("no code panics while it holds the lock");
+        tickets.last_issued += 1;
+        tickets.last_issued
+    }
+
+    /// Publishes a staged snapshot, if no later reload was applied and the settings are still those that it was planned
+    /// from. Otherwise changes nothing: the servers that were started for it are left to the caller.
+    fn commit(&self, ticket: u64, current: &Snapshot, staged: &Staged) -> Commit {
+        let mut tickets = self.reloads.lock().expect("no code panics while it holds the lock");
+        if tickets.last_applied > ticket {
+            return Commit::Superseded;
         }
+        if !Arc::ptr_eq(&self.fleet.snapshot.load().settings, &current.settings) {
+            return Commit::Outdated;
+        }
+        tickets.last_applied = ticket;
         let Staged { settings, servers, reloaded, replaced, .. } = staged;
         self.fleet.snapshot.store(Arc::new(Snapshot::of(settings.clone(), servers.clone())));
         self.fleet.catch_up();
@@ -91,7 +129,7 @@ impl McpBridgeAdapter {
             removed = removed.len(),
             "configuration reloaded"
         );
-        true
+        Commit::Published
     }
 
     /// Announces the tools of all servers, once the added ones have started or have taken too long.
@@ -136,6 +174,8 @@ struct Staged {
     /// Each old server with its replacement.
     replaced: Vec<(Arc<Server>, Arc<Server>)>,
     retired: Vec<Arc<Server>>,
+    /// All servers that were started for the snapshot.
+    started: Vec<Arc<Server>>,
 }
 
 impl Staged {
@@ -148,6 +188,7 @@ impl Staged {
         let mut servers = HashMap::clone(&current.servers);
         let mut retired: Vec<_> = plan.removed.iter().filter_map(|name| servers.remove(name)).collect();
         let (mut added, mut replaced, mut refused) = (Vec::new(), Vec::new(), Vec::new());
+        let all_started = started.iter().map(|(_, server)| server.clone()).collect();
         for (name, server) in started {
             if let (true, Some(reason)) = (plan.changed.contains(&name), not_ready(&server)) {
                 warn!(server = %name, reason, "keeping the old configuration: the server does not start with the new one");
@@ -161,8 +202,14 @@ impl Staged {
                 None => added.push(server),
             }
         }
-        let (settings, reloaded) = (Arc::new(settings), Reloaded { plan, refused });
-        Self { settings, servers, reloaded, added, replaced, retired }
+        let reloaded = Reloaded { plan, refused, is_superseded: false };
+        let settings = Arc::new(settings);
+        Self { settings, servers, reloaded, added, replaced, retired, started: all_started }
+    }
+
+    /// Stops the servers of a snapshot that is not published, and returns when their processes have ended.
+    async fn stop_started(&self) {
+        futures_util::future::join_all(self.started.iter().map(|server| server.stop())).await;
     }
 }
 

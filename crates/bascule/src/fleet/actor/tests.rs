@@ -15,7 +15,6 @@ use tokio::time::{Instant, advance};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::McpBridgeAdapter;
 use crate::call::CallContext;
 use crate::config::{RetryPolicy, ServerSettings, Settings, ToolSettings, TransportSettings};
 use crate::fleet::backend::Backend;
@@ -25,6 +24,7 @@ use crate::fleet::snapshot::Snapshot;
 use crate::fleet::upstream::{StartContext, Upstream};
 use crate::fleet::{Fleet, Start};
 use crate::normalise;
+use crate::{McpBridgeAdapter, Plan, Reloaded};
 
 /// What the servers of a test do, and what becomes of them.
 #[derive(Default)]
@@ -34,6 +34,8 @@ struct Stage {
     /// The ids of calls that were not answered while it was deaf. They are answered with the next message.
     late: Mutex<Vec<Value>>,
     starts: Mutex<Vec<Instant>>,
+    /// The number of servers that were alive at each start.
+    alive_at_start: Mutex<Vec<usize>>,
     alive: AtomicUsize,
     most_alive: AtomicUsize,
     served: AtomicUsize,
@@ -184,6 +186,7 @@ fn starter(stage: Arc<Stage>) -> Start {
         let stage = stage.clone();
         Box::pin(async move {
             stage.starts.lock().unwrap().push(Instant::now());
+            stage.alive_at_start.lock().unwrap().push(stage.alive.load(Ordering::SeqCst));
             if stage.refuses.load(Ordering::SeqCst) {
                 return Err(normalise::start_error(&settings.name, "it does not want to"));
             }
@@ -328,6 +331,45 @@ async fn retiring_server_waits_for_call_that_waits_for_its_first_start() {
     assert!(futures_util::poll!(&mut call).is_pending());
     let ((), called) = tokio::join!(starting.retire(GRACE), call);
     called.unwrap();
+    play.end().await;
+}
+
+impl Play {
+    /// Reloads with another timeout of the server.
+    async fn reload(&self, call_timeout: u64) -> Reloaded {
+        let mut settings = Settings::clone(&self.bridge.fleet.snapshot.load().settings);
+        settings.servers[0].call_timeout = Duration::from_secs(call_timeout);
+        self.bridge.reload(settings, GRACE).await
+    }
+}
+
+// req: BR-13
+#[tokio::test(start_paused = true)]
+async fn later_reload_is_applied_after_an_earlier_one_and_stops_its_first_attempt() {
+    let play = Play::start(|_| {}).await;
+    let (mut earlier, mut later) = (Box::pin(play.reload(1)), Box::pin(play.reload(2)));
+    assert!(futures_util::poll!(&mut earlier).is_pending() && futures_util::poll!(&mut later).is_pending());
+    settle().await;
+    let reloaded = [earlier.await, later.await];
+    assert!(reloaded.iter().all(|one| one.plan.changed.len() == 1 && !one.is_superseded), "{reloaded:?}");
+    assert_eq!(play.server().settings.call_timeout, Duration::from_secs(2));
+    // The later one starts its server twice: beside the old and the earlier one, then beside the earlier one alone.
+    assert_eq!(*play.stage.alive_at_start.lock().unwrap(), [0, 1, 2, 1]);
+    play.end().await;
+}
+
+// req: BR-13
+#[tokio::test(start_paused = true)]
+async fn earlier_reload_does_not_undo_a_later_one() {
+    let play = Play::start(|_| {}).await;
+    let (mut earlier, mut later) = (Box::pin(play.reload(1)), Box::pin(play.reload(2)));
+    assert!(futures_util::poll!(&mut earlier).is_pending() && futures_util::poll!(&mut later).is_pending());
+    assert!(!later.await.is_superseded);
+    let reloaded = earlier.await;
+    assert!(reloaded.is_superseded && reloaded.plan == Plan::default(), "{reloaded:?}");
+    assert_eq!(play.server().settings.call_timeout, Duration::from_secs(2));
+    settle().await;
+    assert_eq!(play.stage.alive.load(Ordering::SeqCst), 1);
     play.end().await;
 }
 
