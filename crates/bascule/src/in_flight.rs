@@ -28,7 +28,10 @@ pub(crate) enum Origin {
     Bridge,
 }
 
-/// All requests in flight of one bridge.
+/// The requests in flight of one bridge: those of its clients, and those that [`Server::run`] sends. The handshake with a
+/// server, and the `tools/list` and `ping` of its actor, are not registered.
+///
+/// [`Server::run`]: crate::fleet::server::Server::run
 #[derive(Default)]
 pub(crate) struct InFlightRegistry(Mutex<Tables>);
 
