@@ -78,6 +78,7 @@ impl<'de> Visitor<'de> for CallParamsVisitor {
 struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Refuses members of a message, given as raw text without braces, that differ from a known one only in letter case.
+#[cfg(feature = "server")]
 pub(crate) fn refuse_lookalikes(members: &str, known: &[&str]) -> Result<(), String> {
     let keys = serde_json::from_str::<MemberNames>(&format!("{{{members}}}"));
     keys.map_err(|error| error.to_string())?.0.iter().try_for_each(|key| refuse_lookalike(key, known))
@@ -91,8 +92,10 @@ fn refuse_lookalike(key: &str, known: &[&str]) -> Result<(), String> {
 }
 
 /// The names of an object's members, duplicates included.
+#[cfg(feature = "server")]
 struct MemberNames(Vec<String>);
 
+#[cfg(feature = "server")]
 impl<'de> Deserialize<'de> for MemberNames {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct NamesVisitor;

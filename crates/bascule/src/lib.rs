@@ -22,6 +22,7 @@ mod launch;
 mod logging_level;
 mod normalise;
 mod post_mortem;
+mod redaction;
 mod relay;
 mod reload;
 mod script;

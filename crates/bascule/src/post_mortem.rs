@@ -4,6 +4,7 @@ use bascule_model::BridgeError;
 use bascule_sandbox::{LimitHit, TreeWatch};
 
 use crate::config::{ServerSettings, TransportSettings};
+use crate::redaction::SecretForms;
 
 /// Adds the limit that ended the process, or probably did, and redacts secrets.
 pub(crate) fn explain(
@@ -71,17 +72,12 @@ fn redact_secrets(mut error: Box<BridgeError>, settings: &ServerSettings) -> Box
         TransportSettings::Stdio { env, .. } => env,
         TransportSettings::Remote { headers, .. } => headers,
     };
-    // The second word of `Bearer TOKEN` is secret on its own. Words too short to be secrets would garble every error.
-    let words =
-        secrets.iter().flat_map(|(_, value)| value.reveal().split(' ')).filter(|word| word.len() >= 6);
-    for word in words {
-        let hide = |text: &mut String| *text = text.replace(word, "***");
-        hide(&mut error.message);
-        error.stderr.iter_mut().for_each(hide);
-        if let Some(fault) = &mut error.provider_error {
-            hide(&mut fault.message);
-            fault.raw.take_if(|raw| raw.get().contains(word));
-        }
+    let secrets = SecretForms::new(secrets.iter().map(|(_, value)| value.reveal().as_str()));
+    secrets.hide(&mut error.message);
+    error.stderr.iter_mut().for_each(|stderr| secrets.hide(stderr));
+    if let Some(fault) = &mut error.provider_error {
+        secrets.hide(&mut fault.message);
+        fault.raw.take_if(|raw| secrets.are_in(raw.get()));
     }
     error
 }

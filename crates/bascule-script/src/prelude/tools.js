@@ -28,6 +28,20 @@ function (native, own, stacks, format, sleep) {
     }
   }
   own.freeze(MCPToolError);
+  // The codes of the errors that come from the bridge. A script can create errors too, but not with a code of the bridge.
+  const codes = new own.WeakMap();
+  function newToolError(message, options) {
+    const error = new MCPToolError(message, options);
+    own.weakSet(codes, error, options.code);
+    return error;
+  }
+  const reserved = own.create(null);
+  for (const code of [
+    'PROVIDER_INIT_FAILED', 'PROVIDER_TIMEOUT', 'PROVIDER_CRASHED', 'PROVIDER_UNAVAILABLE', 'PROVIDER_ERROR', 'TOOL_NOT_FOUND',
+    'INVALID_INPUT', 'INVALID_OUTPUT', 'POLICY_DENIED', 'RATE_LIMITED', 'CANCELLED', 'OUTCOME_UNKNOWN', 'TOOL_ERROR',
+    'INVALID_TOOL_NAME', 'SYNTAX_ERROR', 'TIME_LIMIT', 'MEMORY_LIMIT', 'OUTPUT_LIMIT', 'CALL_LIMIT', 'DEADLOCK',
+    'SCRIPT_TOO_LONG', 'NESTED_TOO_DEEPLY', 'WORKER_LOST', 'SANDBOX_VIOLATION', 'USAGE', 'CONFIG_INVALID',
+  ]) reserved[code] = true;
   define(globalThis, 'MCPToolError', MCPToolError);
 
   // The message comes from the engine, and the worker looks for it.
@@ -35,14 +49,14 @@ function (native, own, stacks, format, sleep) {
 
   function notFound(server, tool, message) {
     const sites = stacks.capture(notFound);
-    return new MCPToolError(message, { __proto__: null, server, tool, code: 'TOOL_NOT_FOUND', sites });
+    return newToolError(message, { __proto__: null, server, tool, code: 'TOOL_NOT_FOUND', sites });
   }
 
   // Starts a call. `settleCall` settles its promise; calls may end in any order.
   function startCall(server, tool, names, args) {
     const sites = stacks.capture(startCall);
     const refuse = (message, cause) =>
-      own.reject(new MCPToolError(message, { __proto__: null, ...names, code: 'INVALID_INPUT', cause, sites }));
+      own.reject(newToolError(message, { __proto__: null, ...names, code: 'INVALID_INPUT', cause, sites }));
     let text;
     try {
       text = args === undefined ? '{}' : own.stringify(args);
@@ -89,7 +103,7 @@ function (native, own, stacks, format, sleep) {
 
   function unreadable({ names, sites }, cause) {
     const message = 'the result of ' + quoted(names) + ' cannot be parsed: ' + format(cause?.message);
-    return new MCPToolError(message, { __proto__: null, ...names, code: 'INVALID_OUTPUT', cause, sites });
+    return newToolError(message, { __proto__: null, ...names, code: 'INVALID_OUTPUT', cause, sites });
   }
 
   // Reads own fields only: a script may have added fields to the prototype of every object.
@@ -100,12 +114,12 @@ function (native, own, stacks, format, sleep) {
     own.setPrototypeOf(error, null);
     const { code, message, retryable, ...rest } = error;
     const data = ownField(ownField(error, 'providerError'), 'data') ?? rest;
-    return new MCPToolError(message, { __proto__: null, ...names, code, retryable, data, cause: error, sites });
+    return newToolError(message, { __proto__: null, ...names, code, retryable, data, cause: error, sites });
   }
 
   function toolError({ names, sites }, message, result) {
     const data = ownField(result, 'structuredContent') ?? ownField(result, 'content');
-    return new MCPToolError(message, { __proto__: null, ...names, code: 'TOOL_ERROR', data, cause: result, sites });
+    return newToolError(message, { __proto__: null, ...names, code: 'TOOL_ERROR', data, cause: result, sites });
   }
 
   // Returns the whole result of a call in flight, or calls a tool (a function or an id) and returns its whole result.
@@ -229,14 +243,17 @@ function (native, own, stacks, format, sleep) {
       const { name, message, code, stack, toolName, retryable } = thrown;
       const text = (value) =>
         value === undefined || value === null ? undefined : own.toWellFormed(own.substring('' + value, 0, MAX_LENGTH));
+      const isFromBridge = own.weakGet(codes, thrown) !== undefined;
+      const ownCode = (code) =>
+        (typeof code === 'string' && reserved[code] !== true) || typeof code === 'number' ? text(code) : undefined;
       return own.stringify({
         __proto__: null,
         name: text(name) ?? 'Error',
         message: text(message) ?? '',
-        code: typeof code === 'string' || typeof code === 'number' ? text(code) : undefined,
+        code: own.weakGet(codes, thrown) ?? ownCode(code),
         stack: typeof stack === 'string' ? text(stack) : undefined,
-        toolName: thrown instanceof MCPToolError ? text(toolName) : undefined,
-        retryable: thrown instanceof MCPToolError ? retryable === true : undefined,
+        toolName: isFromBridge ? text(toolName) : undefined,
+        retryable: isFromBridge ? retryable === true : undefined,
       });
     } catch {
       return own.stringify({ __proto__: null, name: 'Error', message: 'the script threw a value that cannot be described' });

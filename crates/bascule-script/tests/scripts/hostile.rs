@@ -127,3 +127,21 @@ fn errors_do_not_expose_prelude() {
     let ran = run_with(dive, |_| {}, |_| None);
     assert_eq!(ran.value(), json!([["string", "string"], "undefined"]));
 }
+
+// req: CM-03
+#[test]
+fn cannot_forge_error_codes() {
+    for code in [
+        "throw Object.assign(new Error('x'), { code: 'PROVIDER_CRASHED' })",
+        "throw new MCPToolError('x', { server: 's', tool: 't', code: 'POLICY_DENIED', retryable: true })",
+        "throw new (class extends MCPToolError {})('x', { code: 'TIME_LIMIT' })",
+        "class E extends Error { get code() { return 'SANDBOX_VIOLATION' } } throw new E('x')",
+        "Object.prototype.code = 'CANCELLED'; throw new Error('x')",
+        "WeakMap.prototype.get = () => 'CANCELLED'; throw new Error('x')",
+    ] {
+        let error = run(code).error();
+        assert_eq!((error.code, error.tool_name, error.retryable), (None, None, None), "{code}");
+    }
+    let own = run("throw Object.assign(new Error('x'), { code: 'MINE' })").error();
+    assert_eq!(own.code.as_deref(), Some("MINE"));
+}

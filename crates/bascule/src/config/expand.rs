@@ -55,6 +55,18 @@ impl<'a> VariableExpander<'a> {
         if errors.is_empty() { Ok(out) } else { Err(errors) }
     }
 
+    /// Returns the first variable of a text that is set and whose value may be secret.
+    pub(super) fn find_secret<'t>(&self, text: &'t str) -> Option<&'t str> {
+        const PLAIN: [&str; 9] =
+            ["HOME", "USER", "LOGNAME", "PWD", "PATH", "SHELL", "LANG", "TMPDIR", "workspaceFolder"];
+        let insides =
+            text.split("${").skip(1).filter_map(|rest| rest.split_once('}')).map(|(inside, _)| inside);
+        let names = insides.map(|inside| inside.split_once(":-").map_or(inside, |(name, _)| name));
+        let mut names = names.map(|name| name.strip_prefix("env:").unwrap_or(name));
+        let is_set = |name: &str| (self.environment)(name).is_some_and(|value| !value.is_empty());
+        names.find(|name| !PLAIN.contains(name) && !name.starts_with("XDG_") && is_set(name))
+    }
+
     /// Resolves a path against the file's directory.
     pub(super) fn absolute_path(&self, path: &str) -> PathBuf {
         // Collecting the components removes `/./`.

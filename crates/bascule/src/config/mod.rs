@@ -26,9 +26,12 @@ mod watch;
 #[cfg(test)]
 mod testing;
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use rustix::process::{getgid, getuid};
 
 pub use expand::EnvLookup;
 pub use find::find;
@@ -61,6 +64,9 @@ pub enum ConfigError {
     Directory { path: PathBuf },
     #[error("the configuration `{}` is larger than {} MiB", path.display(), MAX_FILE_BYTES >> 20)]
     TooLarge { path: PathBuf },
+    /// Another user could make the bridge run any command.
+    #[error("the configuration `{}` {reason}", path.display())]
+    Untrusted { path: PathBuf, reason: String },
     /// The file is not UTF-8.
     #[error("the configuration `{}` is not UTF-8 text: line {line} contains an invalid byte", path.display())]
     NotUtf8 { path: PathBuf, line: usize },
@@ -80,7 +86,12 @@ fn indented(paths: &[PathBuf]) -> String {
 pub fn load(path: &Path, environment: EnvLookup<'_>) -> Result<LoadedConfig, ConfigError> {
     let unreadable = |source| ConfigError::Read { path: path.into(), source };
     let source_file = SourceFile::from_path(path).map_err(unreadable)?;
-    let bytes = read_bounded(path).map_err(|source| match source.kind() {
+    let file = File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if let Some(reason) = find_other_writer(&metadata, getuid().as_raw(), getgid().as_raw()) {
+        return Err(ConfigError::Untrusted { path: path.into(), reason });
+    }
+    let bytes = read_bounded(file).map_err(|source| match source.kind() {
         io::ErrorKind::IsADirectory => ConfigError::Directory { path: path.into() },
         _ => unreadable(source),
     })?;
@@ -91,10 +102,31 @@ pub fn load(path: &Path, environment: EnvLookup<'_>) -> Result<LoadedConfig, Con
     Ok(parse(&text, &source_file, environment)?)
 }
 
+/// Returns the reason why another user than `user` and root can write the file. A group of the user alone is common, and
+/// cannot be told from others; the user's own group is allowed.
+fn find_other_writer(metadata: &Metadata, user: u32, group: u32) -> Option<String> {
+    if !metadata.is_file() {
+        return None;
+    }
+    let (owner, mode) = (metadata.uid(), metadata.mode());
+    if owner != user && owner != 0 {
+        return Some(format!(
+            "belongs to another user (id {owner}), who could run any command as you: copy it, or change its owner"
+        ));
+    }
+    let is_open_to_group = mode & 0o020 != 0 && metadata.gid() != group && metadata.gid() != 0;
+    (mode & 0o002 != 0 || is_open_to_group).then(|| {
+        format!(
+            "is writable by others (mode {:o}), who could run any command as you: use `chmod go-w`",
+            mode & 0o777
+        )
+    })
+}
+
 // The file's size is not asked for: the file may be a pipe, or grow.
-fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
+fn read_bounded(file: File) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -130,6 +162,29 @@ mod tests {
         match error.source() {
             Some(source) => format!("{error}: {}", chain(source)),
             None => error.to_string(),
+        }
+    }
+
+    // req: GW-07
+    #[test]
+    fn refuses_file_that_another_user_can_write() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("mcp.json");
+        fs::write(&path, r#"{"mcpServers": {}}"#).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o646)).unwrap();
+        let expected = "the configuration `mcp.json` is writable by others (mode 646), who could run any command as you: use `chmod go-w`";
+        assert_eq!(load_from(&folder, "mcp.json").unwrap_err(), expected);
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
+        load_from(&folder, "mcp.json").unwrap();
+        let metadata = fs::metadata(&path).unwrap();
+        let (user, group) = (metadata.uid(), metadata.gid());
+        assert_eq!(find_other_writer(&metadata, user, group), None);
+        if group != 0 {
+            assert!(find_other_writer(&metadata, user, group + 1).unwrap().contains("writable by others"));
+        }
+        if user != 0 {
+            assert!(find_other_writer(&metadata, user + 1, group).unwrap().contains("another user"));
         }
     }
 

@@ -43,6 +43,10 @@ impl<'a> FieldReader<'a> {
         self.problems.error(self.key_at, &self.path, message);
     }
 
+    pub(super) fn warning(&self, message: impl Display) {
+        self.problems.warning(self.value.start(), &self.path, message);
+    }
+
     pub(super) fn key_warning(&self, message: impl Display) {
         self.problems.warning(self.key_at, &self.path, message);
     }

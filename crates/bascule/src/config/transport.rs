@@ -75,7 +75,8 @@ fn warn_unused(entry: &ObjectReader, keys: &[&str], missing: &str) {
 
 fn read_stdio(entry: &mut ObjectReader, variables: &VariableExpander) -> Option<TransportSettings> {
     let command = entry.read("command", |f| read_non_empty(&f, variables));
-    let args = entry.read("args", |f| f.read_list(|f| read_argument(&f, variables))).unwrap_or_default();
+    let args =
+        entry.read("args", |f| f.read_list(|f| read_visible_argument(&f, variables))).unwrap_or_default();
     let env = entry.read("env", |f| read_env(f, variables)).unwrap_or_default();
     let cwd = entry.read("cwd", |f| read_path(&f, variables));
     Some(TransportSettings::Stdio { command: command?, args, env, cwd })
@@ -102,6 +103,17 @@ fn read_non_empty(field: &FieldReader, variables: &VariableExpander) -> Option<S
         text if text.is_empty() => reject(field, "must not be empty"),
         text => Some(text),
     }
+}
+
+/// Reads an argument, which all users of the machine can see.
+fn read_visible_argument(field: &FieldReader, variables: &VariableExpander) -> Option<String> {
+    let text = field.read_string()?;
+    if let Some(name) = variables.find_secret(text) {
+        field.warning(format_args!(
+            "the list of processes shows the value of `${{{name}}}` to all users: pass a secret in `env` instead"
+        ));
+    }
+    without_nul(field, expand(field, text, variables)?)
 }
 
 fn read_argument(field: &FieldReader, variables: &VariableExpander) -> Option<String> {
@@ -281,6 +293,20 @@ mod tests {
         check_server(
             r#"{"url": "ftp://a"}"#,
             "1:30: mcpServers.it.url: must start with `http://` or `https://`",
+        );
+    }
+
+    #[test]
+    fn warns_of_secrets_in_arguments() {
+        let environment = |name: &str| (name != "UNSET").then(|| "value".to_owned());
+        let text = r#"{"mcpServers": {"it": {"command": "x", "args": ["--key=${API_KEY}", "${HOME}/a", "${UNSET:-b}"]}}}"#;
+        let loaded = super::super::parse(text, &super::super::testing::source(), &environment).unwrap();
+        let warnings: Vec<String> = loaded.warnings.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            warnings,
+            [
+                "mcp.json:1:49: warning: mcpServers.it.args[0]: the list of processes shows the value of `${API_KEY}` to all users: pass a secret in `env` instead"
+            ]
         );
     }
 

@@ -231,3 +231,24 @@ fn reports_disabled_server() {
     assert_eq!(error["code"], "TOOL_NOT_FOUND");
     assert!(error["message"].as_str().unwrap().contains("disabled"), "{error:#}");
 }
+
+// req: GW-07
+#[test]
+fn refuses_file_of_another_user() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+    let bascule =
+        Bascule::with_server("x", json!({ "command": "sh", "args": ["-c", "touch ran"], "sandbox": "off" }));
+    let file = bascule.folder().join("mcp.json");
+    if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
+        chown(&file, Some(65533), None).unwrap();
+    } else {
+        // Only root can give a file away.
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    for arguments in [&["tools"][..], &["check", "--config", "mcp.json"], &["serve", "--stdio"]] {
+        let output = bascule.run(arguments);
+        assert_eq!(output.code, Some(2), "{output:?}");
+        assert!(output.stderr.contains("who could run any command as you"), "{output:?}");
+    }
+    assert!(!bascule.folder().join("ran").exists());
+}
