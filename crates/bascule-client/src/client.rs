@@ -178,7 +178,7 @@ impl McpClient {
         }
     }
 
-    /// Sends a tool call. `arguments` must be the JSON text of an object and is sent unchanged.
+    /// Sends a tool call. Over HTTP it is sent when the result is first polled. `arguments` must be the JSON text of an object and is sent unchanged.
     pub fn call(&self, tool: &str, arguments: &str) -> PendingRequest {
         let name = serde_json::Value::from(tool);
         self.connection.request("tools/call", |id| {
@@ -194,7 +194,7 @@ impl McpClient {
         }
     }
 
-    /// Sends any request. `params` receives the request id, which is also the progress token. The parameters and
+    /// Sends any request. Over HTTP it is sent when the result is first polled. `params` receives the request id, which is also the progress token. The parameters and
     /// `extra_members`, further members of the JSON-RPC message, are sent unchanged.
     pub fn request(
         &self,

@@ -12,7 +12,7 @@ use tokio_util::task::TaskTracker;
 use crate::http::{HttpClient, HttpLink};
 use crate::http_or_sse::HttpOrSseLink;
 use crate::http_sse::SseLink;
-use crate::router::{Listener, OnProgress, RequestHandler, RequestResult, Router, SharedRequestState};
+use crate::router::{Listener, MessageRouter, OnProgress, RequestHandler, RequestResult, SharedRequestState};
 use crate::tail::Tail;
 use crate::transport::Link;
 use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request, with_extra_members};
@@ -24,7 +24,7 @@ pub struct Connection(Arc<Inner>);
 
 struct Inner {
     link: Link,
-    router: Arc<Router>,
+    router: Arc<MessageRouter>,
     stderr: Arc<Tail>,
     pid: Option<u32>,
     next_id: Arc<AtomicU64>,
@@ -54,7 +54,7 @@ impl Connection {
         on_request: Option<RequestHandler>,
         next_id: Arc<AtomicU64>,
     ) -> Self {
-        let router = Arc::new(Router::new(limit, listener, on_request));
+        let router = Arc::new(MessageRouter::new(limit, listener, on_request));
         let stderr = Arc::new(Tail::default());
         let tasks = TaskTracker::new();
         let stop = CancellationToken::new();

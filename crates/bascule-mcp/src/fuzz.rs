@@ -8,7 +8,7 @@ use bascule_testkit::fuzz;
 use serde_json::value::RawValue;
 
 use crate::scan::Scan;
-use crate::sse::{Event, EventReader};
+use crate::sse::{EventReader, SseEvent};
 use crate::{Message, RpcError, parse_qualified_uri, patch, qualify_uri};
 
 const MESSAGES: [&[u8]; 8] = [
@@ -83,7 +83,7 @@ fn patches() {
     });
 }
 
-fn events(bytes: &[u8], piece: usize, limit: usize) -> Vec<Event> {
+fn events(bytes: &[u8], piece: usize, limit: usize) -> Vec<SseEvent> {
     let (mut reader, mut events) = (EventReader::new(limit), Vec::new());
     bytes.chunks(piece).for_each(|bytes| reader.feed(bytes, |event| events.push(event)));
     events
@@ -99,7 +99,7 @@ fn event_streams() {
                 assert_eq!(events(bytes, piece, limit), whole, "in pieces of {piece}, {limit} bytes at most");
             }
             for event in whole {
-                let Event::Data(data) = event else { continue };
+                let SseEvent::Data(data) = event else { continue };
                 assert!(data.len() <= limit);
             }
         }

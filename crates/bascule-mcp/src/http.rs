@@ -35,7 +35,11 @@ pub(crate) struct HttpLink {
 
 impl HttpLink {
     pub(crate) fn new(client: Arc<HttpClient>) -> Self {
-        Self { headers: Mutex::new(client.post_headers()), client }
+        let mut headers = client.post_headers();
+        // Their presence is the state of the connection, so the configured headers must not contain them.
+        headers.remove(SESSION);
+        headers.remove(VERSION);
+        Self { headers: Mutex::new(headers), client }
     }
 
     pub(crate) fn set_version(&self, version: ProtocolVersion) {

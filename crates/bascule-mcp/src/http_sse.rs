@@ -10,7 +10,7 @@ use tokio::sync::watch;
 
 use crate::connection::Exchange;
 use crate::http::{EVENT_STREAM, HttpClient, has_media_type, path_of, redact_url, transport_failure};
-use crate::sse::{Event, EventReader};
+use crate::sse::{EventReader, SseEvent};
 use crate::{Failure, TransportError};
 
 /// A [`Link`](crate::transport::Link) over HTTP+SSE. Responses arrive on the stream.
@@ -123,22 +123,22 @@ impl SseLink {
 
     fn handle_event(
         self: &Arc<Self>,
-        event: Event,
+        event: SseEvent,
         url_sender: &watch::Sender<Option<Uri>>,
     ) -> Result<(), TransportError> {
         match event {
-            Event::Endpoint(reference) if url_sender.borrow().is_none() => {
+            SseEvent::Endpoint(reference) if url_sender.borrow().is_none() => {
                 let url = self.resolve(&String::from_utf8_lossy(&reference))?;
                 url_sender.send_replace(Some(url));
             }
-            Event::Endpoint(_) => tracing::debug!("ignoring a second endpoint event"),
-            Event::Data(data) => {
+            SseEvent::Endpoint(_) => tracing::debug!("ignoring a second endpoint event"),
+            SseEvent::Data(data) => {
                 self.client.deliver(&data, None, |reply| {
                     let link = self.clone();
                     async move { link.exchange(reply).await }
                 });
             }
-            Event::TooLong(scanned) => self.client.router.deliver_oversized(scanned),
+            SseEvent::TooLong(scanned) => self.client.router.deliver_oversized(scanned),
         }
         Ok(())
     }

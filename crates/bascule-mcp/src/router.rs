@@ -59,7 +59,7 @@ pub type OnProgress = Box<dyn Fn(&RawValue, Option<&str>) + Send + Sync>;
 /// The result of a request, or its failure.
 pub type RequestResult = Result<Box<RawValue>, Failure>;
 
-pub(crate) struct Router {
+pub(crate) struct MessageRouter {
     state: Mutex<State>,
     listener: Listener,
     on_request: Option<RequestHandler>,
@@ -88,7 +88,7 @@ pub(crate) struct SharedRequestState {
     pub(crate) extra_members: OnceLock<String>,
 }
 
-impl Router {
+impl MessageRouter {
     pub(crate) fn new(limit: usize, listener: Listener, on_request: Option<RequestHandler>) -> Self {
         let state = Mutex::new(State::Open(BTreeMap::new()));
         Self { state, listener, on_request, limit, closed: CancellationToken::new() }
@@ -294,7 +294,7 @@ mod tests {
                 Unsolicited::TooLong { .. } => "too long".into(),
             });
         };
-        let router = Router::new(100, Box::new(listener), None);
+        let router = MessageRouter::new(100, Box::new(listener), None);
         let mut responses = [1, 2].map(|id| router.register(id, Arc::default()));
         let replies: Vec<_> =
             frames.iter().filter_map(|frame| router.deliver(frame.as_bytes(), None)).collect();
@@ -368,7 +368,7 @@ mod tests {
 
     #[test]
     fn fails_the_request_of_an_overlong_response_or_all() {
-        let router = Router::new(100, Box::new(|_| {}), None);
+        let router = MessageRouter::new(100, Box::new(|_| {}), None);
         let mut first = router.register(1, Arc::default());
         let mut second = router.register(2, Arc::default());
         router.deliver_oversized(ScannedMessage::ResponseTo("1".into()));
@@ -382,7 +382,7 @@ mod tests {
 
     #[test]
     fn reports_reason_and_delivery_at_the_end() {
-        let router = Router::new(100, Box::new(|_| {}), None);
+        let router = MessageRouter::new(100, Box::new(|_| {}), None);
         let mut responses = [1, 2].map(|id| router.register(id, Arc::default()));
         router.close(Arc::new(TransportError::OutputClosed), |id| id == 2);
         router.close(Arc::new(TransportError::Closed), |_| false);

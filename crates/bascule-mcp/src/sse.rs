@@ -42,7 +42,7 @@ pub(crate) struct ResumePoint {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum SseEvent {
     Data(Vec<u8>),
     /// The data of an event named `endpoint`, the first one of HTTP+SSE.
     Endpoint(Vec<u8>),
@@ -84,7 +84,7 @@ impl EventReader {
     }
 
     /// Parses the next bytes and reports every event that they complete.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8], mut on_event: impl FnMut(Event)) {
+    pub(crate) fn feed(&mut self, mut bytes: &[u8], mut on_event: impl FnMut(SseEvent)) {
         if bytes.is_empty() {
             return;
         }
@@ -128,7 +128,7 @@ impl EventReader {
         scan.feed(value);
     }
 
-    fn end_line(&mut self, on_event: &mut impl FnMut(Event)) {
+    fn end_line(&mut self, on_event: &mut impl FnMut(SseEvent)) {
         if std::mem::take(&mut self.at_start) && self.line.starts_with(b"\xef\xbb\xbf") {
             self.line.drain(..3);
         }
@@ -168,7 +168,7 @@ impl EventReader {
         self.data.extend_from_slice(value);
     }
 
-    fn end_event(&mut self, on_event: &mut impl FnMut(Event)) {
+    fn end_event(&mut self, on_event: &mut impl FnMut(SseEvent)) {
         let data = std::mem::take(&mut self.data);
         let had_data = std::mem::take(&mut self.has_data);
         let too_long = self.too_long.take();
@@ -181,10 +181,10 @@ impl EventReader {
         self.count += 1;
         self.is_resumed = false;
         match too_long {
-            Some(scan) => on_event(Event::TooLong(scan.finish())),
+            Some(scan) => on_event(SseEvent::TooLong(scan.finish())),
             None if data.is_empty() => {}
-            None if is_endpoint => on_event(Event::Endpoint(data)),
-            None => on_event(Event::Data(data)),
+            None if is_endpoint => on_event(SseEvent::Endpoint(data)),
+            None => on_event(SseEvent::Data(data)),
         }
     }
 
@@ -239,9 +239,9 @@ mod tests {
         for piece in pieces {
             reader.feed(piece, |event| {
                 seen.push(match event {
-                    Event::Data(data) => String::from_utf8(data).unwrap(),
-                    Event::Endpoint(data) => format!("endpoint {}", String::from_utf8(data).unwrap()),
-                    Event::TooLong(scanned) => format!("{scanned:?}"),
+                    SseEvent::Data(data) => String::from_utf8(data).unwrap(),
+                    SseEvent::Endpoint(data) => format!("endpoint {}", String::from_utf8(data).unwrap()),
+                    SseEvent::TooLong(scanned) => format!("{scanned:?}"),
                 });
             });
         }
@@ -332,7 +332,7 @@ mod tests {
         let mut seen = Vec::new();
         let stream = b": again\n\nid: 7\ndata: old\n\nid: 8\ndata: new\n\nid: 8\ndata: more\n\n";
         reader.feed(stream, |event| seen.push(event));
-        assert_eq!(seen, [Event::Data(b"new".to_vec()), Event::Data(b"more".to_vec())]);
+        assert_eq!(seen, [SseEvent::Data(b"new".to_vec()), SseEvent::Data(b"more".to_vec())]);
     }
 
     proptest! {

@@ -16,7 +16,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::line::{InputLine, LineReader};
-use crate::router::Router;
+use crate::router::MessageRouter;
 use crate::stdin_queue::StdinQueue;
 use crate::tail::Tail;
 use crate::{ProcessExit, TransportError};
@@ -114,7 +114,7 @@ impl StdioChild {
     pub(crate) fn split(
         self,
         limit: usize,
-        router: Arc<Router>,
+        router: Arc<MessageRouter>,
         stderr: Arc<Tail>,
         stop: CancellationToken,
     ) -> (Arc<StdinQueue>, impl Future<Output = ()> + Send) {
@@ -142,7 +142,7 @@ struct Supervisor {
     stderr: JoinHandle<()>,
     shutdown_timeouts: ShutdownTimeouts,
     lifeline: Option<Lifeline>,
-    router: Arc<Router>,
+    router: Arc<MessageRouter>,
     stdin_queue: Arc<StdinQueue>,
     stop: CancellationToken,
 }
@@ -275,7 +275,7 @@ fn enlarge(pipe: &pipe::Receiver) {
     let _ = (pipe, LARGE_PIPE);
 }
 
-fn deliver(line: InputLine, router: &Router, stdin_queue: &StdinQueue) {
+fn deliver(line: InputLine, router: &MessageRouter, stdin_queue: &StdinQueue) {
     match line {
         InputLine::Whole(frame) => {
             if let Some(reply) = router.deliver(&frame, None) {

@@ -9,7 +9,7 @@ use crate::connection::Exchange;
 use crate::http::{HttpEndpoint, HttpLink};
 use crate::http_or_sse::HttpOrSseLink;
 use crate::http_sse::SseLink;
-use crate::router::Router;
+use crate::router::MessageRouter;
 use crate::stdin_queue::StdinQueue;
 use crate::{Failure, StdioChild, TransportError};
 
@@ -55,7 +55,7 @@ impl Transport {
 impl MemoryClient {
     pub(crate) fn split(
         mut self,
-        router: Arc<Router>,
+        router: Arc<MessageRouter>,
         stop: CancellationToken,
     ) -> (mpsc::Sender<Vec<u8>>, impl Future<Output = ()> + Send) {
         let outgoing = self.outgoing.clone();

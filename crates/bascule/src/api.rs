@@ -16,22 +16,23 @@ use bascule_model::{
 use bascule_sandbox::Confinement;
 use serde::{Deserialize, Serialize};
 
+use crate::blocking::run_blocking;
 use crate::call::CallContext;
 use crate::call_record::{Caller, Face};
 use crate::config::{self, ConfigError, LoadedConfig};
-use crate::{McpBridgeAdapter, Reloaded};
+use crate::{McpBridgeAdapter, Reloaded, ScriptOutcome, ScriptRequest};
 
 /// A listing waits this long for servers that are still starting.
 const FIRST_START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The tools of a bridge, and the servers that have none because they did not start.
-pub(crate) struct ToolListing {
+pub(crate) struct AvailableTools {
     pub(crate) tools: Vec<Arc<CatalogTool>>,
     pub(crate) start_failures: Vec<BridgeError>,
 }
 
 /// Lists the tools of one server, or of all.
-pub(crate) async fn list_tools(bridge: &McpBridgeAdapter, server: Option<&ServerName>) -> ToolListing {
+pub(crate) async fn list_tools(bridge: &McpBridgeAdapter, server: Option<&ServerName>) -> AvailableTools {
     match server {
         Some(server) => bridge.first_start_of(server.as_str(), FIRST_START_TIMEOUT).await,
         None => bridge.first_starts(FIRST_START_TIMEOUT).await,
@@ -44,7 +45,7 @@ pub(crate) async fn list_tools(bridge: &McpBridgeAdapter, server: Option<&Server
         .filter(|name| is_wanted(name.as_str()))
         .filter_map(|name| Some(BridgeError::clone(&*bridge.start_failure(name.as_str())?)))
         .collect();
-    ToolListing { tools, start_failures }
+    AvailableTools { tools, start_failures }
 }
 
 /// Returns one tool, or the error that a call of it would meet.
@@ -102,6 +103,15 @@ pub(crate) async fn refresh(
     Ok(status(bridge))
 }
 
+/// Runs a script.
+pub(crate) async fn run_script(
+    bridge: &McpBridgeAdapter,
+    face: Face,
+    request: ScriptRequest,
+) -> BridgeResult<ScriptOutcome> {
+    bridge.run_script_of(face, request).await
+}
+
 /// Subscribes to the events whose topic matches `pattern`, after up to `replay` recent ones.
 pub(crate) fn events(bus: &EmbeddedBus, pattern: &str, replay: usize) -> Result<Subscription, TopicError> {
     let options = SubscribeOptions { replay, ..SubscribeOptions::default() };
@@ -130,10 +140,7 @@ pub(crate) async fn reload(
     on_loaded: impl FnOnce(&LoadedConfig),
 ) -> Result<Reloaded, ConfigError> {
     let file = file.to_owned();
-    // Reading and checking a large file would block every call of this thread.
-    let loading =
-        tokio::task::spawn_blocking(move || config::load(&file, &|name: &str| std::env::var(name).ok()));
-    let loaded = loading.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+    let loaded = run_blocking(move || config::load(&file, &|name: &str| std::env::var(name).ok())).await?;
     on_loaded(&loaded);
     Ok(bridge.reload(loaded.settings, grace).await)
 }

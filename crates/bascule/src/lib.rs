@@ -1,8 +1,9 @@
-//! Bascule, the drawbridge between agents and MCP tools, as a library.
+//! Bascule, the bridge between agents and MCP tools, as a library.
 //!
-//! Reading order: [`config`] is what the user wrote, [`McpBridgeAdapter`] holds the servers, `call` is the
-//! one road to a tool, `fleet` the servers at the end of it, `gateway` the way in for MCP clients, `control` the one
-//! for commands. The command line ([`cli`]) stands on these.
+//! Reading order: [`config`] reads the configuration file. [`McpBridgeAdapter`] is the bridge. `call` makes every tool call
+//! and `call_record` records it; `in_flight` registers the requests. `fleet` runs the servers. `gateway` serves MCP clients
+//! (`client`), `control` serves the commands of other processes through `api`, and `script` runs scripts. [`cli`] is the
+//! command line.
 
 pub mod cli;
 pub mod config;

@@ -17,8 +17,8 @@ use tokio_util::task::TaskTracker;
 
 use super::pool::ConnectionPool;
 use super::{HttpEndpoint, redact_url};
-use crate::router::Router;
-use crate::sse::{Event, EventReader};
+use crate::router::MessageRouter;
+use crate::sse::{EventReader, SseEvent};
 use crate::{Failure, Message, RpcError, TransportError};
 
 pub(crate) const JSON: &str = "application/json";
@@ -41,7 +41,7 @@ pub(crate) struct HttpClient {
     path: Uri,
     limit: usize,
     replies: Arc<Semaphore>,
-    pub(crate) router: Arc<Router>,
+    pub(crate) router: Arc<MessageRouter>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
 }
@@ -50,7 +50,7 @@ impl HttpClient {
     pub(crate) fn new(
         endpoint: HttpEndpoint,
         limit: usize,
-        router: Arc<Router>,
+        router: Arc<MessageRouter>,
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Self {
@@ -189,7 +189,7 @@ impl HttpClient {
         id: Option<u64>,
         body: &mut Incoming,
         events: &mut EventReader,
-        mut on_event: impl FnMut(Event),
+        mut on_event: impl FnMut(SseEvent),
     ) -> Result<(), TransportError> {
         loop {
             let is_complete = id.is_some_and(|id| !self.router.is_pending(id));

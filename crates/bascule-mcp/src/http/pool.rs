@@ -70,7 +70,7 @@ impl ConnectionPool {
         poll_fn(|cx| connector.poll_ready(cx)).await?;
         let stream = connector.call(server).await?;
         let (sender, connection) = http1::handshake(stream).await?;
-        // It ends with its sender, at the latest when the pool is dropped.
+        // No task waits for it: it ends with its sender, at the latest when the pool is dropped.
         tokio::spawn(connection);
         Ok(sender)
     }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{EVENT_STREAM, HttpLink, has_media_type, transport_failure};
 use crate::scan::ScannedMessage;
-use crate::sse::{Event, EventReader, ResumePoint};
+use crate::sse::{EventReader, ResumePoint, SseEvent};
 use crate::{Failure, TransportError};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
@@ -51,15 +51,15 @@ impl HttpLink {
         }
     }
 
-    fn deliver_event(self: &Arc<Self>, id: u64, event: Event) {
+    fn deliver_event(self: &Arc<Self>, id: u64, event: SseEvent) {
         match event {
-            Event::Data(data) | Event::Endpoint(data) => self.deliver(&data, Some(id)),
+            SseEvent::Data(data) | SseEvent::Endpoint(data) => self.deliver(&data, Some(id)),
             // The stream belongs to one request and holds no other response.
-            Event::TooLong(ScannedMessage::Unknown) => {
+            SseEvent::TooLong(ScannedMessage::Unknown) => {
                 let limit = self.client.limit();
                 self.client.router.fail(id, Failure::TooLong { limit, is_matched: false });
             }
-            Event::TooLong(scanned) => self.client.router.deliver_oversized(scanned),
+            SseEvent::TooLong(scanned) => self.client.router.deliver_oversized(scanned),
         }
     }
 
@@ -135,9 +135,9 @@ impl HttpLink {
     ) -> (ResumePoint, bool) {
         let mut events = EventReader::resuming(self.client.limit(), point);
         let on_event = |event| match event {
-            Event::Data(data) | Event::Endpoint(data) => self.deliver(&data, None),
+            SseEvent::Data(data) | SseEvent::Endpoint(data) => self.deliver(&data, None),
             // This stream holds no responses.
-            Event::TooLong(_) => {
+            SseEvent::TooLong(_) => {
                 self.client.router.deliver_oversized(ScannedMessage::RequestOrNotification(None))
             }
         };

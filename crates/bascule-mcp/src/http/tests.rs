@@ -5,7 +5,7 @@ use std::time::Duration;
 use bascule_testkit::{Behaviour, HttpFault, Script, ScriptedHttp, SseFeature};
 
 use crate::testing::{TestClient, echoing, endpoint, timer_wait, to_text, wait_until, with_timeout};
-use crate::{Transport, TransportError};
+use crate::{HttpEndpoint, Transport, TransportError};
 
 async fn connect(script: Script) -> (ScriptedHttp, TestClient) {
     let server = ScriptedHttp::start(script);
@@ -243,5 +243,20 @@ async fn reuses_open_connections_beside_a_busy_one() {
     }
     let accepted = server.accepted();
     assert!(accepted < 10, "{accepted} connections for 20 calls");
+    client.close().await;
+}
+
+// req: BR-01
+#[tokio::test]
+async fn configured_session_and_version_do_not_replace_those_of_the_server() {
+    let server = ScriptedHttp::start(echoing().session("own"));
+    let headers = [("mcp-session-id", "configured"), ("mcp-protocol-version", "1999-01-01")];
+    let endpoint = HttpEndpoint::new(&server.url(), headers).unwrap();
+    let client = TestClient::connect(Transport::HttpOrSse(endpoint)).await;
+    client.call().await.unwrap();
+    let requests = server.requests();
+    let call = requests.iter().find(|request| request.body.contains("tools/call")).unwrap();
+    assert_eq!(call.header("mcp-session-id"), Some("own"));
+    assert_ne!(call.header("mcp-protocol-version"), Some("1999-01-01"));
     client.close().await;
 }

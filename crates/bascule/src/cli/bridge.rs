@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bascule_catalog::CatalogTool;
 use bascule_model::{BridgeResult, CallOutcome, CallRequest, CorrelationId, ServerName, ToolId};
 
-use crate::api::{self, ToolListing};
+use crate::api::{self, AvailableTools};
 use crate::call_record::Face;
 use crate::control::RunningBridge;
 use crate::{McpBridgeAdapter, ScriptOutcome, ScriptRequest};
@@ -20,7 +20,7 @@ pub(crate) enum BridgeHandle<'a> {
 
 impl BridgeHandle<'_> {
     /// Lists the tools of one server (`None`: all servers), and the errors of servers that are down.
-    pub(crate) async fn list_tools(&self, server: Option<&ServerName>) -> BridgeResult<ToolListing> {
+    pub(crate) async fn list_tools(&self, server: Option<&ServerName>) -> BridgeResult<AvailableTools> {
         match self {
             Self::InProcess(bridge) => Ok(api::list_tools(bridge, server).await),
             Self::Running(bridge) => bridge.list_tools(server).await,
@@ -50,7 +50,7 @@ impl BridgeHandle<'_> {
     /// Runs a script. Dropping the future kills it.
     pub(crate) async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
         match self {
-            Self::InProcess(bridge) => bridge.run_script(request).await,
+            Self::InProcess(bridge) => api::run_script(bridge, Face::Cli, request).await,
             Self::Running(bridge) => bridge.run_script(&request).await,
         }
     }

@@ -8,7 +8,7 @@ use super::context::CommandContext;
 use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
-use crate::api::ToolListing;
+use crate::api::AvailableTools;
 
 /// List the tools of all servers, or of one
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ impl Tools {
         let only = server.clone().map(|server| vec![server]);
         context
             .with_bridge(only, printer, async |bridge| {
-                let ToolListing { tools, start_failures } = bridge.list_tools(server.as_ref()).await?;
+                let AvailableTools { tools, start_failures } = bridge.list_tools(server.as_ref()).await?;
                 print_missing(&start_failures, printer);
                 // No server started, so the first error is the result.
                 if let (true, Some(error)) =

@@ -20,7 +20,7 @@ use tokio::time::timeout;
 use super::{
     CallParams, ControlRequest, ControlResponse, Operation, SocketPath, ToolListingRecord, ToolRecord,
 };
-use crate::api::ToolListing;
+use crate::api::AvailableTools;
 use crate::{ScriptOutcome, ScriptRequest};
 
 /// A bridge that does not identify itself within this time is treated as absent.
@@ -46,7 +46,7 @@ impl RunningBridge {
         Some(Self { pid, ..bridge })
     }
 
-    pub(crate) async fn list_tools(&self, server: Option<&ServerName>) -> BridgeResult<ToolListing> {
+    pub(crate) async fn list_tools(&self, server: Option<&ServerName>) -> BridgeResult<AvailableTools> {
         let listing: ToolListingRecord = self.request(Operation::Tools, json!({ "server": server })).await?;
         listing.parse().map_err(invalid_response)
     }

@@ -69,7 +69,7 @@ impl ControlHandler {
                 let (request, correlation_id) = call_request(parse(raw)?);
                 encode(&api::call_tool(bridge, Face::Cli, request, correlation_id).await?)
             }
-            Operation::Run => encode(&bridge.run_script(parse(raw)?).await?),
+            Operation::Run => encode(&api::run_script(bridge, Face::Cli, parse(raw)?).await?),
             Operation::Identity => encode(&json!({ "pid": std::process::id(), "config": self.config })),
             Operation::Refresh => encode(&api::refresh(bridge, params(raw)?.server.as_ref()).await?),
             Operation::Tools => {

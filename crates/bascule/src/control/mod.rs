@@ -21,7 +21,7 @@ use bascule_model::{BridgeError, CorrelationId, ServerName, ToolDefinition, Tool
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::api::ToolListing;
+use crate::api::AvailableTools;
 
 /// The largest request, which contains the arguments of a call.
 const MAX_REQUEST_BYTES: u64 = 64 << 20;
@@ -100,13 +100,13 @@ impl ToolRecord {
 }
 
 impl ToolListingRecord {
-    fn new(listing: ToolListing) -> Self {
+    fn new(listing: AvailableTools) -> Self {
         let tools = listing.tools.iter().map(|tool| ToolRecord::new(tool)).collect();
         Self { tools, start_failures: listing.start_failures }
     }
 
-    fn parse(self) -> serde_json::Result<ToolListing> {
+    fn parse(self) -> serde_json::Result<AvailableTools> {
         let tools = self.tools.into_iter().map(ToolRecord::parse).collect::<Result<_, _>>()?;
-        Ok(ToolListing { tools, start_failures: self.start_failures })
+        Ok(AvailableTools { tools, start_failures: self.start_failures })
     }
 }

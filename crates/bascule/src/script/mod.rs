@@ -27,7 +27,7 @@ use tracing::info;
 
 use crate::McpBridgeAdapter;
 use crate::call::{CallContext, random_id};
-use crate::call_record::{CallObserver, Caller};
+use crate::call_record::{CallObserver, Caller, Face};
 use crate::config::ScriptSettings;
 
 pub use outcome::ScriptOutcome;
@@ -139,11 +139,19 @@ impl Scripts {
 impl McpBridgeAdapter {
     /// Runs a script. A failed script is an outcome; an error means that the script was not started.
     pub async fn run_script(&self, request: ScriptRequest) -> BridgeResult<ScriptOutcome> {
-        self.run_script_with(request, &|call| Box::pin(self.call_for_script(call))).await
+        self.run_script_of(Face::Library, request).await
     }
 
-    async fn call_for_script(&self, call: ScriptCall) -> BridgeResult<CallOutcome> {
-        let caller = Caller { script: Some(call.script), ..Caller::default() };
+    pub(crate) async fn run_script_of(
+        &self,
+        face: Face,
+        request: ScriptRequest,
+    ) -> BridgeResult<ScriptOutcome> {
+        self.run_script_with(request, &|call| Box::pin(self.call_for_script(face, call))).await
+    }
+
+    async fn call_for_script(&self, face: Face, call: ScriptCall) -> BridgeResult<CallOutcome> {
+        let caller = Caller { face, script: Some(call.script), ..Caller::default() };
         let context = CallContext { caller, observer: Some(&*call.observer), ..CallContext::default() };
         self.call_with(call.request, context, call.correlation_id).await
     }
