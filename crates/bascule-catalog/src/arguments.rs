@@ -65,6 +65,10 @@ impl<'de> Visitor<'de> for UniqueVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
         let mut object = Map::new();
         while let Some(key) = members.next_key::<String>()? {
+            if key.chars().any(char::is_control) {
+                let key = key.escape_debug();
+                return Err(A::Error::custom(format_args!("the key `{key}` has a control character")));
+            }
             if object.contains_key(&key) {
                 return Err(A::Error::custom(format_args!("the key `{key}` occurs twice")));
             }
@@ -91,6 +95,7 @@ mod tests {
         for (text, expected) in [
             (r#"{"a":1,"a":1}"#, "the key `a` occurs twice at line 1 column 10"),
             (r#"{"b":[{"a":1,"\u0061":2}]}"#, "the key `a` occurs twice at line 1 column 21"),
+            (r#"{"a\u0000":1}"#, r"the key `a\0` has a control character at line 1 column 10"),
             (r#"{"a":1e999}"#, "number out of range at line 1 column 10"),
             (r#"{"a":"\ud800"}"#, "unexpected end of hex escape at line 1 column 13"),
         ] {

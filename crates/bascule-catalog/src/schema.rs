@@ -10,9 +10,10 @@ mod message;
 mod regex_cost;
 mod violations;
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bascule_model::{Violation, differ_only_in_case};
+use bascule_model::{Violation, are_confusable};
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ReferencingError, ValidationError, Validator};
 use serde_json::Value;
@@ -37,8 +38,8 @@ const QUICK_BYTES: usize = 64 << 10;
 pub struct Schema {
     validator: Validator<MeteredJson>,
     cost: CheckCost,
-    /// The names in the schema's `properties`.
-    properties: Vec<String>,
+    /// The names in all `properties` of the schema, at any depth.
+    properties: HashSet<String>,
     /// The original text. It is parsed again to explain violations: that is rare, and a parsed copy is large.
     text: Box<RawValue>,
 }
@@ -95,9 +96,8 @@ impl Schema {
         let cost = complexity::check_complexity(&schema)?;
         let validator = catch_unwind(AssertUnwindSafe(|| build(&schema)));
         let validator = validator.map_err(|_| SchemaError::Panicked)??;
-        let properties = schema.get("properties").and_then(Value::as_object);
-        let properties =
-            properties.map(|properties| properties.keys().cloned().collect()).unwrap_or_default();
+        let mut properties = HashSet::new();
+        collect_properties(&schema, &mut properties);
         Ok(Self { validator, cost, properties, text: text.to_owned() })
     }
 
@@ -128,7 +128,10 @@ impl Schema {
             }
         };
         if let Some((key, property)) = self.find_lookalike(&value) {
-            return violation(format!("/{key}"), format!("differs from `{property}` only in letter case"));
+            return violation(
+                String::new(),
+                format!("the key `{}` may be read as `{property}`", key.escape_debug()),
+            );
         }
         match self.check_value(&value, text.get().len()) {
             Validation::Unchecked { reason } => violation(String::new(), reason),
@@ -151,13 +154,17 @@ impl Schema {
         }
     }
 
-    /// Returns an argument that differs from a property of the schema only in letter case, and the property. A server whose
-    /// decoder ignores the case reads it as the property.
-    fn find_lookalike<'a>(&'a self, arguments: &'a Value) -> Option<(&'a str, &'a str)> {
-        let keys = arguments.as_object()?.keys().filter(|key| !self.properties.contains(key));
-        let mut pairs =
-            keys.flat_map(|key| self.properties.iter().map(move |property| (&**key, &**property)));
-        pairs.find(|(key, property)| differ_only_in_case(key, property))
+    /// Returns a key, at any depth, that a decoder may take for a property of the schema, and the property.
+    fn find_lookalike<'a>(&'a self, value: &'a Value) -> Option<(&'a str, &'a str)> {
+        match value {
+            Value::Array(items) => items.iter().find_map(|item| self.find_lookalike(item)),
+            Value::Object(members) => members.iter().find_map(|(key, value)| {
+                let confusable = || self.properties.iter().find(|property| are_confusable(key, property));
+                let property = if self.properties.contains(key) { None } else { confusable() };
+                property.map(|property| (&**key, &**property)).or_else(|| self.find_lookalike(value))
+            }),
+            _ => None,
+        }
     }
 
     /// Repeats the check to collect all errors; if the budget is too small for that, only the first.
@@ -182,6 +189,18 @@ impl Schema {
             true => Validation::Unchecked { reason: describe_abort(aborted) },
             false => Validation::Violations(vec![general_violation()]),
         }
+    }
+}
+
+fn collect_properties(schema: &Value, names: &mut HashSet<String>) {
+    match schema {
+        Value::Array(items) => items.iter().for_each(|item| collect_properties(item, names)),
+        Value::Object(members) => {
+            let properties = members.get("properties").and_then(Value::as_object);
+            names.extend(properties.into_iter().flat_map(|properties| properties.keys().cloned()));
+            members.values().for_each(|member| collect_properties(member, names));
+        }
+        _ => {}
     }
 }
 

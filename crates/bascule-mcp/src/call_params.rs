@@ -1,12 +1,12 @@
 //! The parameters of `tools/call`, parsed once and strictly.
 //!
-//! A filter and a schema decide on the members that the bridge sees. A server whose decoder ignores letter case, or takes
-//! another one of two equal members, would run something else, so such parameters are refused.
+//! A filter and a schema decide on the members that the bridge sees. A server whose decoder ignores letter case, ends names at
+//! NUL, or takes another one of two equal members, would run something else, so such parameters are refused.
 
 use std::borrow::Cow;
 use std::fmt;
 
-use bascule_model::differ_only_in_case;
+use bascule_model::are_confusable;
 use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -77,7 +77,7 @@ impl<'de> Visitor<'de> for CallParamsVisitor {
 #[derive(Deserialize)]
 struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
-/// Refuses members of a message, given as raw text without braces, that differ from a known one only in letter case.
+/// Refuses members of a message, given as raw text without braces, that a decoder may take for a known one.
 #[cfg(feature = "server")]
 pub(crate) fn refuse_lookalikes(members: &str, known: &[&str]) -> Result<(), String> {
     let keys = serde_json::from_str::<MemberNames>(&format!("{{{members}}}"));
@@ -85,8 +85,8 @@ pub(crate) fn refuse_lookalikes(members: &str, known: &[&str]) -> Result<(), Str
 }
 
 fn refuse_lookalike(key: &str, known: &[&str]) -> Result<(), String> {
-    match known.iter().find(|known| differ_only_in_case(key, known)) {
-        Some(known) => Err(format!("`{key}` differs from `{known}` only in letter case")),
+    match known.iter().find(|known| are_confusable(key, known)) {
+        Some(known) => Err(format!("`{}` may be read as `{known}`", key.escape_debug())),
         None => Ok(()),
     }
 }
@@ -153,20 +153,22 @@ mod tests {
 
     // req: BR-04
     #[test]
-    fn refuses_duplicates_and_other_letter_case() {
+    fn refuses_duplicates_and_lookalikes() {
         check(r#"{"name":"a","name":"b"}"#, "`name` occurs twice");
         check(r#"{"name":"a","n\u0061me":"b"}"#, "`name` occurs twice");
-        check(r#"{"name":"a","Name":"b"}"#, "`Name` differs from `name` only in letter case");
-        check(r#"{"NAME":"b"}"#, "`NAME` differs from `name` only in letter case");
-        check(r#"{"\u004eame":"b"}"#, "`Name` differs from `name` only in letter case");
-        check(r#"{"argumentſ":{}}"#, "`argumentſ` differs from `arguments` only in letter case");
-        check(r#"{"_Meta":{}}"#, "`_Meta` differs from `_meta` only in letter case");
+        check(r#"{"name":"a","Name":"b"}"#, "`Name` may be read as `name`");
+        check(r#"{"NAME":"b"}"#, "`NAME` may be read as `name`");
+        check(r#"{"\u004eame":"b"}"#, "`Name` may be read as `name`");
+        check(r#"{"argumentſ":{}}"#, "`argumentſ` may be read as `arguments`");
+        check(r#"{"name\u0000":"b"}"#, r"`name\0` may be read as `name`");
+        check(r#"{"arguments ":{}}"#, "`arguments ` may be read as `arguments`");
+        check(r#"{"_Meta":{}}"#, "`_Meta` may be read as `_meta`");
     }
 
     /// Reads the value of a member like a decoder that ignores letter case and takes the last match.
     fn decode_loosely(object: &str, member: &str) -> Option<String> {
         let members: Vec<(String, Box<RawValue>)> = serde_json::from_str::<Members>(object).unwrap().0;
-        let matches = |key: &str| key == member || differ_only_in_case(key, member);
+        let matches = |key: &str| key == member || are_confusable(key, member);
         members.into_iter().rfind(|(key, _)| matches(key)).map(|(_, value)| value.get().to_owned())
     }
 

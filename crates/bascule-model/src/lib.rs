@@ -6,7 +6,7 @@
 mod call;
 mod error;
 mod event;
-mod letter_case;
+mod lookalike;
 mod names;
 mod provider;
 mod secret;
@@ -15,7 +15,7 @@ mod tool;
 pub use call::{CallOutcome, CallRequest, CallTimeout, ToolResult};
 pub use error::{BridgeError, BridgeResult, Delivery, ErrorCode, ProviderFault, Violation};
 pub use event::{DiscardEvents, Event, EventSink};
-pub use letter_case::differ_only_in_case;
+pub use lookalike::are_confusable;
 pub use names::{CorrelationId, NameError, ServerName, ToolId};
 pub use provider::{Health, ProviderAdapter, ServerHealth};
 pub use secret::Secret;

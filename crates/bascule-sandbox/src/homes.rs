@@ -33,6 +33,12 @@ fn people() -> Vec<PathBuf> {
     homes.collect()
 }
 
+/// Returns the home of this user in the user database, else `$HOME`. Unlike the variable, it is the same for every process.
+pub fn own_home() -> Option<PathBuf> {
+    let variable = || std::env::var_os("HOME").map(PathBuf::from);
+    home_of(rustix::process::getuid().as_raw()).or_else(variable).filter(|home| home.is_absolute())
+}
+
 /// Asks the user database, which need not be a file.
 fn home_of(user: u32) -> Option<PathBuf> {
     if user == NOBODY {

@@ -34,7 +34,7 @@ mod watchdog;
 mod worker;
 mod worker_syscalls;
 
-pub use homes::homes;
+pub use homes::{homes, own_home};
 pub use launch::{Jail, Lifeline, PendingWatch};
 pub use peers::{is_confined, is_trusted_peer};
 pub use policy::{FileAccess, Policy};

@@ -30,15 +30,18 @@ fn has_unconfined_holder(inode: u32, user: u32) -> bool {
     let is_own = |pid: &u32| fs::metadata(format!("/proc/{pid}")).is_ok_and(|process| process.uid() == user);
     let mut pids: Vec<u32> = all_pids().filter(is_own).collect();
     pids.sort_unstable_by(|one, other| other.cmp(one));
-    inode != 0 && pids.into_iter().any(|pid| is_unconfined_holder(pid, inode))
+    // The first holder decides, so that a confined one that floods the bridge with connections costs little.
+    inode != 0 && pids.into_iter().find_map(|pid| check_holder(pid, inode)).unwrap_or(false)
 }
 
-/// The pid may have been reused; then the new process would have to hold the socket before and after the check.
-fn is_unconfined_holder(pid: u32, inode: u32) -> bool {
+/// Returns whether a process that holds the socket is unconfined, or `None` if it does not hold the socket. The pid may have
+/// been reused; then the new process would have to hold the socket before and after the check.
+fn check_holder(pid: u32, inode: u32) -> Option<bool> {
     let target = format!("socket:[{inode}]");
     let holds = |path: &std::path::Path| fs::read_link(path).is_ok_and(|link| link.as_os_str() == &*target);
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    descriptors.map(|entry| entry.path()).any(|path| holds(&path) && !is_confined(pid) && holds(&path))
+    let path = descriptors.map(|entry| entry.path()).find(|path| holds(path))?;
+    Some(!is_confined(pid) && holds(&path))
 }
 
 #[cfg(test)]

@@ -114,8 +114,9 @@ const SYSTEM: [&str; 16] = [
     "/etc/ca-certificates",
 ];
 
-/// Paths in the home folder that hold keys, tokens and browser profiles, and Bascule's own files.
-const SECRETS: [&str; 34] = [
+/// Paths in the home folder that hold keys, tokens, browser profiles, histories, the configuration of MCP clients, and
+/// Bascule's own files. `tokens` has an entry of its own because it may be a link.
+const SECRETS: [&str; 58] = [
     ".ssh",
     ".aws",
     ".azure",
@@ -150,6 +151,30 @@ const SECRETS: [&str; 34] = [
     "snap/firefox",
     "snap/chromium",
     ".var/app",
+    ".local/share/bascule/tokens",
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".node_repl_history",
+    ".psql_history",
+    ".mysql_history",
+    ".cursor",
+    ".codeium",
+    ".codex",
+    ".gemini",
+    ".continue",
+    ".config/Claude",
+    ".config/Code/User",
+    ".config/Cursor",
+    ".config/zed",
+    ".config/github-copilot",
+    ".config/doctl",
+    ".config/hcloud",
+    ".terraform.d",
+    ".fly",
+    ".local/share/fish",
+    ".config/atuin",
+    ".local/share/atuin",
 ];
 
 /// Caches of package managers in the home folder.

@@ -51,6 +51,15 @@ pub(crate) fn act_on_argument(
     only_for(number, check)
 }
 
+/// Applies an action to a system call if an argument has one of the values.
+pub(crate) fn act_on_values(number: c_long, index: u32, values: &[u32], action: u32) -> Vec<sock_filter> {
+    let mut check = vec![load(argument_offset(index))];
+    for value in values {
+        check.extend([skip(libc::BPF_JEQ, *value, 0, 1), act(action)]);
+    }
+    only_for(number, check)
+}
+
 /// Applies an action to a system call that has one of these bits in an argument. The condition is another argument and its
 /// bits, of which one must be set, too.
 pub(crate) fn act_on_bits(

@@ -9,7 +9,7 @@ use std::io;
 use libc::{c_long, sock_filter};
 
 use crate::policy::Policy;
-use crate::seccomp::{self, act, act_on, act_on_argument, act_on_bits, fail_with, skip};
+use crate::seccomp::{self, act, act_on, act_on_argument, act_on_bits, act_on_values, fail_with, skip};
 
 /// Not yet defined in `libc`.
 const FCHMODAT2: c_long = 452;
@@ -142,6 +142,20 @@ const CREATES: &[(c_long, u32)] = &[
     (libc::SYS_openat, 2),
 ];
 
+/// `ioctl` requests that change the flags, version or project of a file, or seal it (`FS_IOC_…`).
+const FILE_IOCTLS: &[u32] = &[
+    0x4008_6602, // SETFLAGS
+    0x4004_6602, // SETFLAGS of 32-bit programs
+    0x4008_7602, // SETVERSION
+    0x4004_7602, // SETVERSION of 32-bit programs
+    0x401c_5820, // FSSETXATTR
+    0x4080_6685, // ENABLE_VERITY
+    0x800c_6613, // SET_ENCRYPTION_POLICY
+];
+
+/// `fcntl` commands that delay or observe other processes' use of a file.
+const FILE_COMMANDS: &[u32] = &[libc::F_SETLEASE as u32, libc::F_NOTIFY as u32];
+
 /// A program with one of these bits runs with the rights of its owner or group.
 const SET_ID: u32 = libc::S_ISUID | libc::S_ISGID;
 
@@ -201,6 +215,7 @@ fn program(policy: &Policy) -> Vec<sock_filter> {
     }
     if policy.harden && !policy.file_metadata {
         out.extend(FILE_METADATA.iter().flat_map(|number| act_on(*number, REFUSE)));
+        out.extend(act_on_values(libc::SYS_ioctl, 1, FILE_IOCTLS, REFUSE));
     }
     out.push(act(seccomp::ALLOW));
     out
@@ -212,6 +227,7 @@ fn add_sockets(out: &mut Vec<sock_filter>, policy: &Policy) {
     let families: Vec<u32> =
         network.chain(policy.unix_sockets.then_some(libc::AF_UNIX)).map(|family| family as u32).collect();
     out.extend(act_on_argument(libc::SYS_socket, 0, ALL_BITS, &families, fail_with(libc::EACCES)));
+    out.extend(act_on_argument(libc::SYS_socketpair, 0, ALL_BITS, &[libc::AF_UNIX as u32], REFUSE));
     if !policy.unix_sockets {
         // A datagram socket of a pair can be connected again, to any path.
         out.extend(act_on_argument(libc::SYS_socketpair, 1, SOCKET_TYPE, PAIR_TYPES, REFUSE));
@@ -223,6 +239,7 @@ fn add_hardening(out: &mut Vec<sock_filter>) {
     out.extend(act_on(libc::SYS_clone3, NO_SUCH_CALL));
     out.extend(act_on(libc::SYS_openat2, NO_SUCH_CALL));
     out.extend(act_on_bits(libc::SYS_clone, 0, NAMESPACES, None, REFUSE));
+    out.extend(act_on_values(libc::SYS_fcntl, 1, FILE_COMMANDS, REFUSE));
     for (number, index) in MODES {
         out.extend(act_on_bits(*number, *index, SET_ID, None, REFUSE));
     }

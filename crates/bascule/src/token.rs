@@ -1,13 +1,17 @@
 //! The token of a configuration, which HTTP clients present. It is generated once and kept for the next starts.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use bascule_model::Secret;
+use tracing::warn;
 
 use crate::control::config_hash;
+
+/// Hexadecimal digits of a token.
+const LENGTH: u64 = 64;
 
 /// Reads the token of a configuration file, or generates it.
 pub(crate) fn load_or_create(config: &Path) -> io::Result<Secret<String>> {
@@ -17,6 +21,12 @@ pub(crate) fn load_or_create(config: &Path) -> io::Result<Secret<String>> {
     let path = folder.join(format!("{:016x}", config_hash(&config.canonicalize()?)));
     match read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(&path),
+        // Others may know it, or have written it.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            warn!("{error}: a new token replaces it");
+            fs::remove_file(&path)?;
+            create(&path)
+        }
         token => token,
     }
 }
@@ -29,27 +39,26 @@ pub(crate) fn generate() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// No sandbox grants access to it.
+/// No sandbox grants access to it. It does not depend on the environment: a bridge that was started with another one must
+/// close the same folder.
 fn folder() -> Option<PathBuf> {
-    let data = std::env::var_os("XDG_DATA_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    let home = || bascule_sandbox::homes().into_iter().next().map(|home| home.join(".local/share"));
-    Some(data.or_else(home)?.join("bascule/tokens"))
+    bascule_sandbox::own_home().map(|home| home.join(".local/share/bascule/tokens"))
 }
 
 /// Refuses a token that others may know or have written.
 fn read(path: &Path) -> io::Result<Secret<String>> {
-    let mut options = fs::OpenOptions::new();
-    let file =
-        options.read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits().cast_signed()).open(path)?;
+    // Opening a pipe would wait for its writer.
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     let metadata = file.metadata()?;
-    let is_private = metadata.uid() == rustix::process::getuid().as_raw() && metadata.mode() & 0o077 == 0;
-    let token = io::read_to_string(file)?;
-    match is_private && token.len() == 64 {
+    let is_own = metadata.is_file() && metadata.uid() == rustix::process::getuid().as_raw();
+    let token = if is_own { io::read_to_string(file.take(LENGTH + 1))? } else { String::new() };
+    match metadata.mode() & 0o077 == 0 && token.len() as u64 == LENGTH {
         true => Ok(Secret::new(token)),
-        false => Err(io::Error::other(format!(
-            "`{}` is damaged, or other users can access it: remove it, and the next start generates another token",
-            path.display()
-        ))),
+        false => {
+            let message = format!("the token `{}` is damaged, or other users can access it", path.display());
+            Err(io::Error::new(io::ErrorKind::InvalidData, message))
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use bascule_model::are_confusable;
+
 use super::ResponseStream;
 use crate::call_params::refuse_lookalikes;
 use crate::{Message, MessageError, envelope};
@@ -27,12 +29,19 @@ pub struct ClientMessage<'a> {
 }
 
 impl<'a> ClientMessage<'a> {
-    /// Parses a message that contains no line breaks. Refuses members that differ from those of JSON-RPC only in letter
-    /// case: extra members reach the server, whose decoder may ignore the case.
+    /// Parses a message that contains no line breaks. Refuses members that a decoder may take for those of JSON-RPC: extra
+    /// members reach the server. Refuses unusual methods for the same reason.
     pub fn parse(frame: &'a [u8]) -> Result<Self, MessageError> {
         let (message, extra_members) = Message::parse_with_extra_members(frame)?;
         if let Some(members) = &extra_members {
             refuse_lookalikes(members, &envelope::KNOWN).map_err(MessageError::Ambiguous)?;
+        }
+        if let Message::Request { method, .. } | Message::Notification { method, .. } = &message
+            && (!method.chars().all(|letter| letter.is_ascii_graphic())
+                || are_confusable(method, "tools/call"))
+        {
+            let method = method.escape_debug();
+            return Err(MessageError::Ambiguous(format!("the method `{method}` may be read as another one")));
         }
         Ok(Self { frame, message, extra_members })
     }

@@ -50,10 +50,6 @@ impl Gateway {
             "initialize" => {
                 Err(ErrorReply::new(RpcError::INVALID_REQUEST, "this session is initialized already"))
             }
-            // A server that ignores letter case would run it as a call that the bridge has not checked.
-            method if method.trim().eq_ignore_ascii_case("tools/call") => {
-                Err(ErrorReply::unknown_method(method))
-            }
             _ => self.forward(request, upstream, request.params, request.extra_members).await,
         }
     }

@@ -149,9 +149,13 @@ fn checks_calls_with_disguised_method_names() {
     let client = bridge.passthrough_client();
     let params = json!({ "name": "denied", "arguments": {} });
     client.notify("tools/call", &params);
-    client.notify("Tools/Call ", &params);
-    assert_eq!(client.request("TOOLS/call", &params)["error"]["code"], -32601);
-    assert_eq!(client.request(" tools/call", &params)["error"]["code"], -32601);
+    for method in ["Tools/Call ", "TOOLS/call", " tools/call", "tools/call\\u0000"] {
+        for id in [r#""id":1,"#, ""] {
+            let response =
+                client.post(&format!(r#"{{"jsonrpc":"2.0",{id}"method":"{method}","params":{params}}}"#));
+            assert_eq!(response.status, 400, "{method}");
+        }
+    }
     let without_id =
         client.post(r#"{"jsonrpc":"2.0","id":null,"method":"tools/call","params":{"name":"t"}}"#);
     assert_eq!(without_id.status, 400);

@@ -8,7 +8,9 @@ use super::client::Client;
 
 /// A server with a denied tool, and a tool whose schema restricts a path.
 fn start() -> ScriptedBridge {
-    let properties = json!({ "path": { "type": "string", "pattern": "^/safe/" } });
+    let path = json!({ "type": "string", "pattern": "^/safe/" });
+    let options = json!({ "type": "object", "properties": { "path": path } });
+    let properties = json!({ "path": path, "options": { "type": "array", "items": options } });
     let schema = json!({ "type": "object", "properties": properties, "required": ["path"] });
     let script = Script::new().tools(["delete_all"]).tool(json!({ "name": "read", "inputSchema": schema }));
     ScriptedBridge::start_with(script, json!({ "deniedTools": ["delete*"] }))
@@ -38,20 +40,40 @@ fn refuses_members_that_differ_in_letter_case_or_occur_twice() {
     let bridge = start();
     let messages = [
         (
+            r#""method":"tools/call","params":{"name":"read","name\u0000":"delete_all","arguments":{"path":"/safe/x"}}"#,
+            "may be read as",
+        ),
+        (
+            r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x"},"arguments\u0000":{"path":"/etc/shadow"}}"#,
+            "may be read as",
+        ),
+        (
+            r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x"}},"params\u0000":{"name":"delete_all"}"#,
+            "may be read as",
+        ),
+        (
+            r#""method":"resources/list","method\u0000":"tools/call","params":{"name":"delete_all"}"#,
+            "may be read as",
+        ),
+        (r#""method":"tools/call\u0000","params":{"name":"delete_all"}"#, "may be read as"),
+        (r#""method":"toolſ/call","params":{"name":"delete_all"}"#, "may be read as"),
+        (r#""method":"TOOLS/call","params":{"name":"delete_all"}"#, "may be read as"),
+        (r#""method":"/tools//call","params":{"name":"delete_all"}"#, "may be read as"),
+        (
             r#""method":"tools/call","params":{"name":"read","Name":"delete_all","arguments":{"path":"/safe/x"}}"#,
-            "only in letter case",
+            "may be read as",
         ),
         (
             r#""method":"tools/call","params":{"name":"read","\u004eAME":"delete_all","arguments":{"path":"/safe/x"}}"#,
-            "only in letter case",
+            "may be read as",
         ),
         (
             r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x"},"Arguments":{"path":"/etc/shadow"}}"#,
-            "only in letter case",
+            "may be read as",
         ),
         (
             r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x"},"argumentſ":{"path":"/etc/shadow"}}"#,
-            "only in letter case",
+            "may be read as",
         ),
         (
             r#""method":"tools/call","params":{"name":"read","name":"delete_all","arguments":{"path":"/safe/x"}}"#,
@@ -63,11 +85,11 @@ fn refuses_members_that_differ_in_letter_case_or_occur_twice() {
         ),
         (
             r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x"}},"Params":{"name":"delete_all"}"#,
-            "only in letter case",
+            "may be read as",
         ),
         (
             r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x"}},"PARAMS":{"name":"delete_all"}"#,
-            "only in letter case",
+            "may be read as",
         ),
         (
             r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x"}},"params":{"name":"delete_all"}"#,
@@ -75,11 +97,11 @@ fn refuses_members_that_differ_in_letter_case_or_occur_twice() {
         ),
         (
             r#""method":"resources/list","Method":"tools/call","params":{"name":"delete_all"}"#,
-            "only in letter case",
+            "may be read as",
         ),
         (
             r#""method":"resources/list","\u004dethod":"tools/call","params":{"name":"delete_all"}"#,
-            "only in letter case",
+            "may be read as",
         ),
     ];
     check(&bridge, &bridge.passthrough_client(), "read", &messages);
@@ -96,6 +118,14 @@ fn refuses_arguments_that_the_validator_cannot_read() {
         "]".repeat(200)
     );
     let messages = [
+        (
+            r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x","options":[{"path":"/safe/x","Path":"/etc/shadow"}]}}"#,
+            "may be read as",
+        ),
+        (
+            r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x","path\u0000":"/etc/shadow"}}"#,
+            "control character",
+        ),
         (
             r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/etc/shadow","x":1e999}}"#,
             "out of range",
@@ -115,7 +145,7 @@ fn refuses_arguments_that_the_validator_cannot_read() {
         ),
         (
             r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x","Path":"/etc/shadow"}}"#,
-            "only in letter case",
+            "may be read as",
         ),
     ];
     check(&bridge, &bridge.passthrough_client(), "read", &messages);
