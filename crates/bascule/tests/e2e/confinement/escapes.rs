@@ -107,7 +107,7 @@ fn listed_folder_does_not_open_secrets_in_it() {
     }
 }
 
-// req: SB-04
+// req: SB-04, SB-08
 #[test]
 fn server_cannot_change_scheduling_of_others() {
     for user in users() {
@@ -130,7 +130,7 @@ fn server_cannot_change_scheduling_of_others() {
     }
 }
 
-// req: SB-04
+// req: SB-04, SB-08
 #[test]
 fn server_cannot_leave_memory_behind() {
     for user in users() {
@@ -146,7 +146,7 @@ fn server_cannot_leave_memory_behind() {
     }
 }
 
-// req: SB-04
+// req: SB-04, SB-08
 #[test]
 fn server_cannot_set_user_or_group_id_bits() {
     for user in users() {
@@ -171,7 +171,7 @@ fn server_cannot_set_user_or_group_id_bits() {
     }
 }
 
-// req: SB-04
+// req: SB-04, SB-08
 #[test]
 fn strict_server_cannot_change_metadata_of_files() {
     for user in users() {
@@ -192,7 +192,26 @@ fn strict_server_cannot_change_metadata_of_files() {
             }
             hostile.expect_denied("os.fchmod(os.open('/usr', os.O_RDONLY), 0o777)");
             hostile.expect_denied("os.fchown(os.open('/usr', os.O_RDONLY), 0, 0)");
+            // FS_IOC_SETFLAGS, FS_IOC_SETVERSION, FS_IOC_FSSETXATTR.
+            for request in ["0x40086602", "0x40087602", "0x401c5820"] {
+                hostile.expect_denied(&format!(
+                    "import fcntl; fcntl.ioctl(os.open('/usr', os.O_RDONLY), {request}, bytes(64))"
+                ));
+            }
         }
+    }
+}
+
+// req: SB-04, SB-08
+#[test]
+fn server_cannot_delay_other_users_of_a_file() {
+    for user in users() {
+        let hostile = HostileServer::new(user, json!({}));
+        for command in ["fcntl.F_SETLEASE, fcntl.F_RDLCK", "fcntl.F_NOTIFY, fcntl.DN_MODIFY"] {
+            hostile
+                .expect_denied(&format!("import fcntl; fcntl.fcntl(os.open('.', os.O_RDONLY), {command})"));
+        }
+        hostile.expect_ok("import fcntl; fcntl.flock(open('held', 'w'), fcntl.LOCK_EX)");
     }
 }
 

@@ -33,7 +33,7 @@ fn server_with_network_reaches_port() {
     }
 }
 
-// req: SB-04
+// req: SB-04, SB-08
 #[test]
 fn server_reaches_no_socket_of_another_program() {
     for user in users() {
@@ -59,6 +59,7 @@ fn server_reaches_no_socket_of_another_program() {
                     "import socket; socket.socket(socket.{family}, socket.SOCK_DGRAM)"
                 ));
             }
+            hostile.expect_denied("import socket; socket.socketpair(socket.AF_INET, socket.SOCK_STREAM)");
             hostile.expect_ok(
                 "import socket; socket.socket(); a, b = socket.socketpair(); a.send(b'x'); b.recv(1)",
             );
@@ -68,7 +69,7 @@ fn server_reaches_no_socket_of_another_program() {
     }
 }
 
-// req: SB-04
+// req: SB-04, SB-08
 #[test]
 fn unix_sockets_can_be_allowed() {
     for user in users() {
