@@ -7,13 +7,13 @@
 mod budget;
 mod complexity;
 mod message;
+mod property_tree;
 mod regex_cost;
 mod violations;
 
-use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use bascule_model::{Violation, are_confusable};
+use bascule_model::Violation;
 use jsonschema::error::ValidationErrorKind;
 use jsonschema::{PatternOptions, ReferencingError, ValidationError, Validator};
 use serde_json::Value;
@@ -23,6 +23,7 @@ use crate::arguments::parse_arguments;
 use budget::{CheckAborted, MeteredJson, run_quickly, run_with_budget};
 use complexity::CheckCost;
 use message::truncate;
+use property_tree::PropertyTree;
 use violations::{ViolationCollector, general_violation};
 
 /// The maximum size of the state machine of one regular expression.
@@ -38,8 +39,7 @@ const QUICK_BYTES: usize = 64 << 10;
 pub struct Schema {
     validator: Validator<MeteredJson>,
     cost: CheckCost,
-    /// The names in all `properties` of the schema, at any depth.
-    properties: HashSet<String>,
+    properties: PropertyTree,
     /// The original text. It is parsed again to explain violations: that is rare, and a parsed copy is large.
     text: Box<RawValue>,
 }
@@ -96,16 +96,16 @@ impl Schema {
         let cost = complexity::check_complexity(&schema)?;
         let validator = catch_unwind(AssertUnwindSafe(|| build(&schema)));
         let validator = validator.map_err(|_| SchemaError::Panicked)??;
-        let mut properties = HashSet::new();
-        collect_properties(&schema, &mut properties);
+        let properties = PropertyTree::from_schema(&schema);
         Ok(Self { validator, cost, properties, text: text.to_owned() })
     }
 
     /// Returns true if short arguments are valid and about a millisecond is enough to see it.
     pub(crate) fn accepts_arguments_quickly(&self, text: &RawValue) -> bool {
         text.get().len() <= QUICK_BYTES
-            && parse_arguments(text)
-                .is_ok_and(|value| self.find_lookalike(&value).is_none() && self.is_quickly_valid(&value))
+            && parse_arguments(text).is_ok_and(|value| {
+                self.properties.find_lookalike(&value).is_none() && self.is_quickly_valid(&value)
+            })
     }
 
     /// Returns true if a short result is valid and about a millisecond is enough to see it.
@@ -127,10 +127,10 @@ impl Schema {
                 return violation(String::new(), format!("cannot be checked: {}", truncate(&reason, 200)));
             }
         };
-        if let Some((key, property)) = self.find_lookalike(&value) {
+        if let Some((key, property)) = self.properties.find_lookalike(&value) {
             return violation(
                 String::new(),
-                format!("the key `{}` may be read as `{property}`", key.escape_debug()),
+                format!("the key `{key}` differs from `{property}` only in letter case"),
             );
         }
         match self.check_value(&value, text.get().len()) {
@@ -151,19 +151,6 @@ impl Schema {
             Ok(true) => Validation::Valid,
             Ok(false) => self.explain(value, length),
             Err(aborted) => Validation::Unchecked { reason: describe_abort(aborted) },
-        }
-    }
-
-    /// Returns a key, at any depth, that a decoder may take for a property of the schema, and the property.
-    fn find_lookalike<'a>(&'a self, value: &'a Value) -> Option<(&'a str, &'a str)> {
-        match value {
-            Value::Array(items) => items.iter().find_map(|item| self.find_lookalike(item)),
-            Value::Object(members) => members.iter().find_map(|(key, value)| {
-                let confusable = || self.properties.iter().find(|property| are_confusable(key, property));
-                let property = if self.properties.contains(key) { None } else { confusable() };
-                property.map(|property| (&**key, &**property)).or_else(|| self.find_lookalike(value))
-            }),
-            _ => None,
         }
     }
 
@@ -189,18 +176,6 @@ impl Schema {
             true => Validation::Unchecked { reason: describe_abort(aborted) },
             false => Validation::Violations(vec![general_violation()]),
         }
-    }
-}
-
-fn collect_properties(schema: &Value, names: &mut HashSet<String>) {
-    match schema {
-        Value::Array(items) => items.iter().for_each(|item| collect_properties(item, names)),
-        Value::Object(members) => {
-            let properties = members.get("properties").and_then(Value::as_object);
-            names.extend(properties.into_iter().flat_map(|properties| properties.keys().cloned()));
-            members.values().for_each(|member| collect_properties(member, names));
-        }
-        _ => {}
     }
 }
 

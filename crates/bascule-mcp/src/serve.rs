@@ -19,6 +19,7 @@ mod response_body;
 mod response_stream;
 mod router;
 mod service;
+mod silent_connections;
 mod stdio;
 mod streamable_http;
 mod timed_socket;

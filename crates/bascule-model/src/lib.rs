@@ -15,7 +15,7 @@ mod tool;
 pub use call::{CallOutcome, CallRequest, CallTimeout, ToolResult};
 pub use error::{BridgeError, BridgeResult, Delivery, ErrorCode, ProviderFault, Violation};
 pub use event::{DiscardEvents, Event, EventSink};
-pub use lookalike::are_confusable;
+pub use lookalike::{are_confusable, differ_only_in_case};
 pub use names::{CorrelationId, NameError, ServerName, ToolId};
 pub use provider::{Health, ProviderAdapter, ServerHealth};
 pub use secret::Secret;

@@ -1,5 +1,10 @@
 //! Compares names like decoders that are less exact than JSON.
 
+/// Returns true if two different names are equal to a decoder that ignores letter case.
+pub fn differ_only_in_case(one: &str, other: &str) -> bool {
+    one != other && one.chars().map(fold).eq(other.chars().map(fold))
+}
+
 /// Returns true if two different names are equal to some decoder: one that ignores letter case (Go's `encoding/json`, .NET's
 /// web defaults), that ends a name at NUL (json-c), or that trims or ignores signs. The first also take letters like `ſ` and
 /// the Kelvin sign for `s` and `k`.
@@ -47,6 +52,7 @@ mod tests {
         ] {
             assert!(are_confusable(one, other) && are_confusable(other, one), "{one} {other}");
         }
+        assert!(differ_only_in_case("timeZone", "timezone") && !differ_only_in_case("time_zone", "timezone"));
         for (one, other) in [("name", "name"), ("name", "names"), ("name", "nämé"), ("", "a"), ("a1", "a2")]
         {
             assert!(!are_confusable(one, other), "{one} {other}");

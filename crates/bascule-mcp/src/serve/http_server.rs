@@ -19,6 +19,7 @@ use super::access::AccessPolicy;
 use super::peer_check::{Peer, PeerCheckLock};
 use super::router::Router;
 use super::service::HttpService;
+use super::silent_connections::{ConnectionState, SilentConnections};
 use super::timed_socket::{Activity, SocketTimeouts, TimedSocket};
 use crate::DEFAULT_MESSAGE_LIMIT;
 
@@ -86,7 +87,7 @@ impl HttpServer {
             peer_check_lock: Arc::new(Semaphore::new(1)),
             event_streams: Arc::default(),
         });
-        let connections = TaskTracker::new();
+        let (connections, mut silent) = (TaskTracker::new(), SilentConnections::default());
         loop {
             let accepted = tokio::select! {
                 accepted = accept(&listener, &stop) => accepted,
@@ -96,11 +97,11 @@ impl HttpServer {
                 }
             };
             let Some(stream) = accepted else { break };
-            if connections.len() >= max_connections {
+            if connections.len() >= max_connections && !silent.close_oldest() {
                 warn!(max_connections, "connection refused: too many connections");
                 continue;
             }
-            connections.spawn(service.clone().serve_connection(stream, stop.clone()));
+            connections.spawn(service.clone().serve_connection(stream, silent.add(), stop.clone()));
         }
         drop(listener);
         service.event_streams.close_all();
@@ -135,7 +136,12 @@ async fn accept(listener: &TcpListener, stop: &CancellationToken) -> Option<TcpS
 }
 
 impl HttpService {
-    async fn serve_connection(self: Arc<Self>, stream: TcpStream, stop: CancellationToken) {
+    async fn serve_connection(
+        self: Arc<Self>,
+        stream: TcpStream,
+        state: Arc<ConnectionState>,
+        stop: CancellationToken,
+    ) {
         let mut access = self.config.access.clone();
         access.mark_unchanged();
         let peer = Peer::new(&stream);
@@ -144,8 +150,8 @@ impl HttpService {
         let socket = TimedSocket::new(stream, self.config.socket_timeouts(), activity.clone());
         let service = service_fn(|request| {
             let guard = activity.start_request();
-            let (service, peer) = (&self, &peer);
-            async move { Ok::<_, Infallible>(service.handle_request(request, peer, guard).await) }
+            let (service, peer, state) = (&self, &peer, &state);
+            async move { Ok::<_, Infallible>(service.handle_request(request, peer, state, guard).await) }
         });
         let mut http = http1::Builder::new();
         // The socket keeps these deadlines itself, with fewer timers, and distinguishes an idle client from a slow one.
@@ -153,6 +159,7 @@ impl HttpService {
         let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
+            () = state.evicted.cancelled() => None,
             () = must_end(access, &peer, &self.peer_check_lock, &stop) => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {

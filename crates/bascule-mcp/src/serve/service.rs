@@ -17,6 +17,7 @@ use super::http_error::HttpError;
 use super::peer_check::{Peer, PeerCheckLock};
 use super::response_body::{RefusalBody, ResponseBody, ResponseContent};
 use super::router::{RouteAccess, RouteMatch, RouteRequest, Router};
+use super::silent_connections::ConnectionState;
 use super::timed_socket::RequestGuard;
 
 /// The state that all connections share.
@@ -34,11 +35,12 @@ impl HttpService {
         &self,
         request: Request<Incoming>,
         peer: &Peer,
+        state: &ConnectionState,
         guard: RequestGuard,
     ) -> Response<ResponseBody> {
         let (head, body) = request.into_parts();
         let mut body = Some(body);
-        let response = match self.respond(&head, peer, &mut body).await {
+        let response = match self.respond(&head, peer, state, &mut body).await {
             Ok(response) => response,
             Err(error) => {
                 debug!(status = error.status.as_u16(), method = %head.method, "request refused");
@@ -53,6 +55,7 @@ impl HttpService {
         &self,
         head: &Parts,
         peer: &Peer,
+        state: &ConnectionState,
         body: &mut Option<Incoming>,
     ) -> Result<Response<ResponseContent>, HttpError> {
         let found = self.router.find(&head.method, head.uri.path());
@@ -65,6 +68,7 @@ impl HttpService {
         checked.map_err(HttpError::with_connection_close)?;
         if access == RouteAccess::Clients {
             peer.check(&self.config.access, &self.peer_check_lock).await?;
+            state.accept_request();
         }
         match found {
             RouteMatch::Found(route, params) => {

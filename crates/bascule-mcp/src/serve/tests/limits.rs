@@ -180,3 +180,23 @@ fn closes_connections_above_the_limit() {
     drop(clients);
     accepted();
 }
+
+// req: GW-07
+#[test]
+fn oldest_silent_connection_makes_room() {
+    let server =
+        start_server(HttpServer { max_connections: 8, idle_timeout: DEADLINE * 2, ..long_timeouts() })
+            .with_session();
+    let mut client = server.connect().accepted().expect("there is room");
+    let mut silent: Vec<_> = (0..7).map(|_| server.connect()).collect();
+    // Requests without a session or with a wrong head do not count as accepted ones of a client.
+    silent[0].send("POST /mcp HTTP/1.1\r\nhost: evil.example\r\n");
+    for _ in 0..20 {
+        let mut other = server.connect();
+        other.send(&post("/mcp", SESSION, NOTIFICATION));
+        assert_eq!(other.read_response().status, 202);
+    }
+    silent[0].wait_for_close();
+    client.send(&post("/mcp", SESSION, NOTIFICATION));
+    assert_eq!(client.read_response().status, 202);
+}

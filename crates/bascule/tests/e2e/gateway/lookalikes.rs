@@ -120,7 +120,7 @@ fn refuses_arguments_that_the_validator_cannot_read() {
     let messages = [
         (
             r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x","options":[{"path":"/safe/x","Path":"/etc/shadow"}]}}"#,
-            "may be read as",
+            "only in letter case",
         ),
         (
             r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x","path\u0000":"/etc/shadow"}}"#,
@@ -145,7 +145,7 @@ fn refuses_arguments_that_the_validator_cannot_read() {
         ),
         (
             r#""method":"tools/call","params":{"name":"read","arguments":{"path":"/safe/x","Path":"/etc/shadow"}}"#,
-            "may be read as",
+            "only in letter case",
         ),
     ];
     check(&bridge, &bridge.passthrough_client(), "read", &messages);
