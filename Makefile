@@ -3,7 +3,7 @@ SHELL := bash
 TESTENV ?= $(CURDIR)/.testenv
 export BASCULE_TESTENV := $(TESTENV)
 
-.PHONY: help build demo test test-full soak bench bench-peers bench-instructions coverage lint test-env fuzz
+.PHONY: help build demo test test-full compat soak bench bench-peers bench-instructions coverage lint test-env fuzz eval-agent eval-search eval-graph token-table
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -19,13 +19,15 @@ test-env: ## install the real MCP servers that the tests use
 	@scripts/test-env
 
 test: test-env ## run all tests: also needs Node and Python
-	cargo build --workspace --bins
-	cargo test --workspace
+	@scripts/test
 
 test-full: test-env ## run all tests with more random cases, and all benchmarks briefly; fails if a cost ratio is missed
-	cargo build --workspace --bins
-	PROPTEST_CASES=5000 cargo test --workspace
+	PROPTEST_CASES=5000 scripts/test
 	BASCULE_BENCH_QUICK=1 cargo bench -p bascule
+	BASCULE_BENCH_QUICK=1 cargo bench -p bascule-search --bench search
+
+compat: build ## compare real servers direct and behind Bascule (COMPAT_ONLY, COMPAT_USER, COMPAT_FLAGS): long
+	@scripts/compat $(COMPAT_FLAGS)
 
 soak: ## kill, stop and change servers under load for ten minutes (SOAK_SECONDS, SOAK_SEED)
 	cargo build --workspace --bins
@@ -39,6 +41,18 @@ fuzz: ## fuzz each parser of untrusted bytes for a minute (FUZZ_SECONDS, FUZZ_SE
 
 bench: ## run all benchmarks
 	cargo bench -p bascule
+	cargo bench -p bascule-search
+	cargo bench -p bascule-graph
+	cargo bench -p bascule-store
+
+eval-search: ## measure recall@5 of search on the sets in EVAL_DATA; fails below a floor
+	EVAL_DATA=$${EVAL_DATA:?names the folder of the sets} cargo test --release -p bascule-search --test recall -- --nocapture external_sets
+
+eval-graph: ## compare the prediction of tools, and search, with and without the graph on the sets in EVAL_DATA
+	EVAL_DATA=$${EVAL_DATA:?names the folder of the sets} cargo test --release -p bascule-graph --test eval -- --nocapture
+
+token-table: ## make the table of word pieces for search again: needs Python and npm, takes half an hour
+	@scripts/token-table
 
 bench-peers: ## compare with other bridges and with Deno: installs them, also needs Node and Python
 	@scripts/bench-peers
@@ -48,6 +62,10 @@ bench-instructions: ## count the instructions of one call (BASCULE_BENCH_BINARY,
 
 coverage: test-env ## measure line coverage; fails below 85 %
 	@scripts/coverage
+
+eval-agent: test-env ## run the agent tasks on real servers and print the score
+	cargo build --workspace --bins
+	cargo test -p bascule --test e2e scripts::agent_tasks -- --nocapture
 
 lint: ## check formatting, lints (warnings are errors) and dependencies
 	cargo fmt --all -- --check

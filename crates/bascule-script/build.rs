@@ -6,7 +6,19 @@ use std::path::{Path, PathBuf};
 use rquickjs::{Context, Ctx, Module, Runtime, WriteOptions};
 
 const FOLDER: &str = "src/prelude";
-const MODULES: [&str; 7] = ["primordials", "stacks", "console", "timers", "web", "tools", "lockdown"];
+const MODULES: [&str; 11] = [
+    "primordials",
+    "stacks",
+    "console",
+    "timers",
+    "values",
+    "web",
+    "tools",
+    "lazy",
+    "lockdown",
+    "binary",
+    "intl",
+];
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed={FOLDER}");

@@ -1,4 +1,4 @@
-//! The envelope of every message on every bus (BU-03). The content of bodies is defined by the publishers.
+//! The envelope of every message on every bus. The content of bodies is defined by the publishers.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -56,7 +56,7 @@ fn call_text(event: &Event) -> Option<&str> {
     }
 }
 
-/// Returns the topic of an event, which is its name (BU-02).
+/// Returns the topic of an event, which is its name.
 pub fn event_topic(event: &Event) -> Topic {
     Topic::from_static(event.name())
 }
@@ -76,11 +76,11 @@ pub fn event_envelope(event: &Event, message_id: MessageId, source: &str, timest
     }
 }
 
-/// The events at the end of a call quote the tool's output, so they are marked as such (BU-04).
+/// The events at the end of a call quote the tool's output, or names in it, so they are marked as such.
 fn headers(event: &Event) -> Headers {
-    match call_text(event) {
-        Some(_) => ContentTrust::ToolOutput.to_headers(),
-        None => Headers::new(),
+    match call_text(event).is_some() || matches!(event, Event::ResultDrifted { .. }) {
+        true => ContentTrust::ToolOutput.to_headers(),
+        false => Headers::new(),
     }
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, UNIX_EPOCH};
 
-    use bascule_model::{CorrelationId, ErrorCode, Health, ServerName, ToolId};
+    use bascule_model::{CorrelationId, ErrorCode, ExpectedResult, Health, ServerName, ToolId};
 
     use super::*;
     use crate::{ReplayLimits, SubscribeOptions, SubscriptionItem, TopicPattern};
@@ -116,13 +116,20 @@ mod tests {
                 is_error: false,
                 summary: "{}".into(),
                 duration: Duration::from_millis(2),
+                hint: None,
             },
             Event::ToolFailed {
                 correlation_id,
                 tool,
                 code: ErrorCode::Cancelled,
                 retryable: false,
-                message: "the caller left".into(),
+                message: "the caller cancelled or disconnected".into(),
+            },
+            Event::ResultDrifted {
+                correlation_id: CorrelationId::parse("c-2").unwrap(),
+                tool: ToolId::parse("files:read").unwrap(),
+                expected: ExpectedResult::Declared,
+                pointers: vec!["/id".into()],
             },
             Event::ToolsRefreshed { server: server(), added: vec![], removed: vec![], unchanged: 1 },
             Event::Disconnected { server: server(), cause: "it exited".into() },

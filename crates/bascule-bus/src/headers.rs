@@ -6,15 +6,15 @@ use std::collections::BTreeMap;
 /// Additional metadata of a message, by name.
 pub type Headers = BTreeMap<Cow<'static, str>, Cow<'static, str>>;
 
-/// The header names that Bascule defines (BU-03). A namespace for constants; it has no values.
+/// The header names that Bascule defines. A namespace for constants; it has no values.
 pub enum WellKnownHeaders {}
 
 impl WellKnownHeaders {
-    /// The origin of the body; the values are those of `ContentTrust` (BU-04).
+    /// The origin of the body; the values are those of `ContentTrust`.
     pub const CONTENT_TRUST: &'static str = "rb-content-trust";
 }
 
-/// The origin of a tool message's body, which decides how far it can be trusted (BU-04).
+/// The origin of a tool message's body, which decides how far it can be trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ContentTrust {
     /// An agent's request to call a tool.

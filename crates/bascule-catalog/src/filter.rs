@@ -1,8 +1,8 @@
-//! The tool filter of a server, from `allowedTools` and `deniedTools`.
+//! Decides which tools of a server may be listed and called.
 
 use crate::NamePattern;
 
-/// Denied patterns win. Without an allow-list every tool is allowed; an empty list allows none.
+/// The patterns of a server's `allowedTools` and `deniedTools`. Denied patterns win. Without an allow-list every tool is allowed; an empty list allows none.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ToolFilter {
     pub allowed: Option<Vec<NamePattern>>,
@@ -11,19 +11,20 @@ pub struct ToolFilter {
 
 impl ToolFilter {
     /// Returns true if the tool may be listed and called.
-    pub fn is_allowed(&self, tool: &str) -> bool {
-        let allowed = self.allowed.as_ref().is_none_or(|allowed| any_matches(allowed, tool));
-        allowed && !self.is_denied(tool)
+    pub fn is_allowed(&self, tool_name: &str) -> bool {
+        let allowed = self.allowed.as_ref().is_none_or(|allowed| any_matches(allowed, tool_name));
+        allowed && !self.is_denied(tool_name)
     }
 
-    /// Returns true if a denied pattern matches.
-    pub fn is_denied(&self, tool: &str) -> bool {
-        any_matches(&self.denied, tool)
+    /// Returns true if a denied pattern matches. A call of such a tool is denied even if the server does not list it; a tool
+    /// that is only missing from the allow-list is denied if the server lists it, and unknown otherwise.
+    pub fn is_denied(&self, tool_name: &str) -> bool {
+        any_matches(&self.denied, tool_name)
     }
 }
 
-fn any_matches(patterns: &[NamePattern], tool: &str) -> bool {
-    patterns.iter().any(|pattern| pattern.matches(tool))
+fn any_matches(patterns: &[NamePattern], tool_name: &str) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(tool_name))
 }
 
 #[cfg(test)]

@@ -9,14 +9,18 @@ mod catalog;
 mod filter;
 mod name_pattern;
 mod nearest;
+mod observed;
 mod schema;
 mod server;
 mod tool;
+mod typescript;
 
 pub use catalog::{Catalog, ResolveError};
 pub use filter::ToolFilter;
 pub use name_pattern::NamePattern;
 pub use nearest::nearest_name;
+pub use observed::{Look, ObservedResult, ResultData, StoredObservation};
 pub use schema::{Schema, SchemaError, Validation};
 pub use server::ServerTools;
 pub use tool::CatalogTool;
+pub use typescript::{DeclaredServer, DeclaredTool, declarations};

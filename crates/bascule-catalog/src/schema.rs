@@ -19,7 +19,7 @@ use jsonschema::{PatternOptions, ReferencingError, ValidationError, Validator};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::arguments::parse_arguments;
+use crate::arguments::{parse_arguments, parse_result};
 use budget::{CheckAborted, MeteredJson, run_quickly, run_with_budget};
 use complexity::CheckCost;
 use message::truncate;
@@ -110,7 +110,7 @@ impl Schema {
 
     /// Returns true if a short result is valid and about a millisecond is enough to see it.
     pub(crate) fn accepts_result_quickly(&self, text: &RawValue) -> bool {
-        text.get().len() <= QUICK_BYTES && parse(text).is_ok_and(|value| self.is_quickly_valid(&value))
+        text.get().len() <= QUICK_BYTES && parse_result(text).is_ok_and(|value| self.is_quickly_valid(&value))
     }
 
     fn is_quickly_valid(&self, value: &Value) -> bool {
@@ -140,9 +140,9 @@ impl Schema {
     }
 
     pub fn check(&self, text: &RawValue) -> Validation {
-        match parse(text) {
+        match parse_result(text) {
             Ok(value) => self.check_value(&value, text.get().len()),
-            Err(reason) => Validation::Unchecked { reason },
+            Err(reason) => Validation::Unchecked { reason: truncate(&reason, 200) },
         }
     }
 

@@ -18,17 +18,23 @@ pub struct ServerTools {
     /// The names of listed tools that the filter does not allow.
     denied: HashSet<Box<str>>,
     warnings: Vec<String>,
+    is_from_last_listing: bool,
 }
 
 impl ServerTools {
     /// Drops entries with an empty or repeated name and applies the filter.
     pub fn new(name: ServerName, filter: ToolFilter, definitions: Vec<ToolDefinition>) -> Self {
-        Self::assemble(name, filter, definitions, |_| None)
+        Self::assemble(name, filter, definitions, false, |_| None)
     }
 
-    /// Builds the next version from a new list. Unchanged tools keep their compiled schemas.
+    /// Builds the tools of an earlier run, which the server has not listed in this one.
+    pub fn from_last_listing(name: ServerName, filter: ToolFilter, definitions: Vec<ToolDefinition>) -> Self {
+        Self::assemble(name, filter, definitions, true, |_| None)
+    }
+
+    /// Builds the next version from a new list. Unchanged tools keep their compiled schemas and their observed results.
     pub fn with_new_list(&self, filter: ToolFilter, definitions: Vec<ToolDefinition>) -> Self {
-        Self::assemble(self.name.clone(), filter, definitions, |definition| {
+        Self::assemble(self.name.clone(), filter, definitions, false, |definition| {
             let old = self.get(&definition.name)?;
             (old.definition().raw.get() == definition.raw.get()).then(|| old.clone())
         })
@@ -38,6 +44,7 @@ impl ServerTools {
         name: ServerName,
         filter: ToolFilter,
         definitions: Vec<ToolDefinition>,
+        is_from_last_listing: bool,
         reuse: impl Fn(&ToolDefinition) -> Option<Arc<CatalogTool>>,
     ) -> Self {
         let mut server = Self {
@@ -47,6 +54,7 @@ impl ServerTools {
             by_name: HashMap::with_capacity(definitions.len()),
             denied: HashSet::new(),
             warnings: Vec::new(),
+            is_from_last_listing,
         };
         for definition in definitions {
             let reused = reuse(&definition);
@@ -65,8 +73,17 @@ impl ServerTools {
             self.warnings.push(format!("`{}` lists `{name}` twice; the second is ignored", self.name));
         } else if self.filter.is_allowed(name) {
             self.by_name.insert(name.into(), self.tools.len());
-            let tool = reused.unwrap_or_else(|| Arc::new(CatalogTool::new(&self.name, definition)));
-            self.tools.push(tool);
+            self.tools.push(match reused {
+                Some(same) if !same.is_from_last_listing() => same,
+                Some(same) => {
+                    let tool = CatalogTool::new(&self.name, definition);
+                    Arc::new(tool.with_observed(same.shared_observed().clone()))
+                }
+                None if self.is_from_last_listing => {
+                    Arc::new(CatalogTool::new(&self.name, definition).from_last_listing())
+                }
+                None => Arc::new(CatalogTool::new(&self.name, definition)),
+            });
         } else {
             self.denied.insert(name.into());
         }
@@ -86,6 +103,15 @@ impl ServerTools {
         self.warnings.extend(warnings);
     }
 
+    /// Warns of names, found under this key of the configuration, that no tool has.
+    pub fn warn_of_unknown_names<'a>(&mut self, key: &str, names: impl Iterator<Item = &'a str>) {
+        let unknown: Vec<&str> = names.filter(|name| !self.has_name(name)).collect();
+        for name in unknown {
+            let warning = self.unmatched_pattern_warning(key, &NamePattern::parse(name));
+            self.warnings.push(warning);
+        }
+    }
+
     fn unmatched_pattern_warning(&self, list: &str, pattern: &NamePattern) -> String {
         let warning = format!("`{list}` of `{}`: no tool matches `{pattern}`", self.name);
         match nearest_name(self.all_names(), pattern.as_str()) {
@@ -103,6 +129,11 @@ impl ServerTools {
         &self.tools
     }
 
+    /// Returns true if the server has not listed its tools in this run.
+    pub fn is_from_last_listing(&self) -> bool {
+        self.is_from_last_listing
+    }
+
     pub fn ids(&self) -> impl Iterator<Item = &ToolId> {
         self.tools.iter().map(|tool| tool.id())
     }
@@ -115,6 +146,11 @@ impl ServerTools {
     /// Returns true if the filter denies this name, whether or not the server lists it.
     pub fn is_denied(&self, tool: &str) -> bool {
         self.denied.contains(tool) || self.filter.is_denied(tool)
+    }
+
+    /// Returns the names of listed tools that the filter denies.
+    pub fn denied_names(&self) -> impl Iterator<Item = &str> {
+        self.denied.iter().map(AsRef::as_ref)
     }
 
     /// Returns warnings about tool names and filter patterns. `CatalogTool::warnings` has those about schemas.
@@ -156,6 +192,19 @@ pub(crate) mod tests {
         let server = server("s", ToolFilter::default(), &["zeta", "alpha", "mid"]);
         assert_eq!(names(&server), ["zeta", "alpha", "mid"]);
         assert!(server.warnings().is_empty());
+    }
+
+    // req: US-03
+    #[test]
+    fn filters_and_marks_tools_of_last_listing() {
+        let name = ServerName::parse("s").unwrap();
+        let last =
+            ServerTools::from_last_listing(name, filter(None, &["drop"]), definitions(&["read", "drop"]));
+        assert_eq!(names(&last), ["read"]);
+        assert!(last.is_from_last_listing() && last.is_denied("drop"));
+        assert!(last.tools()[0].is_from_last_listing());
+        let listed = last.with_new_list(ToolFilter::default(), definitions(&["read"]));
+        assert!(!listed.is_from_last_listing() && !listed.tools()[0].is_from_last_listing());
     }
 
     // req: BR-01

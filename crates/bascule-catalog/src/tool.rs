@@ -1,26 +1,48 @@
 //! One tool of the catalog and the validation of its arguments and results.
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bascule_model::{ServerName, ToolDefinition, ToolId, Violation};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use serde_json::value::RawValue;
 
-use crate::{Schema, SchemaError, Validation};
+use crate::typescript::{ResultTypes, ToolTypes};
+use crate::{ObservedResult, Schema, SchemaError, Validation};
 
 /// A tool of the catalog. Schemas are compiled on first use, because most tools are never called.
 #[derive(Debug)]
 pub struct CatalogTool {
     id: ToolId,
     definition: ToolDefinition,
+    /// The definition comes from an earlier run: the server has not listed it in this one.
+    is_from_last_listing: bool,
     input: OnceLock<Result<Schema, SchemaError>>,
     output: OnceLock<Result<Schema, SchemaError>>,
+    types: OnceLock<ToolTypes>,
+    /// Shared by all versions of the tool with one definition.
+    observed: Arc<ObservedResult>,
 }
 
 impl CatalogTool {
     pub fn new(server: &ServerName, definition: ToolDefinition) -> Self {
         let id = ToolId::new(server, &definition.name);
-        Self { id, definition, input: OnceLock::new(), output: OnceLock::new() }
+        let (input, output, types) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
+        let observed = Arc::default();
+        Self { id, definition, is_from_last_listing: false, input, output, types, observed }
+    }
+
+    /// Shares the answers of another version of the tool.
+    pub(crate) fn with_observed(self, observed: Arc<ObservedResult>) -> Self {
+        Self { observed, ..self }
+    }
+
+    /// Marks a tool that the server has not listed in this run.
+    pub fn from_last_listing(self) -> Self {
+        Self { is_from_last_listing: true, ..self }
+    }
+
+    pub fn is_from_last_listing(&self) -> bool {
+        self.is_from_last_listing
     }
 
     pub fn id(&self) -> &ToolId {
@@ -72,6 +94,40 @@ impl CatalogTool {
         input.into_iter().chain(output.map(|error| unchecked("the results", error))).collect()
     }
 
+    /// Returns the tool's signature in TypeScript on one line. `call` is the expression with which scripts call it.
+    pub fn signature(&self, call: &str) -> String {
+        self.types().signature(call, self.result_types().as_deref())
+    }
+
+    /// Returns the call and the type of its arguments on one short line, to show under an error about arguments.
+    pub fn call_signature(&self, call: &str) -> String {
+        self.types().call_signature(call)
+    }
+
+    /// Returns the answers to the tool's calls, as far as they are known.
+    pub fn observed(&self) -> &ObservedResult {
+        &self.observed
+    }
+
+    /// Returns the answers, to share them with another version of the tool.
+    pub(crate) fn shared_observed(&self) -> &Arc<ObservedResult> {
+        &self.observed
+    }
+
+    /// Returns the JSON Schema of the answers of a tool that declares none.
+    pub fn observed_schema(&self) -> Option<serde_json::Value> {
+        self.observed.schema().filter(|_| self.definition.output_schema.is_none())
+    }
+
+    pub(crate) fn types(&self) -> &ToolTypes {
+        self.types.get_or_init(|| ToolTypes::new(self))
+    }
+
+    /// Returns the declared type of the result, else the observed one.
+    pub(crate) fn result_types(&self) -> Option<Arc<ResultTypes>> {
+        self.types().result().cloned().or_else(|| self.observed.types())
+    }
+
     fn input(&self) -> &Result<Schema, SchemaError> {
         self.input.get_or_init(|| Schema::compile(&self.definition.input_schema))
     }
@@ -106,7 +162,10 @@ fn validate(
 impl Serialize for CatalogTool {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let output = self.definition.output_schema.as_ref();
-        let mut out = serializer.serialize_struct("CatalogTool", 5 + usize::from(output.is_some()))?;
+        let observed = self.observed_schema();
+        let optional = [output.is_some(), observed.is_some(), self.is_from_last_listing];
+        let length = 5 + optional.into_iter().filter(|is_present| *is_present).count();
+        let mut out = serializer.serialize_struct("CatalogTool", length)?;
         out.serialize_field("id", &self.id)?;
         out.serialize_field("server", self.id.server())?;
         out.serialize_field("name", &self.definition.name)?;
@@ -115,6 +174,14 @@ impl Serialize for CatalogTool {
         match output {
             Some(schema) => out.serialize_field("outputSchema", schema)?,
             None => out.skip_field("outputSchema")?,
+        }
+        match observed {
+            Some(schema) => out.serialize_field("observedSchema", &schema)?,
+            None => out.skip_field("observedSchema")?,
+        }
+        match self.is_from_last_listing {
+            true => out.serialize_field("fromLastListing", &true)?,
+            false => out.skip_field("fromLastListing")?,
         }
         out.end()
     }
@@ -202,6 +269,15 @@ pub(crate) mod tests {
         assert_eq!(
             serde_json::to_string(&tool).unwrap(),
             r#"{"id":"s:t","server":"s","name":"t","description":"d","inputSchema":{ "type":"object","x":1.0 },"outputSchema":{"a": 1e2}}"#
+        );
+    }
+
+    // req: US-03
+    #[test]
+    fn marks_tool_of_last_listing() {
+        assert_eq!(
+            serde_json::to_string(&tool(r#"{"name":"t"}"#).from_last_listing()).unwrap(),
+            r#"{"id":"s:t","server":"s","name":"t","description":null,"inputSchema":{},"fromLastListing":true}"#
         );
     }
 

@@ -59,6 +59,53 @@ pub struct McpClient {
     message_limit: usize,
 }
 
+/// A connection before its handshake.
+pub struct OpenedClient {
+    connection: Connection,
+    capabilities: String,
+    cancel: CancellationToken,
+    message_limit: usize,
+}
+
+impl OpenedClient {
+    /// Opens the connection. The timeout of the options is left to the caller.
+    pub fn open(transport: Transport, options: ClientOptions) -> Self {
+        let ClientOptions { message_limit, listener, request_handler, request_ids, .. } = options;
+        let connection =
+            Connection::open_with_ids(transport, message_limit, listener, request_handler, request_ids);
+        Self { connection, capabilities: options.capabilities, cancel: options.cancel, message_limit }
+    }
+
+    /// Does the handshake. A failure closes the connection.
+    pub async fn handshake(&self) -> Result<McpClient, ConnectError> {
+        let handshake = handshake(&self.connection, &self.capabilities);
+        match self.cancel.run_until_cancelled(handshake).await.unwrap_or(Err(ConnectError::Cancelled)) {
+            Ok(info) => {
+                Ok(McpClient { connection: self.connection.clone(), info, message_limit: self.message_limit })
+            }
+            Err(error) => {
+                self.connection.close().await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Returns the last output of the server's process on stderr; empty if there is no process.
+    pub fn stderr(&self) -> String {
+        self.connection.stderr()
+    }
+
+    /// Returns the process id of a stdio server.
+    pub fn pid(&self) -> Option<u32> {
+        self.connection.pid()
+    }
+
+    /// Closes the connection, and ends the server's process.
+    pub async fn close(&self) {
+        self.connection.close().await;
+    }
+}
+
 /// The server's response to `initialize`.
 #[derive(Debug, Clone)]
 pub struct ServerInfo {
@@ -109,22 +156,16 @@ pub enum ListError {
 }
 
 impl McpClient {
-    /// Connects and does the handshake. A failure closes the connection.
+    /// Connects and does the handshake within the timeout. A failure closes the connection.
     pub async fn connect(transport: Transport, options: ClientOptions) -> Result<Self, ConnectError> {
-        let ClientOptions { message_limit, listener, request_handler, request_ids, .. } = options;
-        let connection =
-            Connection::open_with_ids(transport, message_limit, listener, request_handler, request_ids);
-        let handshake = options.cancel.run_until_cancelled(handshake(&connection, &options.capabilities));
-        let result = match timeout(options.timeout, handshake).await {
-            Ok(Some(result)) => result,
-            Ok(None) => Err(ConnectError::Cancelled),
-            Err(_) => Err(ConnectError::TimedOut { limit: options.timeout, stderr: connection.stderr() }),
-        };
-        match result {
-            Ok(info) => Ok(Self { connection, info, message_limit }),
-            Err(error) => {
-                connection.close().await;
-                Err(error)
+        let limit = options.timeout;
+        let opened = OpenedClient::open(transport, options);
+        match timeout(limit, opened.handshake()).await {
+            Ok(result) => result,
+            Err(_) => {
+                let stderr = opened.stderr();
+                opened.close().await;
+                Err(ConnectError::TimedOut { limit, stderr })
             }
         }
     }
@@ -178,7 +219,8 @@ impl McpClient {
         }
     }
 
-    /// Sends a tool call. Over HTTP it is sent when the result is first polled. `arguments` must be the JSON text of an object and is sent unchanged.
+    /// Sends a tool call. Over HTTP it is sent when the result is first polled. `arguments` must be the JSON text of an
+    /// object and is sent unchanged.
     pub fn call(&self, tool: &str, arguments: &str) -> PendingRequest {
         let name = serde_json::Value::from(tool);
         self.connection.request("tools/call", |id| {
@@ -194,8 +236,9 @@ impl McpClient {
         }
     }
 
-    /// Sends any request. Over HTTP it is sent when the result is first polled. `params` receives the request id, which is also the progress token. The parameters and
-    /// `extra_members`, further members of the JSON-RPC message, are sent unchanged.
+    /// Sends any request. Over HTTP it is sent when the result is first polled. `params` receives the request id, which is
+    /// also the progress token. The parameters and `extra_members`, further members of the JSON-RPC message, are sent
+    /// unchanged.
     pub fn request(
         &self,
         method: &str,
@@ -224,6 +267,11 @@ impl McpClient {
     /// Returns the process id of a stdio server.
     pub fn pid(&self) -> Option<u32> {
         self.connection.pid()
+    }
+
+    /// Returns the size of all messages that the server sent without a request, as the time to read them at the permitted rate.
+    pub fn unsolicited_load(&self) -> Duration {
+        self.connection.unsolicited_load()
     }
 
     /// Returns the error that closed the connection, or `None` if it is open.

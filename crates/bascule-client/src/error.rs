@@ -43,7 +43,7 @@ pub enum ErrorCause {
 }
 
 impl ErrorCause {
-    /// Returns true if another attempt may succeed (CL-05).
+    /// Returns true if another attempt may succeed.
     pub fn is_retryable(&self) -> bool {
         match self {
             ErrorCause::TimedOut(_) | ErrorCause::Connect(ConnectError::TimedOut { .. }) => true,

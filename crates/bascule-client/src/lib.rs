@@ -31,7 +31,7 @@ mod timeout;
 pub use bridge::{
     CallToolOptions, ConnectOptions, McpBridge, TransportFactory, call_tool, connect_to_server,
 };
-pub use client::{ClientOptions, ConnectError, ListError, McpClient, ServerInfo};
+pub use client::{ClientOptions, ConnectError, ListError, McpClient, OpenedClient, ServerInfo};
 pub use error::{ErrorCause, McpBridgeError};
 pub use log::{LOG_TARGET, LogLevel, Logger};
 pub use result::CallToolResult;

@@ -1,4 +1,4 @@
-//! Writes the library's log lines to the caller's logger, else to `tracing`, else to stderr (CL-02, CL-09).
+//! Writes the library's log lines to the caller's logger, else to `tracing`, else to stderr.
 
 use std::borrow::Cow;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! Resolves a timeout: the option, else the environment, else thirty seconds (CL-04).
+//! Resolves a timeout: the option, else the environment, else thirty seconds.
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -6,7 +6,7 @@ use jiff::{Timestamp, Zoned};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::reply::{Reply, ToolResult, parse_arguments};
+use crate::reply::{Reply, ReplyResult, parse_arguments};
 use crate::serve::{DemoCall, DemoServer};
 use crate::tool::{ToolDeclaration, described, list_of, object, text};
 use crate::zones;
@@ -71,7 +71,7 @@ impl DemoServer for Clock {
         ]
     }
 
-    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> ToolResult {
+    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> ReplyResult {
         match tool {
             "now" => self.now(parse_arguments(arguments)?),
             "convert" => self.convert(&parse_arguments(arguments)?),
@@ -82,12 +82,12 @@ impl DemoServer for Clock {
 }
 
 impl Clock {
-    fn now(&self, arguments: NowArguments) -> ToolResult {
+    fn now(&self, arguments: NowArguments) -> ReplyResult {
         let zone = zone(arguments.timezone.as_deref().unwrap_or("UTC"))?;
         Ok(Reply::structured(describe(&(self.now)().to_zoned(zone))))
     }
 
-    fn convert(&self, arguments: &ConvertArguments) -> ToolResult {
+    fn convert(&self, arguments: &ConvertArguments) -> ReplyResult {
         let (from, to) = (zone(&arguments.from)?, zone(&arguments.to)?);
         let time = self.parse_time(&arguments.time, from)?;
         let converted = time.with_time_zone(to);
@@ -109,7 +109,7 @@ impl Clock {
 }
 
 fn list_timezones(arguments: ListArguments) -> Reply {
-    Reply::structured(json!({"timezones": zones::containing(&arguments.contains.unwrap_or_default())}))
+    Reply::structured(json!({"timezones": zones::names_containing(&arguments.contains.unwrap_or_default())}))
 }
 
 fn zone(name: &str) -> Result<TimeZone, Reply> {

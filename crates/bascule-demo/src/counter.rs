@@ -12,7 +12,7 @@ use std::sync::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::reply::{Reply, ToolResult, parse_arguments};
+use crate::reply::{Reply, ReplyResult, parse_arguments};
 use crate::serve::{DemoCall, DemoServer};
 use crate::tool::{ToolDeclaration, described, integer, text};
 
@@ -96,7 +96,7 @@ impl DemoServer for Counter {
         ]
     }
 
-    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> ToolResult {
+    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> ReplyResult {
         match tool {
             "increment" => self.count().increment(&parse_arguments(arguments)?),
             "read" => Ok(self.count().read()),
@@ -107,7 +107,7 @@ impl DemoServer for Counter {
 }
 
 impl Count {
-    fn increment(&mut self, increment: &Increment) -> ToolResult {
+    fn increment(&mut self, increment: &Increment) -> ReplyResult {
         self.append(increment)
             .map_err(|error| Reply::failure(format!("could not write the counter file: {error}")))?;
         self.add(increment);

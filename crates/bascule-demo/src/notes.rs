@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::reply::{Reply, ToolResult, parse_arguments};
+use crate::reply::{Reply, ReplyResult, parse_arguments};
 use crate::serve::{DemoCall, DemoServer};
 use crate::tool::{ToolDeclaration, integer, list_of, object, text};
 
@@ -108,7 +108,7 @@ impl DemoServer for Notes {
         ]
     }
 
-    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> ToolResult {
+    fn call(&self, tool: &str, arguments: &Value, _call: &DemoCall) -> ReplyResult {
         let mut notebook = self.notebook();
         match tool {
             "add_note" => Ok(Reply::structured(json!(notebook.add(parse_arguments(arguments)?)))),
@@ -130,12 +130,12 @@ impl Notebook {
         note
     }
 
-    fn get(&self, NoteId { id }: NoteId) -> ToolResult {
+    fn get(&self, NoteId { id }: NoteId) -> ReplyResult {
         let note = self.notes.get(&id).ok_or_else(|| note_not_found(id))?;
         Ok(Reply::structured(json!(note)))
     }
 
-    fn delete(&mut self, NoteId { id }: NoteId) -> ToolResult {
+    fn delete(&mut self, NoteId { id }: NoteId) -> ReplyResult {
         let note = self.notes.remove(&id).ok_or_else(|| note_not_found(id))?;
         Ok(Reply::structured(json!({"id": note.id})))
     }

@@ -18,7 +18,7 @@ pub(crate) enum Reply {
 }
 
 /// Lets a tool return a failure early with `?`.
-pub(crate) type ToolResult = Result<Reply, Reply>;
+pub(crate) type ReplyResult = Result<Reply, Reply>;
 
 impl Reply {
     /// Returns a structured result with its JSON as text, for clients that read only text.

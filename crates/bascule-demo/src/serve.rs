@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::message::IncomingMessage;
-use crate::reply::{Reply, ToolResult};
+use crate::reply::{Reply, ReplyResult};
 use crate::tool::ToolDeclaration;
 
 /// The supported protocol versions, oldest first.
@@ -24,7 +24,7 @@ const VERSIONS: [&str; 4] = ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-
 pub(crate) trait DemoServer: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     fn tools(&self) -> Vec<ToolDeclaration>;
-    fn call(&self, tool: &str, arguments: &Value, call: &DemoCall) -> ToolResult;
+    fn call(&self, tool: &str, arguments: &Value, call: &DemoCall) -> ReplyResult;
 
     /// Returns true if a call of this tool runs in its own thread, because it may take long and must not block others.
     fn runs_in_thread(&self, _tool: &str) -> bool {
@@ -128,7 +128,7 @@ impl<D: DemoServer> DemoSession<D> {
     }
 }
 
-fn finish(result: ToolResult, id: &str, out: &MessageWriter) {
+fn finish(result: ReplyResult, id: &str, out: &MessageWriter) {
     match result.unwrap_or_else(|failure| failure) {
         Reply::Result(result) => out.result(id, &result),
         Reply::Error(code, message) => out.error(id, code, &message),

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-/// A builder. Its schemas allow only the declared members.
+/// Builds the definition of a tool. Its schemas allow only the declared members.
 pub(crate) struct ToolDeclaration(Value);
 
 impl ToolDeclaration {
@@ -64,6 +64,7 @@ impl ToolDeclaration {
     }
 }
 
+/// Returns the schema of an object that has no other properties.
 pub(crate) fn object(properties: Value, required: Value) -> Value {
     json!({"type": "object", "properties": properties, "required": required, "additionalProperties": false})
 }
@@ -85,6 +86,7 @@ pub(crate) fn list_of(items: Value) -> Value {
     json!({"type": "array", "items": items})
 }
 
+/// Adds a description to a schema.
 pub(crate) fn described(mut schema: Value, description: &str) -> Value {
     schema["description"] = description.into();
     schema

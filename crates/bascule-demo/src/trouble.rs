@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::reply::{Reply, ToolResult, parse_arguments};
+use crate::reply::{Reply, ReplyResult, parse_arguments};
 use crate::serve::{DemoCall, DemoServer};
 use crate::tool::{ToolDeclaration, integer, up_to};
 
@@ -80,7 +80,7 @@ impl DemoServer for Trouble {
         ]
     }
 
-    fn call(&self, tool: &str, arguments: &Value, call: &DemoCall) -> ToolResult {
+    fn call(&self, tool: &str, arguments: &Value, call: &DemoCall) -> ReplyResult {
         match tool {
             "sleep" => Ok(sleep(parse_arguments(arguments)?, call)),
             "crash" => Ok(crash(parse_arguments(arguments)?)),

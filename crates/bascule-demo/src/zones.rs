@@ -12,7 +12,7 @@ pub(crate) fn find(name: &str) -> Result<TimeZone, String> {
 }
 
 /// Returns all names that contain `part`, ignoring case.
-pub(crate) fn containing(part: &str) -> Vec<String> {
+pub(crate) fn names_containing(part: &str) -> Vec<String> {
     let part = part.to_lowercase();
     let mut names: Vec<String> = db().available().map(|name| name.to_string()).collect();
     names.retain(|name| name.to_lowercase().contains(&part));
@@ -23,7 +23,7 @@ pub(crate) fn containing(part: &str) -> Vec<String> {
 
 fn nearest(name: &str) -> Vec<String> {
     let wanted = name.to_lowercase().replace(' ', "_");
-    let mut names = containing("");
+    let mut names = names_containing("");
     names.sort_by_cached_key(|name| (distance(&wanted, &name.to_lowercase()), Reverse(name.len())));
     names.truncate(3);
     names
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn lookup_ignores_case() {
-        assert!(containing("zur").contains(&"Europe/Zurich".to_owned()));
+        assert!(names_containing("zur").contains(&"Europe/Zurich".to_owned()));
         assert!(find("europe/zurich").is_ok());
     }
 }

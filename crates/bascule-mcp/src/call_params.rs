@@ -19,6 +19,8 @@ pub struct CallParams<'a> {
     /// `None` if it is missing or not a string.
     pub name: Option<Cow<'a, str>>,
     pub arguments: Option<&'a RawValue>,
+    /// `_meta` as JSON.
+    pub meta: Option<&'a str>,
     /// `_meta.progressToken` as JSON.
     pub progress_token: Option<&'a str>,
 }
@@ -65,7 +67,10 @@ impl<'de> Visitor<'de> for CallParamsVisitor {
                     params.name = serde_json::from_str::<MemberName<'_>>(value.get()).ok().map(|name| name.0)
                 }
                 1 => params.arguments = Some(value),
-                2 => params.progress_token = patch::find(value.get(), &["progressToken"]),
+                2 => {
+                    params.meta = Some(value.get());
+                    params.progress_token = patch::find(value.get(), &["progressToken"]);
+                }
                 _ => {}
             }
         }
@@ -125,7 +130,7 @@ mod tests {
     fn check(params: &str, expected: &str) {
         let params = RawValue::from_string(params.to_owned()).unwrap();
         let found = match CallParams::parse(&params) {
-            Ok(CallParams { name, arguments, progress_token }) => {
+            Ok(CallParams { name, arguments, progress_token, .. }) => {
                 let arguments = arguments.map(RawValue::get);
                 format!(
                     "{} {} {}",

@@ -3,13 +3,15 @@
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use bascule_model::Delivery;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::http::{HttpClient, HttpLink};
+use crate::http::{DRAIN_TIMEOUT, HttpClient, HttpLink, MessageKind};
 use crate::http_or_sse::HttpOrSseLink;
 use crate::http_sse::SseLink;
 use crate::router::{Listener, MessageRouter, OnProgress, RequestHandler, RequestResult, SharedRequestState};
@@ -107,7 +109,7 @@ impl Connection {
         let response = router.register(id, shared.clone());
         let exchange = router.is_pending(id).then(|| {
             let frame = with_extra_members(request(id, method, params(id).as_deref()), extra_members);
-            link.send_request(id, frame).unwrap_or_else(|failure| {
+            link.send_request(id, frame, &shared).unwrap_or_else(|failure| {
                 router.fail(id, failure);
                 None
             })
@@ -129,7 +131,7 @@ impl Connection {
     /// notification.
     pub fn send_frame(&self, frame: Vec<u8>) {
         // A failure needs no handling: the server that sent the request waits for the response, not this caller.
-        let _ = self.0.link.send(frame);
+        let _ = self.0.link.send(MessageKind::Reply, frame);
     }
 
     /// Sends a notification. Over HTTP, returns after the server has accepted it, so that later messages may rely on it.
@@ -169,6 +171,11 @@ impl Connection {
     /// Returns the id of the server's process, if it has one.
     pub fn pid(&self) -> Option<u32> {
         self.0.pid
+    }
+
+    /// Returns the size of all messages that the server sent without a request, as the time to read them at the permitted rate.
+    pub fn unsolicited_load(&self) -> Duration {
+        self.0.router.pacer.total()
     }
 
     /// Returns the error that closed the connection, or `None` if it is open.
@@ -248,11 +255,13 @@ impl PendingRequest {
         PendingEvent::Finished(result.unwrap_or_else(|_| Err(connection_closed())))
     }
 
-    /// Reads the rest of a response stream in the background, so that its HTTP connection can be used again.
+    /// Reads the rest of a response stream in the background, so that its HTTP connection can be used again. The server
+    /// has `DRAIN_TIMEOUT` from the delivery of the response, whatever it sends.
     fn finish_exchange(&mut self) {
         if let Some(exchange) = self.exchange.take() {
             let stop = self.connection.0.stop.clone();
-            self.connection.0.tasks.spawn(async move { stop.run_until_cancelled(exchange).await });
+            let rest = timeout(DRAIN_TIMEOUT, exchange);
+            self.connection.0.tasks.spawn(async move { _ = stop.run_until_cancelled(rest).await });
         }
     }
 
@@ -261,12 +270,12 @@ impl PendingRequest {
         self.shared.extra_members.get().map(String::as_str)
     }
 
-    /// Cancels the request, gives the server a reason, and returns what is known about its delivery.
-    pub fn cancel(mut self, reason: &str) -> Delivery {
-        self.cancel_if_pending(reason)
-    }
-
-    fn cancel_if_pending(&mut self, reason: &str) -> Delivery {
+    /// Cancels the request, gives the server a reason, and returns what is known about its delivery. Does nothing once the
+    /// result was returned.
+    pub fn cancel(&mut self, reason: &str) -> Delivery {
+        if self.response.take().is_none() {
+            return Delivery::Answered;
+        }
         let inner = &self.connection.0;
         if !inner.router.remove(self.id) {
             return if inner.router.close_reason().is_some() {
@@ -275,14 +284,18 @@ impl PendingRequest {
                 Delivery::Answered
             };
         }
-        if inner.link.remove_unsent(self.id) {
+        let is_unsent = match self.exchange.take() {
+            Some(_) => !self.shared.is_sent.load(Ordering::Relaxed),
+            None => inner.link.remove_unsent(self.id),
+        };
+        if is_unsent {
             return Delivery::NotSent;
         }
-        self.exchange = None;
         if self.is_cancellable {
             let reason = serde_json::Value::from(reason);
             let params = format!(r#"{{"requestId":{},"reason":{reason}}}"#, self.id);
-            let _ = inner.link.send(notification("notifications/cancelled", Some(&params)));
+            let cancellation = notification("notifications/cancelled", Some(&params));
+            let _ = inner.link.send(MessageKind::Cancellation, cancellation);
         }
         Delivery::Unknown
     }
@@ -303,6 +316,6 @@ fn connection_closed() -> Failure {
 
 impl Drop for PendingRequest {
     fn drop(&mut self) {
-        self.cancel_if_pending("the caller left");
+        self.cancel("the caller left");
     }
 }

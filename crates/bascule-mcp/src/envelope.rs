@@ -35,12 +35,15 @@ pub enum MessageError {
     /// JSON, but not a JSON-RPC message.
     #[error("not a JSON-RPC message: {0}")]
     Invalid(&'static str),
-    /// Another decoder could read it as another message.
-    #[error("not a JSON-RPC message: {0}")]
+    /// Another decoder could read it as another message: one that ignores case takes `"Method"` for the method, for
+    /// example.
+    #[error("ambiguous message: {0}")]
     Ambiguous(String),
 }
 
 /// The JSON text of a request's id as its sender wrote it: a string, any number, or (in responses) `null`.
+///
+/// Ids are equal if their texts are: `1` and `1.0` differ, and so do `"a"` and `"\u0061"`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Id<'a>(&'a str);
 
@@ -48,7 +51,7 @@ impl<'a> Id<'a> {
     /// The id of responses to requests that could not be parsed.
     pub const NULL: Id<'static> = Id("null");
 
-    /// Returns `None` for booleans, arrays and objects.
+    /// Takes the text of a JSON value, which must be valid. Returns `None` for booleans, arrays and objects.
     pub fn from_json(text: &'a str) -> Option<Self> {
         matches!(text.as_bytes().first()?, b'"' | b'-' | b'0'..=b'9' | b'n').then_some(Self(text))
     }
@@ -81,8 +84,8 @@ impl<'a> Message<'a> {
         Envelope::parse(bytes)?.into_message()
     }
 
-    /// Parses a message and returns the members that JSON-RPC does not define as raw text, without braces. Hardly any
-    /// message has some.
+    /// Parses a message and returns the members that JSON-RPC does not define as raw text, without braces.
+    /// Most messages have none.
     pub fn parse_with_extra_members(bytes: &'a [u8]) -> Result<(Self, Option<String>), MessageError> {
         let envelope = Envelope::parse(bytes)?;
         let extra_members = if envelope.has_extra_members { find_extra_members(bytes) } else { None };
@@ -93,12 +96,13 @@ impl<'a> Message<'a> {
 /// Returns the members of an object that JSON-RPC does not define, without braces.
 fn find_extra_members(bytes: &[u8]) -> Option<String> {
     let text = std::str::from_utf8(bytes).ok()?.trim();
-    let rest = KNOWN.iter().fold(text.to_owned(), |rest, known| patch::remove(&rest, &[known]));
+    let rest = JSONRPC_MEMBERS.iter().fold(text.to_owned(), |rest, name| patch::remove(&rest, &[name]));
     let rest = rest.strip_prefix('{')?.strip_suffix('}')?.trim();
     (!rest.is_empty()).then(|| rest.to_owned())
 }
 
-pub(crate) const KNOWN: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
+/// The members that JSON-RPC defines.
+pub(crate) const JSONRPC_MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 /// Adds members, given as raw text without braces, to a message.
 pub fn with_extra_members(mut frame: Vec<u8>, extra_members: Option<&str>) -> Vec<u8> {
@@ -161,11 +165,12 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
         while let Some(key) = map.next_key()? {
             let is_duplicate = match key {
                 EnvelopeKey::Jsonrpc => envelope.jsonrpc.replace(map.next_value::<Text<'de>>()?.0).is_some(),
+                // `"method":null` and `"error":null` count as absent. `null` is a value of the others: `"result":null` is a
+                // response.
                 EnvelopeKey::Method => match map.next_value::<Option<Text<'de>>>()? {
                     Some(method) => envelope.method.replace(method.0).is_some(),
                     None => false,
                 },
-                // `null` is not absence: `"result":null` is a response.
                 EnvelopeKey::Id => envelope.id.replace(map.next_value()?).is_some(),
                 EnvelopeKey::Params => envelope.params.replace(map.next_value()?).is_some(),
                 EnvelopeKey::Result => envelope.result.replace(map.next_value()?).is_some(),
@@ -198,6 +203,9 @@ impl<'a> Envelope<'a> {
             };
         }
         serde_json::from_str(text).map_err(|error| match error.classify() {
+            serde_json::error::Category::Data if !text.trim_ascii_start().starts_with('{') => {
+                MessageError::Invalid("not an object")
+            }
             serde_json::error::Category::Data => MessageError::Invalid("wrong or duplicate fields"),
             _ => MessageError::NotJson(error.to_string()),
         })
@@ -234,7 +242,7 @@ pub struct RpcError {
     pub code: i64,
     pub message: String,
     pub data: Option<Box<RawValue>>,
-    /// The object as it was received, if it was.
+    /// The object as it was received. `None` if this side created the error, or received no object.
     pub raw: Option<Box<RawValue>>,
 }
 
@@ -247,11 +255,11 @@ impl RpcError {
     pub const METHOD_NOT_FOUND: i64 = -32601;
     /// The parameters do not fit the method.
     pub const INVALID_PARAMS: i64 = -32602;
-    /// The peer failed.
+    /// The receiver of the request failed to handle it.
     pub const INTERNAL_ERROR: i64 = -32603;
-    /// The SDKs' code for a closed connection.
+    /// The official MCP SDKs' code for a closed connection.
     pub const CONNECTION_CLOSED: i64 = -32000;
-    /// The SDKs' code for a request that timed out.
+    /// The official MCP SDKs' code for a request that timed out.
     pub const REQUEST_TIMEOUT: i64 = -32001;
 
     /// Parses an error object. One that is malformed still becomes an error.
@@ -272,6 +280,7 @@ impl RpcError {
                 raw: None,
             };
         };
+        // Encoders without integers write `-32601.0` or `-3.2601e4`.
         let code =
             object.code.and_then(|c| c.get().parse::<f64>().ok()).map_or(Self::INTERNAL_ERROR, |c| c as i64);
         let text = |m: &RawValue| serde_json::from_str(m.get()).unwrap_or_else(|_| m.get().to_owned());
@@ -298,8 +307,8 @@ pub fn success_response(id: Id<'_>, result: &str) -> Vec<u8> {
     write_message(Some(id.0), None, Some(("result", result)))
 }
 
-/// Writes a response into the memory of its result if that is long.
-pub fn success_response_from(id: Id<'_>, result: String) -> Vec<u8> {
+/// Writes a response like [`success_response`], but into the memory of its result if that is long.
+pub fn success_response_owned(id: Id<'_>, result: String) -> Vec<u8> {
     if result.len() < LONG_RESULT {
         return success_response(id, &result);
     }
@@ -322,7 +331,12 @@ pub fn error_response(id: Id<'_>, code: i64, message: &str) -> Vec<u8> {
     let mut error = format!(r#"{{"code":{code},"message":"#);
     push_quoted(&mut error, message);
     error.push('}');
-    write_message(Some(id.0), None, Some(("error", &error)))
+    error_response_from(id, &error)
+}
+
+/// Writes a response with an error object, given as JSON.
+pub fn error_response_from(id: Id<'_>, error: &str) -> Vec<u8> {
+    write_message(Some(id.0), None, Some(("error", error)))
 }
 
 fn write_message(id: Option<&str>, method: Option<&str>, field: Option<(&str, &str)>) -> Vec<u8> {
@@ -360,7 +374,7 @@ pub(crate) fn replace_line_breaks(message: &mut [u8]) {
 /// Appends text as a JSON string.
 pub(crate) fn push_quoted(out: &mut String, text: &str) {
     if text.bytes().any(|byte| byte < b' ' || byte == b'"' || byte == b'\\') {
-        return out.push_str(&serde_json::to_string(text).expect("text is always JSON"));
+        return out.push_str(&serde_json::to_string(text).expect("a string always serializes"));
     }
     out.push('"');
     out.push_str(text);
@@ -426,6 +440,18 @@ mod tests {
         assert_eq!(spelled, b"{\"a\":1,\"b\": 2}");
     }
 
+    // req: GW-03
+    #[test]
+    fn rejects_invalid_utf8_in_every_member() {
+        for name in ["id", "method", "params", "result", "x"] {
+            let mut line = format!(r#"{{"jsonrpc":"2.0","{name}":"?"}}"#).into_bytes();
+            let at = line.iter().position(|byte| *byte == b'?').unwrap();
+            line[at] = 0xff;
+            let parsed = Message::parse_with_extra_members(&line);
+            assert!(matches!(parsed, Err(MessageError::NotJson(_))), "{name}: {parsed:?}");
+        }
+    }
+
     #[test]
     fn rejects_batches() {
         check(r#" [{"jsonrpc":"2.0","method":"x"}]"#, "batches are not supported");
@@ -436,6 +462,7 @@ mod tests {
     fn names_the_fault_of_invalid_messages() {
         check("hello", "not JSON");
         check("", "not JSON");
+        check("17", "not a JSON-RPC message: not an object");
         check(r#"{"jsonrpc":"2.0","id":1}"#, "not a JSON-RPC message: neither");
         check(r#"{"id":1,"result":{}}"#, "not a JSON-RPC message: `jsonrpc`");
         check(r#"{"jsonrpc":"2.0","id":1,"id":2,"result":{}}"#, "not a JSON-RPC message: wrong or duplicate");
@@ -459,6 +486,7 @@ mod tests {
             (-31999, "no".into(), Some(r#"{"a":[1]}"#.into()))
         );
         assert_eq!(read(r#"{"code":"E1","message":5}"#), (-32603, "5".into(), None));
+        assert_eq!(read(r#"{"code":-3.2601e4,"message":"no"}"#), (-32601, "no".into(), None));
         assert_eq!(read(r#""boom""#), (-32603, "\"boom\"".into(), None));
     }
 
@@ -467,6 +495,8 @@ mod tests {
         let line = request(1, "tools/call", Some("{\n  \"a\": \"x\\ny\"\r\n}"));
         assert!(!line.contains(&b'\n') && !line.contains(&b'\r'));
         check(std::str::from_utf8(&line).unwrap(), "request 1 tools/call {   \"a\": \"x\\ny\"  }");
+        let line = error_response_from(Id("1"), "{\n\"code\":\r\n1}");
+        check(std::str::from_utf8(&line).unwrap(), "error 1 { \"code\":  1}");
     }
 
     fn json() -> impl Strategy<Value = serde_json::Value> {

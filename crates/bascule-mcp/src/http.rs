@@ -1,26 +1,32 @@
 //! Streamable HTTP to a server: each message is a POST, the response is JSON or an event stream.
 //!
 //! `endpoint` is the address, `client` sends HTTP requests to it over the connections of `pool`, and `stream` reads and
-//! resumes event streams.
+//! resumes event streams. `json_client` serves endpoints that are no MCP servers.
 
 mod client;
 mod endpoint;
+mod json_client;
 mod pool;
 mod stream;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use bytes::Buf;
 use http::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 
 pub(crate) use client::{
-    CLOSE_TIMEOUT, EVENT_STREAM, HttpClient, JSON, has_media_type, path_of, transport_failure,
+    CLOSE_TIMEOUT, DRAIN_TIMEOUT, EVENT_STREAM, HttpClient, JSON, LargeDelivery, MAX_FED_BYTES, MessageKind,
+    has_media_type, path_of, transport_failure,
 };
 pub use endpoint::{HttpEndpoint, InvalidEndpoint, redact_url};
+pub use json_client::JsonClient;
 
 use crate::connection::Exchange;
+use crate::router::SharedRequestState;
 use crate::{Failure, ProtocolVersion, TransportError};
 
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -52,30 +58,50 @@ impl HttpLink {
     }
 
     /// Returns a future that sends a request and passes its result to the router.
-    pub(crate) fn request_exchange(self: &Arc<Self>, id: u64, frame: Vec<u8>) -> Exchange {
+    pub(crate) fn request_exchange(
+        self: &Arc<Self>,
+        id: u64,
+        frame: Vec<u8>,
+        shared: Arc<SharedRequestState>,
+    ) -> Exchange {
         let link = self.clone();
         Box::pin(async move {
-            if let Err(failure) = link.exchange(Some(id), frame).await {
+            if let Err(failure) = link.exchange(Some(id), frame, &shared.is_sent).await {
                 link.client.router.fail(id, failure);
             }
         })
     }
 
     /// Sends a notification or a response, in a separate task.
-    pub(crate) fn send(self: &Arc<Self>, frame: Vec<u8>) {
+    pub(crate) fn send(self: &Arc<Self>, kind: MessageKind, frame: Vec<u8>) {
         let link = self.clone();
-        self.client.spawn_exchange(async move { link.exchange(None, frame).await });
+        self.client.spawn_exchange(kind, async move { link.send_and_wait(frame).await });
+    }
+
+    /// Sends a notification or a response, and waits until the server has accepted it.
+    pub(crate) async fn send_and_wait(self: &Arc<Self>, frame: Vec<u8>) -> Result<(), Failure> {
+        self.exchange(None, frame, &AtomicBool::default()).await
     }
 
     /// Posts a message and delivers the response to the router.
-    pub(crate) async fn exchange(self: &Arc<Self>, id: Option<u64>, frame: Vec<u8>) -> Result<(), Failure> {
-        let response = self.post(frame).await.map_err(transport_failure)?;
+    pub(crate) async fn exchange(
+        self: &Arc<Self>,
+        id: Option<u64>,
+        frame: Vec<u8>,
+        is_sent: &AtomicBool,
+    ) -> Result<(), Failure> {
+        let response = self.post(frame, is_sent).await.map_err(transport_failure)?;
         self.receive(id, response).await
     }
 
-    pub(crate) async fn post(&self, frame: Vec<u8>) -> Result<Response<Incoming>, TransportError> {
+    pub(crate) async fn post(
+        &self,
+        frame: Vec<u8>,
+        is_sent: &AtomicBool,
+    ) -> Result<Response<Incoming>, TransportError> {
         let headers = self.headers().clone();
-        let response = self.client.fetch(self.client.request(Method::POST, headers, frame)).await?;
+        let request = self.client.request(Method::POST, headers, frame);
+        let response = self.client.fetch_and_mark(request, is_sent).await?;
         if let (true, Some(session)) = (response.status().is_success(), response.headers().get(SESSION)) {
             self.headers().entry(SESSION).or_insert_with(|| session.clone());
         }
@@ -131,7 +157,14 @@ impl HttpLink {
     async fn receive_json(self: &Arc<Self>, id: u64, body: Incoming) -> Result<(), Failure> {
         match self.client.read_body(body).await.map_err(transport_failure)? {
             // Some servers begin their bodies with a byte order mark.
-            Some(frame) => self.deliver(frame.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&frame), Some(id)),
+            Some(mut frame) => {
+                if frame.starts_with(b"\xef\xbb\xbf") {
+                    frame.advance(3);
+                }
+                if let Some(delivery) = self.deliver(frame, Some(id)) {
+                    delivery.await;
+                }
+            }
             None => return Err(Failure::TooLong { limit: self.client.limit(), is_matched: true }),
         }
         if self.client.router.is_pending(id) {
@@ -142,11 +175,14 @@ impl HttpLink {
         Ok(())
     }
 
-    fn deliver(self: &Arc<Self>, frame: &[u8], stream_request_id: Option<u64>) {
-        self.client.deliver(frame, stream_request_id, |reply| {
-            let link = self.clone();
-            async move { link.exchange(None, reply).await }
-        });
+    fn deliver(
+        self: &Arc<Self>,
+        frame: impl AsRef<[u8]> + Send + 'static,
+        stream_request_id: Option<u64>,
+    ) -> Option<LargeDelivery> {
+        let link = self.clone();
+        let reply = move |reply| async move { link.send_and_wait(reply).await };
+        self.client.deliver_any(frame, stream_request_id, reply)
     }
 
     /// Returns true if the status says that the session has expired.

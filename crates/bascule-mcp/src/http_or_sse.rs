@@ -1,13 +1,15 @@
 //! Chooses between the two HTTP transports by the server's response to `initialize`.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use http::StatusCode;
 
 use crate::Failure;
 use crate::connection::Exchange;
-use crate::http::{HttpClient, HttpLink, transport_failure};
+use crate::http::{HttpClient, HttpLink, MessageKind, transport_failure};
 use crate::http_sse::SseLink;
+use crate::router::SharedRequestState;
 
 /// A [`Link`](crate::transport::Link) over Streamable HTTP until the server rejects that, over HTTP+SSE from then on.
 pub(crate) struct HttpOrSseLink {
@@ -27,42 +29,49 @@ impl HttpOrSseLink {
     }
 
     /// Returns a future that sends a request and passes its result to the router.
-    pub(crate) fn request_exchange(self: &Arc<Self>, id: u64, frame: Vec<u8>) -> Exchange {
+    pub(crate) fn request_exchange(
+        self: &Arc<Self>,
+        id: u64,
+        frame: Vec<u8>,
+        shared: Arc<SharedRequestState>,
+    ) -> Exchange {
         match self.sse.get() {
-            Some(sse) => return sse.request_exchange(id, frame),
-            None if self.http.is_initialized() => return self.http.request_exchange(id, frame),
+            Some(sse) => return sse.request_exchange(id, frame, shared),
+            None if self.http.is_initialized() => return self.http.request_exchange(id, frame, shared),
             None => {}
         }
         let link = self.clone();
         Box::pin(async move {
-            if let Err(failure) = link.exchange(Some(id), frame).await {
+            if let Err(failure) = link.initialize(id, frame, &shared.is_sent).await {
                 link.client.router.fail(id, failure);
             }
         })
     }
 
     /// Sends a notification or a response, in a separate task.
-    pub(crate) fn send(self: &Arc<Self>, frame: Vec<u8>) {
+    pub(crate) fn send(self: &Arc<Self>, kind: MessageKind, frame: Vec<u8>) {
         let link = self.clone();
-        self.client.spawn_exchange(async move { link.exchange(None, frame).await });
+        self.client.spawn_exchange(kind, async move { link.send_and_wait(frame).await });
     }
 
-    pub(crate) async fn exchange(&self, id: Option<u64>, frame: Vec<u8>) -> Result<(), Failure> {
-        if let Some(sse) = self.sse.get() {
-            return sse.exchange(frame).await;
+    /// Sends a notification or a response, and waits until the server has accepted it.
+    pub(crate) async fn send_and_wait(&self, frame: Vec<u8>) -> Result<(), Failure> {
+        match self.sse.get() {
+            Some(sse) => sse.send_and_wait(frame).await,
+            None => self.http.send_and_wait(frame).await,
         }
-        // The only request before the handshake is complete is `initialize`, and nothing else is sent meanwhile.
-        if id.is_none() || self.http.is_initialized() {
-            return self.http.exchange(id, frame).await;
-        }
-        let response = self.http.post(frame.clone()).await.map_err(transport_failure)?;
+    }
+
+    /// Sends `initialize`: the only request before the handshake is complete, and nothing else is sent meanwhile.
+    async fn initialize(&self, id: u64, frame: Vec<u8>, is_sent: &AtomicBool) -> Result<(), Failure> {
+        let response = self.http.post(frame.clone(), is_sent).await.map_err(transport_failure)?;
         if !may_need_sse(response.status()) {
-            return self.http.receive(id, response).await;
+            return self.http.receive(Some(id), response).await;
         }
         let rejection = self.client.rejection(response).await;
         tracing::debug!(%rejection, "trying HTTP+SSE instead of Streamable HTTP");
         let sse = self.sse.get_or_init(|| SseLink::open(self.client.clone(), Some(rejection)));
-        sse.exchange(frame).await
+        sse.post(frame, is_sent).await
     }
 }
 

@@ -2,6 +2,7 @@
 //! event announces the URL to which the client posts.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use http::header::HeaderMap;
 use http::uri::{PathAndQuery, Scheme};
@@ -9,7 +10,11 @@ use http::{Method, StatusCode, Uri};
 use tokio::sync::watch;
 
 use crate::connection::Exchange;
-use crate::http::{EVENT_STREAM, HttpClient, has_media_type, path_of, redact_url, transport_failure};
+use crate::http::{
+    EVENT_STREAM, HttpClient, LargeDelivery, MAX_FED_BYTES, MessageKind, has_media_type, path_of, redact_url,
+    transport_failure,
+};
+use crate::router::SharedRequestState;
 use crate::sse::{EventReader, SseEvent};
 use crate::{Failure, TransportError};
 
@@ -22,7 +27,7 @@ pub(crate) struct SseLink {
 }
 
 impl SseLink {
-    /// Opens the stream. `http_failure` is the failure of Streamable HTTP, if that was tried first.
+    /// Opens the stream. `http_failure` is the failure of Streamable HTTP, if the bridge tried that first.
     pub(crate) fn open(client: Arc<HttpClient>, http_failure: Option<Failure>) -> Arc<Self> {
         let (url_sender, post_url) = watch::channel(None);
         let link = Arc::new(Self { headers: client.post_headers(), client, post_url });
@@ -31,30 +36,40 @@ impl SseLink {
     }
 
     /// Returns a future that sends a request and passes a failure to the router.
-    pub(crate) fn request_exchange(self: &Arc<Self>, id: u64, frame: Vec<u8>) -> Exchange {
+    pub(crate) fn request_exchange(
+        self: &Arc<Self>,
+        id: u64,
+        frame: Vec<u8>,
+        shared: Arc<SharedRequestState>,
+    ) -> Exchange {
         let link = self.clone();
         Box::pin(async move {
-            if let Err(failure) = link.exchange(frame).await {
+            if let Err(failure) = link.post(frame, &shared.is_sent).await {
                 link.client.router.fail(id, failure);
             }
         })
     }
 
     /// Sends a notification or a response, in a separate task.
-    pub(crate) fn send(self: &Arc<Self>, frame: Vec<u8>) {
+    pub(crate) fn send(self: &Arc<Self>, kind: MessageKind, frame: Vec<u8>) {
         let link = self.clone();
-        self.client.spawn_exchange(async move { link.exchange(frame).await });
+        self.client.spawn_exchange(kind, async move { link.send_and_wait(frame).await });
+    }
+
+    /// Sends a notification or a response, and waits until the server has accepted it.
+    pub(crate) async fn send_and_wait(&self, frame: Vec<u8>) -> Result<(), Failure> {
+        self.post(frame, &AtomicBool::default()).await
     }
 
     /// Posts a message as soon as the URL is known, and waits until the server has accepted it.
-    pub(crate) async fn exchange(&self, frame: Vec<u8>) -> Result<(), Failure> {
+    pub(crate) async fn post(&self, frame: Vec<u8>, is_sent: &AtomicBool) -> Result<(), Failure> {
         let url = self.wait_for_url().await?;
         let mut request = self.client.request(Method::POST, self.headers.clone(), frame);
         *request.uri_mut() = path_of(&url);
-        let response = self.client.fetch(request).await.map_err(transport_failure)?;
+        let response = self.client.fetch_and_mark(request, is_sent).await.map_err(transport_failure)?;
         let status = response.status();
         if status.is_success() {
-            self.client.drain(response.into_body());
+            self.client.drain(response.into_body()).await;
             return Ok(());
         }
         Err(mark_not_sent(self.client.rejection(response).await, status))
@@ -110,13 +125,16 @@ impl SseLink {
         let mut body = response.into_body();
         let mut events = EventReader::new(self.client.limit());
         while let Some(chunk) = self.client.next_chunk(&mut body).await? {
-            let mut handled = Ok(());
-            events.feed(&chunk, |event| {
-                if handled.is_ok() {
-                    handled = self.handle_event(event, url_sender);
+            for part in chunk.chunks(MAX_FED_BYTES) {
+                self.client.router.pacer.pace().await;
+                let mut received = Vec::new();
+                events.feed(part, |event| received.push(event));
+                for event in received {
+                    if let Some(delivery) = self.handle_event(event, url_sender)? {
+                        delivery.await;
+                    }
                 }
-            });
-            handled?;
+            }
         }
         Err(self.client.interrupted("the event stream ended"))
     }
@@ -125,7 +143,7 @@ impl SseLink {
         self: &Arc<Self>,
         event: SseEvent,
         url_sender: &watch::Sender<Option<Uri>>,
-    ) -> Result<(), TransportError> {
+    ) -> Result<Option<LargeDelivery>, TransportError> {
         match event {
             SseEvent::Endpoint(reference) if url_sender.borrow().is_none() => {
                 let url = self.resolve(&String::from_utf8_lossy(&reference))?;
@@ -133,14 +151,13 @@ impl SseLink {
             }
             SseEvent::Endpoint(_) => tracing::debug!("ignoring a second endpoint event"),
             SseEvent::Data(data) => {
-                self.client.deliver(&data, None, |reply| {
-                    let link = self.clone();
-                    async move { link.exchange(reply).await }
-                });
+                let link = self.clone();
+                let reply = move |reply| async move { link.send_and_wait(reply).await };
+                return Ok(self.client.deliver_any(data, None, reply));
             }
             SseEvent::TooLong(scanned) => self.client.router.deliver_oversized(scanned),
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Resolves the URL that the server announces. It must have the same origin, because our headers are sent there.

@@ -5,8 +5,9 @@
 //! of messages (tools, calls, retries).
 //!
 //! Reading order: [`Message`] is a JSON-RPC message, [`ProtocolVersion`] a version of MCP; `line` and `sse` split bytes
-//! into messages, a `Transport` carries them, and a `Connection` matches responses to requests. A bridge changes single
-//! fields of a message with [`patch`], for example names and URIs to those of a [`QualifiedIndex`].
+//! into messages, a `Transport` carries them, and a `Connection` matches responses to requests. The bridge (the
+//! program `bascule`) changes single fields of a message with [`patch`], for example names and URIs to those of a
+//! [`QualifiedIndex`].
 //!
 //! The feature `client` connects to servers. The feature `server` accepts clients over HTTP and stdio and passes their
 //! messages to a `Host`.
@@ -29,7 +30,11 @@ mod http_or_sse;
 #[cfg(feature = "client")]
 mod http_sse;
 #[cfg(any(feature = "client", feature = "server"))]
+mod large;
+#[cfg(any(feature = "client", feature = "server"))]
 mod line;
+#[cfg(feature = "client")]
+mod pacer;
 #[cfg(feature = "client")]
 mod router;
 #[cfg(any(feature = "client", feature = "server"))]
@@ -56,10 +61,10 @@ mod testing;
 
 pub use call_params::CallParams;
 pub use envelope::{
-    Id, Message, MessageError, RpcError, error_response, notification, request, request_with_id,
-    success_response, success_response_from, with_extra_members,
+    Id, Message, MessageError, RpcError, error_response, error_response_from, notification, request,
+    request_with_id, success_response, success_response_owned, with_extra_members,
 };
-pub use names::QualifiedIndex;
+pub use names::{QualifiedIndex, QualifiedNames};
 pub use uris::{parse_qualified_uri, qualify_uri};
 pub use version::{ProtocolVersion, UnknownVersion};
 
@@ -68,16 +73,19 @@ pub use connection::{Connection, PendingEvent, PendingRequest};
 #[cfg(feature = "client")]
 pub use failure::{Failure, ProcessExit, TransportError};
 #[cfg(feature = "client")]
-pub use http::{HttpEndpoint, InvalidEndpoint, redact_url};
+pub use http::{HttpEndpoint, InvalidEndpoint, JsonClient, redact_url};
+#[cfg(any(feature = "client", feature = "server"))]
+pub use large::{is_large, may_walk, run_large, spawn_large};
 #[cfg(feature = "client")]
 pub use router::{Listener, OnProgress, RequestHandler, RequestResult, ServerMessage, Unsolicited};
 #[cfg(feature = "server")]
 pub use serve::{
-    AccessPolicy, ClientMessage, Endpoint, Host, HttpError, HttpServer, PeerPredicate, ResponseContent,
-    ResponseStream, RouteAccess, RouteFuture, RouteRequest, Router, StdioServer,
+    AccessPolicy, ClientMessage, Endpoint, Host, HttpError, HttpServer, PeerId, PeerPredicate,
+    ResponseContent, ResponseStream, RouteAccess, RouteFuture, RouteRequest, Router, StdioServer, TextPage,
+    TraceHeaders,
 };
 #[cfg(feature = "client")]
-pub use stdio::{Lifeline, ShutdownTimeouts, StdioChild};
+pub use stdio::{Lifeline, ShutdownTimeouts, StderrSink, StdioChild};
 #[cfg(feature = "client")]
 pub use transport::{MemoryServer, Transport};
 

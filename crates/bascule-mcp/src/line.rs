@@ -2,12 +2,14 @@
 
 use std::io;
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::scan::{Scan, ScannedMessage, scan};
 
 const READ_SIZE: usize = 16 << 10;
+/// Other tasks run after this many bytes without a whole line.
+const MAX_READ_IN_TURN: usize = 64 << 10;
 /// A buffer that grew beyond this for one long message is freed after it.
 const MAX_KEPT_BUFFER: usize = 1 << 20;
 
@@ -18,6 +20,8 @@ pub(crate) struct LineReader<R> {
     limit: usize,
     /// Set while the rest of an overlong line is skipped.
     skipping: Option<Scan>,
+    /// The bytes read since other tasks could run.
+    read_in_turn: usize,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -26,6 +30,8 @@ pub(crate) enum InputLine {
     Whole(Bytes),
     /// Longer than the limit, with the result of a scan.
     TooLong(ScannedMessage),
+    /// Blank lines of this many bytes together.
+    Blank(usize),
 }
 
 impl InputLine {
@@ -37,7 +43,7 @@ impl InputLine {
 
 impl<R: AsyncRead + Unpin> LineReader<R> {
     pub(crate) fn new(source: R, limit: usize) -> Self {
-        Self { source, buffer: BytesMut::new(), searched: 0, limit, skipping: None }
+        Self { source, buffer: BytesMut::new(), searched: 0, limit, skipping: None, read_in_turn: 0 }
     }
 
     #[cfg(feature = "client")]
@@ -52,13 +58,21 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
                 return Ok(Some(line));
             }
             self.make_room();
-            if self.source.read_buf(&mut self.buffer).await? == 0 {
-                return Ok(self.last_line());
+            if self.read_in_turn > MAX_READ_IN_TURN {
+                self.read_in_turn = 0;
+                tokio::task::yield_now().await;
+            }
+            match self.source.read_buf(&mut self.buffer).await? {
+                0 => return Ok(self.last_line()),
+                read => self.read_in_turn += read,
             }
         }
     }
 
     fn split_line(&mut self) -> Option<InputLine> {
+        if let Some(skipped) = self.skip_blank_lines() {
+            return Some(InputLine::Blank(skipped));
+        }
         while let Some(at) = memchr::memchr(b'\n', &self.buffer[self.searched..]) {
             let line = self.buffer.split_to(self.searched + at + 1);
             self.searched = 0;
@@ -74,6 +88,18 @@ impl<R: AsyncRead + Unpin> LineReader<R> {
             self.searched = 0;
         }
         None
+    }
+
+    /// Skips all blank lines at the beginning of the buffer at once. Returns their length.
+    fn skip_blank_lines(&mut self) -> Option<usize> {
+        if self.skipping.is_some() || self.searched > 0 || !self.buffer.first()?.is_ascii_whitespace() {
+            return None;
+        }
+        let blank = self.buffer.iter().position(|byte| !byte.is_ascii_whitespace());
+        let blank = &self.buffer[..blank.unwrap_or(self.buffer.len())];
+        let length = memchr::memrchr(b'\n', blank)? + 1;
+        self.buffer.advance(length);
+        Some(length)
     }
 
     fn check_length(&mut self, line: BytesMut) -> Option<InputLine> {
@@ -123,6 +149,7 @@ mod tests {
                 seen.push(match line {
                     InputLine::Whole(line) => String::from_utf8_lossy(line.trim_ascii()).into_owned(),
                     InputLine::TooLong(scanned) => format!("{scanned:?}"),
+                    InputLine::Blank(_) => continue,
                 });
             }
             seen

@@ -28,19 +28,6 @@ struct Entry {
 }
 
 impl QualifiedIndex {
-    /// Indexes pairs of server and name. Duplicate pairs count once.
-    ///
-    /// A qualified name depends only on the server and the name, not on the rest of the listing or its order. Where two
-    /// would be equal, the first by server and then by name keeps it, and the others get a hash of their own.
-    pub fn of_names<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
-        let mut index = Self::default();
-        for (server, name) in pairs.into_iter().collect::<BTreeSet<_>>() {
-            let free = candidates(server, name).find(|text| index.original(text).is_none());
-            index.add(server, name, free.expect("there are endless hashes"));
-        }
-        index
-    }
-
     pub(crate) fn add(&mut self, server: &str, original: &str, qualified: String) {
         let number = self.all.len();
         self.by_server.entry(server.to_owned()).or_default().insert(original.to_owned(), number);
@@ -57,6 +44,59 @@ impl QualifiedIndex {
     pub fn original(&self, qualified: &str) -> Option<(&str, &str)> {
         let entry = &self.all[*self.by_qualified.get(qualified)?];
         Some((&entry.server, &entry.original))
+    }
+}
+
+/// The qualified names that were given so far. A name stays with its owner: a server that lists the same name later gets
+/// another one, and nobody gets the name of a tool that is gone.
+#[derive(Debug, Default)]
+pub struct QualifiedNames {
+    /// Server → original → qualified name.
+    by_server: HashMap<String, HashMap<String, String>>,
+    /// Qualified name → server and original.
+    owners: HashMap<String, (String, String)>,
+}
+
+/// The most names of one server that are kept. A server with more of them loses those that it no longer lists.
+const MAX_KEPT_NAMES: usize = 10_000;
+
+impl QualifiedNames {
+    /// Indexes pairs of server and name. Duplicate pairs count once.
+    ///
+    /// A new name depends only on the server and the name, not on the rest of the listing or its order, unless its best form
+    /// is taken. Of new names that would be equal, the first by server and then by name gets it, and the others get a
+    /// hash of their own.
+    pub fn index<'a>(&mut self, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> QualifiedIndex {
+        let pairs: BTreeSet<_> = pairs.into_iter().collect();
+        let mut index = QualifiedIndex::default();
+        for (server, name) in &pairs {
+            index.add(server, name, self.qualify(server, name));
+        }
+        self.forget_surplus(&pairs);
+        index
+    }
+
+    /// Returns the server and the original name that a qualified name was given to.
+    pub fn owner(&self, qualified: &str) -> Option<(&str, &str)> {
+        self.owners.get(qualified).map(|(server, name)| (server.as_str(), name.as_str()))
+    }
+
+    fn qualify(&mut self, server: &str, name: &str) -> String {
+        if let Some(known) = self.by_server.get(server).and_then(|names| names.get(name)) {
+            return known.clone();
+        }
+        let free = candidates(server, name).find(|text| !self.owners.contains_key(text));
+        let qualified = free.expect("there are endless hashes");
+        self.by_server.entry(server.to_owned()).or_default().insert(name.to_owned(), qualified.clone());
+        self.owners.insert(qualified.clone(), (server.to_owned(), name.to_owned()));
+        qualified
+    }
+
+    fn forget_surplus(&mut self, listed: &BTreeSet<(&str, &str)>) {
+        for (server, names) in self.by_server.iter_mut().filter(|(_, names)| names.len() > MAX_KEPT_NAMES) {
+            let surplus = names.extract_if(|name, _| !listed.contains(&(server.as_str(), name.as_str())));
+            surplus.for_each(|(_, qualified)| drop(self.owners.remove(&qualified)));
+        }
     }
 }
 
@@ -93,8 +133,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn index<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> QualifiedIndex {
+        QualifiedNames::default().index(pairs)
+    }
+
     fn check(pairs: &[(&str, &str)], expected: &[&str]) {
-        let names = QualifiedIndex::of_names(pairs.iter().copied());
+        let names = index(pairs.iter().copied());
         let qualified: Vec<_> =
             pairs.iter().map(|(server, name)| names.qualified(server, name).unwrap()).collect();
         assert_eq!(qualified, expected);
@@ -133,11 +177,42 @@ mod tests {
 
     // req: GW-02
     #[test]
+    fn name_stays_with_its_owner() {
+        let mut names = QualifiedNames::default();
+        assert_eq!(names.index([("a__b", "c")]).qualified("a__b", "c"), Some("a__b__c"));
+        let both = names.index([("a", "b__c"), ("a__b", "c")]);
+        assert_eq!(both.qualified("a__b", "c"), Some("a__b__c"));
+        let late = both.qualified("a", "b__c").unwrap().to_owned();
+        assert_eq!(both.original(&late), Some(("a", "b__c")));
+        // Also while the owner is gone.
+        let alone = names.index([("a", "b__c")]);
+        assert_eq!(alone.qualified("a", "b__c"), Some(late.as_str()));
+        assert_eq!(alone.original("a__b__c"), None);
+        assert_eq!(names.owner("a__b__c"), Some(("a__b", "c")));
+        assert_eq!(names.owner("a__b__d"), None);
+    }
+
+    // req: GW-02
+    #[test]
+    fn forgets_names_of_a_server_with_too_many() {
+        let mut names = QualifiedNames::default();
+        names.index([("a__b", "c"), ("a", "kept")]);
+        for list in 0..3 {
+            let many: Vec<String> = (0..MAX_KEPT_NAMES).map(|tool| format!("t{list}_{tool}")).collect();
+            names.index(many.iter().map(|name| ("many", name.as_str())));
+        }
+        assert_eq!(names.by_server["many"].len(), MAX_KEPT_NAMES);
+        assert_eq!(names.owners.len(), MAX_KEPT_NAMES + 2);
+        assert_eq!(names.owner("a__b__c"), Some(("a__b", "c")));
+    }
+
+    // req: GW-02
+    #[test]
     fn resolves_clashes_with_forged_hashes() {
         for (name, keeps_its_name) in [("a.b", true), ("a~b", false)] {
-            let qualified = QualifiedIndex::of_names([("s", name)]).qualified("s", name).unwrap().to_owned();
+            let qualified = index([("s", name)]).qualified("s", name).unwrap().to_owned();
             let forged = qualified.strip_prefix("s__").unwrap();
-            let names = QualifiedIndex::of_names([("s", forged), ("s", name)]);
+            let names = index([("s", forged), ("s", name)]);
             assert_eq!(names.qualified("s", name) == Some(&qualified), keeps_its_name);
             assert_eq!(names.qualified("s", forged) == Some(&qualified), !keeps_its_name);
         }
@@ -145,7 +220,7 @@ mod tests {
 
     #[test]
     fn finds_only_listed_names() {
-        let names = QualifiedIndex::of_names([("a", "b")]);
+        let names = index([("a", "b")]);
         assert_eq!(names.original("a__c"), None);
         assert_eq!(names.qualified("a", "c"), None);
         assert_eq!(names.qualified("b", "b"), None);
@@ -161,7 +236,7 @@ mod tests {
     }
 
     fn names(pairs: &[(String, String)]) -> QualifiedIndex {
-        QualifiedIndex::of_names(pairs.iter().map(|(server, name)| (&**server, &**name)))
+        index(pairs.iter().map(|(server, name)| (&**server, &**name)))
     }
 
     proptest! {
@@ -199,7 +274,7 @@ mod tests {
         fn changes_a_name_only_on_a_clash(pairs in pairs()) {
             let all = names(&pairs);
             for (server, name) in &pairs {
-                let alone = QualifiedIndex::of_names([(&**server, &**name)]);
+                let alone = index([(&**server, &**name)]);
                 let alone = alone.qualified(server, name).unwrap();
                 if all.qualified(server, name) != Some(alone) {
                     let taken = all.original(alone).unwrap();

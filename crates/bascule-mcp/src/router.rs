@@ -3,6 +3,7 @@
 //! The read loops of the transports call the router, so none of its functions waits.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use bascule_model::Delivery;
@@ -11,6 +12,7 @@ use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::pacer::Pacer;
 use crate::scan::{ScannedMessage, scan};
 use crate::{Failure, Id, Message, MessageError, RpcError, TransportError, error_response, success_response};
 
@@ -64,6 +66,8 @@ pub(crate) struct MessageRouter {
     listener: Listener,
     on_request: Option<RequestHandler>,
     limit: usize,
+    /// Every unsolicited message is charged here.
+    pub(crate) pacer: Pacer,
     /// Cancelled when the connection is closed.
     closed: CancellationToken,
 }
@@ -86,12 +90,14 @@ pub(crate) struct SharedRequestState {
     pub(crate) on_progress: Option<OnProgress>,
     /// The extra members of the response.
     pub(crate) extra_members: OnceLock<String>,
+    /// An HTTP connection has got the request, and may have written some of it.
+    pub(crate) is_sent: AtomicBool,
 }
 
 impl MessageRouter {
     pub(crate) fn new(limit: usize, listener: Listener, on_request: Option<RequestHandler>) -> Self {
         let state = Mutex::new(State::Open(BTreeMap::new()));
-        Self { state, listener, on_request, limit, closed: CancellationToken::new() }
+        Self { state, listener, on_request, limit, pacer: Pacer::new(), closed: CancellationToken::new() }
     }
 
     /// Registers a request that is about to be sent. On a closed connection the receiver holds the failure at once.
@@ -156,8 +162,27 @@ impl MessageRouter {
     pub(crate) fn deliver(&self, frame: &[u8], stream_request_id: Option<u64>) -> Option<Vec<u8>> {
         match Message::parse_with_extra_members(frame) {
             Ok((Message::Response { id, outcome }, extra_members)) => {
-                self.complete(id, outcome, extra_members)
+                let is_matched = self.complete(id, outcome, extra_members);
+                if !is_matched {
+                    self.pacer.charge_message(frame.len());
+                }
+                None
             }
+            unsolicited => {
+                self.pacer.charge_message(frame.len());
+                self.deliver_unsolicited(frame, unsolicited, stream_request_id)
+            }
+        }
+    }
+
+    fn deliver_unsolicited(
+        &self,
+        frame: &[u8],
+        parsed: Result<(Message<'_>, Option<String>), MessageError>,
+        stream_request_id: Option<u64>,
+    ) -> Option<Vec<u8>> {
+        match parsed {
+            Ok((Message::Response { .. }, _)) => {}
             Ok((Message::Notification { method, params }, extra_members)) => {
                 let extra_members = extra_members.as_deref();
                 self.notify(ServerMessage { method: &method, params, extra_members, stream_request_id });
@@ -188,6 +213,9 @@ impl MessageRouter {
     /// Routes a message beyond the size limit, which was scanned and not parsed.
     pub(crate) fn deliver_oversized(&self, message: ScannedMessage) {
         let limit = self.limit;
+        if !matches!(message, ScannedMessage::ResponseTo(_)) {
+            self.pacer.charge_message(limit);
+        }
         match message {
             ScannedMessage::ResponseTo(id) => match Id::from_json(&id).and_then(Id::as_number) {
                 Some(id) => self.fail(id, Failure::TooLong { limit, is_matched: true }),
@@ -198,7 +226,13 @@ impl MessageRouter {
         }
     }
 
-    fn complete(&self, id: Id<'_>, outcome: Result<&RawValue, &RawValue>, extra_members: Option<String>) {
+    /// Returns false if no request waits for the response.
+    fn complete(
+        &self,
+        id: Id<'_>,
+        outcome: Result<&RawValue, &RawValue>,
+        extra_members: Option<String>,
+    ) -> bool {
         match id.as_number().and_then(|id| self.take(id)) {
             Some(pending) => {
                 if let Some(extra_members) = extra_members {
@@ -207,8 +241,12 @@ impl MessageRouter {
                 let result = outcome.map(ToOwned::to_owned);
                 let result = result.map_err(|error| Failure::ErrorResponse(RpcError::parse(error)));
                 let _ = pending.response.send(result);
+                true
             }
-            None => (self.listener)(Unsolicited::Unmatched { id: id.as_json() }),
+            None => {
+                (self.listener)(Unsolicited::Unmatched { id: id.as_json() });
+                false
+            }
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::pin::Pin;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,10 +17,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::line::{InputLine, LineReader};
+use crate::pacer::Pacer;
 use crate::router::MessageRouter;
 use crate::stdin_queue::StdinQueue;
 use crate::tail::Tail;
-use crate::{ProcessExit, TransportError};
+use crate::{ProcessExit, TransportError, is_large, run_large};
 
 /// Time for reading the last output after the process has ended. A grandchild may hold the pipes open for ever.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
@@ -59,12 +61,16 @@ impl Default for ShutdownTimeouts {
 /// A guard of a confined process: when it is dropped, the jail ends the process and its descendants.
 pub type Lifeline = Box<dyn Send + Sync>;
 
+/// Receives the bytes of a process's stderr. Must not block.
+pub type StderrSink = Box<dyn FnMut(&[u8]) + Send + Sync>;
+
 /// A started process with its three pipes.
 pub struct StdioChild {
     child: Child,
     stdin: pipe::Sender,
     stdout: pipe::Receiver,
     stderr: ChildStderr,
+    on_stderr: Option<StderrSink>,
     shutdown_timeouts: ShutdownTimeouts,
     lifeline: Option<Lifeline>,
 }
@@ -101,9 +107,15 @@ impl StdioChild {
             stdin: pipe::Sender::from_owned_fd(stdin).map_err(failed)?,
             stdout: pipe::Receiver::from_owned_fd(stdout).map_err(failed)?,
             stderr,
+            on_stderr: None,
             shutdown_timeouts,
             lifeline,
         })
+    }
+
+    /// Passes the bytes of stderr on as they arrive.
+    pub fn with_stderr_sink(self, sink: Option<StderrSink>) -> Self {
+        Self { on_stderr: sink, ..self }
     }
 
     pub fn pid(&self) -> Option<u32> {
@@ -123,7 +135,7 @@ impl StdioChild {
             group: self.child.id().and_then(|pid| Pid::from_raw(pid as i32)),
             child: self.child,
             lines: LineReader::new(self.stdout, limit),
-            stderr: tokio::spawn(keep_tail(self.stderr, stderr)),
+            stderr: tokio::spawn(keep_tail(self.stderr, stderr, self.on_stderr)),
             shutdown_timeouts: self.shutdown_timeouts,
             lifeline: self.lifeline,
             router,
@@ -176,7 +188,9 @@ impl Supervisor {
 
     async fn read(&mut self) -> ReadEnd {
         let mut exited: Option<(ProcessExit, Instant)> = None;
-        let mut is_large = false;
+        let mut has_large_pipe = false;
+        // A large message is delivered before the next line is read.
+        let mut delivering: Option<Delivering> = None;
         let exit = self.child.wait();
         let writing = self.stdin_queue.run();
         tokio::pin!(exit, writing);
@@ -192,13 +206,20 @@ impl Supervisor {
             };
             // Every branch is cancel-safe: reader and queue keep their state.
             tokio::select! {
-                line = self.lines.next() => match line {
+                line = next_line(&mut self.lines, &self.router), if delivering.is_none() => match line {
                     Ok(Some(line)) => {
-                        if !is_large && line.is_longer_than(DEFAULT_PIPE) {
-                            is_large = true;
+                        if !has_large_pipe && line.is_longer_than(DEFAULT_PIPE) {
+                            has_large_pipe = true;
                             enlarge(self.lines.source());
                         }
-                        deliver(line, &self.router, &self.stdin_queue);
+                        match line {
+                            InputLine::Whole(frame) if is_large(frame.len()) => {
+                                let (router, stdin_queue) = (self.router.clone(), self.stdin_queue.clone());
+                                let deliver = move || deliver(InputLine::Whole(frame), &router, &stdin_queue);
+                                delivering = Some(Box::pin(run_large(deliver)));
+                            }
+                            line => deliver(line, &self.router, &self.stdin_queue),
+                        }
                     }
                     Ok(None) => return exited.map_or(ReadEnd::OutputClosed, |(exit, _)| ReadEnd::Exited(exit)),
                     Err(error) => return ReadEnd::PipeFailed(error),
@@ -211,7 +232,11 @@ impl Supervisor {
                     Ok(()) => return ReadEnd::Stopped,
                     Err(error) => return ReadEnd::PipeFailed(error),
                 },
-                exit = drained => return ReadEnd::Exited(exit),
+                () = finish(&mut delivering) => {
+                    // The output after the large message has its own time.
+                    exited = exited.map(|(exit, _)| (exit, Instant::now()));
+                }
+                exit = drained, if delivering.is_none() => return ReadEnd::Exited(exit),
                 () = self.stop.cancelled() => return ReadEnd::Stopped,
             }
         }
@@ -275,6 +300,26 @@ fn enlarge(pipe: &pipe::Receiver) {
     let _ = (pipe, LARGE_PIPE);
 }
 
+type Delivering = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Waits for the delivery of a large message, for ever if there is none. Cancel-safe.
+async fn finish(delivering: &mut Option<Delivering>) {
+    match delivering {
+        Some(running) => running.await,
+        None => std::future::pending().await,
+    }
+    *delivering = None;
+}
+
+/// Returns the next line of a server that does not exceed its rate. Cancel-safe.
+async fn next_line(
+    lines: &mut LineReader<pipe::Receiver>,
+    router: &MessageRouter,
+) -> io::Result<Option<InputLine>> {
+    router.pacer.pace().await;
+    lines.next().await
+}
+
 fn deliver(line: InputLine, router: &MessageRouter, stdin_queue: &StdinQueue) {
     match line {
         InputLine::Whole(frame) => {
@@ -284,12 +329,16 @@ fn deliver(line: InputLine, router: &MessageRouter, stdin_queue: &StdinQueue) {
             }
         }
         InputLine::TooLong(scanned) => router.deliver_oversized(scanned),
+        InputLine::Blank(bytes) => router.pacer.charge_bytes(bytes),
     }
 }
 
-async fn keep_tail(mut stream: ChildStderr, tail: Arc<Tail>) {
-    let mut buffer = vec![0; 4096];
+async fn keep_tail(mut stream: ChildStderr, tail: Arc<Tail>, mut sink: Option<StderrSink>) {
+    let (mut buffer, pacer) = (vec![0; 4096], Pacer::new());
     while let Ok(count @ 1..) = stream.read(&mut buffer).await {
         tail.push(&buffer[..count]);
+        sink.iter_mut().for_each(|sink| sink(&buffer[..count]));
+        pacer.charge_bytes(count);
+        pacer.pace().await;
     }
 }

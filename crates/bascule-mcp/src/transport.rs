@@ -6,10 +6,10 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Exchange;
-use crate::http::{HttpEndpoint, HttpLink};
+use crate::http::{HttpEndpoint, HttpLink, MessageKind};
 use crate::http_or_sse::HttpOrSseLink;
 use crate::http_sse::SseLink;
-use crate::router::MessageRouter;
+use crate::router::{MessageRouter, SharedRequestState};
 use crate::stdin_queue::StdinQueue;
 use crate::{Failure, StdioChild, TransportError};
 
@@ -91,25 +91,31 @@ pub(crate) enum Link {
 impl Link {
     /// Sends a request without waiting. Over HTTP, returns the exchange: nothing is sent until the caller polls it. Its
     /// result and its failure reach the router.
-    pub(crate) fn send_request(&self, id: u64, frame: Vec<u8>) -> Result<Option<Exchange>, Failure> {
+    pub(crate) fn send_request(
+        &self,
+        id: u64,
+        frame: Vec<u8>,
+        shared: &Arc<SharedRequestState>,
+    ) -> Result<Option<Exchange>, Failure> {
         match self {
             Link::Stdio(stdin_queue) => {
                 stdin_queue.send(Some(id), frame).map(|()| None).map_err(Failure::not_sent)
             }
-            Link::Http(link) => Ok(Some(link.request_exchange(id, frame))),
-            Link::Sse(link) => Ok(Some(link.request_exchange(id, frame))),
-            Link::HttpOrSse(link) => Ok(Some(link.request_exchange(id, frame))),
+            Link::Http(link) => Ok(Some(link.request_exchange(id, frame, shared.clone()))),
+            Link::Sse(link) => Ok(Some(link.request_exchange(id, frame, shared.clone()))),
+            Link::HttpOrSse(link) => Ok(Some(link.request_exchange(id, frame, shared.clone()))),
             Link::Memory(sender) => send_in_memory(sender, frame).map(|()| None),
         }
     }
 
-    /// Sends a notification or a response, without waiting.
-    pub(crate) fn send(&self, frame: Vec<u8>) -> Result<(), Failure> {
+    /// Sends a notification or a response, without waiting. Over HTTP, a message beyond those that the server accepts in
+    /// time is dropped.
+    pub(crate) fn send(&self, kind: MessageKind, frame: Vec<u8>) -> Result<(), Failure> {
         match self {
             Link::Stdio(stdin_queue) => stdin_queue.send(None, frame).map_err(Failure::not_sent)?,
-            Link::Http(link) => link.send(frame),
-            Link::Sse(link) => link.send(frame),
-            Link::HttpOrSse(link) => link.send(frame),
+            Link::Http(link) => link.send(kind, frame),
+            Link::Sse(link) => link.send(kind, frame),
+            Link::HttpOrSse(link) => link.send(kind, frame),
             Link::Memory(sender) => send_in_memory(sender, frame)?,
         }
         Ok(())
@@ -118,10 +124,10 @@ impl Link {
     /// Sends a notification or a response. Over HTTP, waits until the server has accepted it.
     pub(crate) async fn send_and_wait(&self, frame: Vec<u8>) -> Result<(), Failure> {
         match self {
-            Link::Http(link) => link.exchange(None, frame).await,
-            Link::Sse(link) => link.exchange(frame).await,
-            Link::HttpOrSse(link) => link.exchange(None, frame).await,
-            Link::Stdio(_) | Link::Memory(_) => self.send(frame),
+            Link::Http(link) => link.send_and_wait(frame).await,
+            Link::Sse(link) => link.send_and_wait(frame).await,
+            Link::HttpOrSse(link) => link.send_and_wait(frame).await,
+            Link::Stdio(_) | Link::Memory(_) => self.send(MessageKind::Reply, frame),
         }
     }
 

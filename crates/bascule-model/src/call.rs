@@ -42,16 +42,21 @@ pub struct CallOutcome {
     pub duration: Duration,
     /// Every event and log line of the call carries this id.
     pub correlation_id: CorrelationId,
+    /// The likely refusal by the sandbox behind a reported failure, and the setting that would allow it.
+    pub hint: Option<String>,
 }
 
 impl Serialize for CallOutcome {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeStruct;
-        let mut out = serializer.serialize_struct("CallOutcome", 4)?;
+        let mut out = serializer.serialize_struct("CallOutcome", 5)?;
         out.serialize_field("tool", &self.tool)?;
         out.serialize_field("correlationId", &self.correlation_id)?;
         out.serialize_field("durationMs", &millis(self.duration))?;
         out.serialize_field("result", &self.result.raw)?;
+        if let Some(hint) = &self.hint {
+            out.serialize_field("hint", hint)?;
+        }
         out.end()
     }
 }
@@ -76,6 +81,7 @@ mod tests {
             },
             duration: Duration::from_micros(1500),
             correlation_id: CorrelationId::parse("c").unwrap(),
+            hint: None,
         };
         assert_eq!(
             serde_json::to_string(&outcome).unwrap(),

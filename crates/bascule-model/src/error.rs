@@ -1,4 +1,6 @@
-//! The normalised error of a call, the same for every interface (BR-05).
+//! The normalised error of a call, the same for every interface.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -34,6 +36,26 @@ impl ErrorCode {
     }
 }
 
+/// Prints the spelling in JSON.
+impl fmt::Display for ErrorCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ProviderInitFailed => "PROVIDER_INIT_FAILED",
+            Self::ProviderTimeout => "PROVIDER_TIMEOUT",
+            Self::ProviderCrashed => "PROVIDER_CRASHED",
+            Self::ProviderUnavailable => "PROVIDER_UNAVAILABLE",
+            Self::ProviderError => "PROVIDER_ERROR",
+            Self::ToolNotFound => "TOOL_NOT_FOUND",
+            Self::InvalidInput => "INVALID_INPUT",
+            Self::InvalidOutput => "INVALID_OUTPUT",
+            Self::PolicyDenied => "POLICY_DENIED",
+            Self::RateLimited => "RATE_LIMITED",
+            Self::Cancelled => "CANCELLED",
+            Self::OutcomeUnknown => "OUTCOME_UNKNOWN",
+        })
+    }
+}
+
 /// How far a request got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -44,6 +66,17 @@ pub enum Delivery {
     Unknown,
     /// The server responded.
     Answered,
+}
+
+impl Delivery {
+    /// Returns the spelling in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::NotSent => "not_sent",
+            Self::Unknown => "unknown",
+            Self::Answered => "answered",
+        }
+    }
 }
 
 /// One mismatch between a value and its schema.
@@ -100,9 +133,15 @@ pub struct BridgeError {
     /// The limit that ended the server's process, and whether this was observed or inferred.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limit: Option<String>,
+    /// The likely refusal by the sandbox or a limit, and the setting that would allow it. The message ends with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
     /// All mismatches of the arguments or of the result.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub violations: Vec<Violation>,
+    /// The tool's call and the type of its arguments in TypeScript, if the arguments are wrong.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
     /// Tools with names similar to the one that was not found.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nearest: Vec<ToolId>,
@@ -129,7 +168,9 @@ impl BridgeError {
             stderr: None,
             exit: None,
             limit: None,
+            hint: None,
             violations: Vec::new(),
+            signature: None,
             nearest: Vec::new(),
             provider_error: None,
             result: None,
@@ -171,6 +212,7 @@ mod tests {
         use ErrorCode::*;
         for code in [ProviderTimeout, ProviderCrashed, ProviderUnavailable, RateLimited] {
             assert!(code.is_retryable(), "{code:?}");
+            assert_eq!(serde_json::to_value(code).unwrap(), code.to_string());
         }
         for code in [
             ProviderInitFailed,
@@ -183,6 +225,7 @@ mod tests {
             OutcomeUnknown,
         ] {
             assert!(!code.is_retryable(), "{code:?}");
+            assert_eq!(serde_json::to_value(code).unwrap(), code.to_string());
         }
     }
 }

@@ -21,7 +21,7 @@ impl EventSink for DiscardEvents {
     fn offer(&self, _: Event) {}
 }
 
-/// One event. The `type` names are a contract (BR-03, BR-07).
+/// One event. The `type` names are a contract.
 #[derive(Debug, Clone, Serialize)]
 #[serde(tag = "type", rename_all_fields = "camelCase")]
 pub enum Event {
@@ -38,6 +38,9 @@ pub enum Event {
         summary: String,
         #[serde(rename = "durationMs", serialize_with = "serialize_millis")]
         duration: Duration,
+        /// The likely refusal by the sandbox, and the setting that would allow it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        hint: Option<String>,
     },
     /// A call ended with a normalised error.
     #[serde(rename = "provider.mcp.tool.failed")]
@@ -47,6 +50,15 @@ pub enum Event {
         code: ErrorCode,
         retryable: bool,
         message: String,
+    },
+    /// The answer of a tool differs from the type of its earlier answers, or from its output schema.
+    #[serde(rename = "provider.mcp.result.drifted")]
+    ResultDrifted {
+        correlation_id: CorrelationId,
+        tool: ToolId,
+        expected: ExpectedResult,
+        /// JSON pointers to the differing places. `*` stands for any item, and for any property whose name may be data.
+        pointers: Vec<String>,
     },
     /// A server's tools were listed again.
     #[serde(rename = "provider.mcp.tools.refreshed")]
@@ -60,6 +72,14 @@ pub enum Event {
     /// The configuration was reloaded; lists all tools that are available now.
     #[serde(rename = "provider.mcp.tools.available")]
     ToolsAvailable { count: usize, tools: Vec<ToolId> },
+    /// A changed configuration file was not applied, or one changed server of it.
+    #[serde(rename = "provider.mcp.reload.refused")]
+    ReloadRefused {
+        /// The server that keeps its old configuration; none if the whole file was refused.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        server: Option<ServerName>,
+        cause: String,
+    },
     /// The connection to a server was lost.
     #[serde(rename = "provider.mcp.disconnected")]
     Disconnected { server: ServerName, cause: String },
@@ -86,6 +106,16 @@ pub enum Event {
     },
 }
 
+/// The type that an answer was compared with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExpectedResult {
+    /// The type of earlier answers.
+    Observed,
+    /// The tool's output schema.
+    Declared,
+}
+
 impl Event {
     /// Returns the name that serde writes as `type`. The bus uses it as topic.
     pub fn name(&self) -> &'static str {
@@ -93,8 +123,10 @@ impl Event {
             Self::ToolsDiscovered { .. } => "provider.mcp.tools.discovered",
             Self::ToolCompleted { .. } => "provider.mcp.tool.completed",
             Self::ToolFailed { .. } => "provider.mcp.tool.failed",
+            Self::ResultDrifted { .. } => "provider.mcp.result.drifted",
             Self::ToolsRefreshed { .. } => "provider.mcp.tools.refreshed",
             Self::ToolsAvailable { .. } => "provider.mcp.tools.available",
+            Self::ReloadRefused { .. } => "provider.mcp.reload.refused",
             Self::Disconnected { .. } => "provider.mcp.disconnected",
             Self::Reconnected { .. } => "provider.mcp.reconnected",
             Self::ReconnectExhausted { .. } => "provider.mcp.reconnect.exhausted",
@@ -105,9 +137,9 @@ impl Event {
     /// Returns the id of the call that caused the event, if any.
     pub fn correlation_id(&self) -> Option<&CorrelationId> {
         match self {
-            Self::ToolCompleted { correlation_id, .. } | Self::ToolFailed { correlation_id, .. } => {
-                Some(correlation_id)
-            }
+            Self::ToolCompleted { correlation_id, .. }
+            | Self::ToolFailed { correlation_id, .. }
+            | Self::ResultDrifted { correlation_id, .. } => Some(correlation_id),
             _ => None,
         }
     }
@@ -158,6 +190,19 @@ mod tests {
         );
     }
 
+    // req: US-01, BR-13
+    #[test]
+    fn serializes_refused_reload() {
+        check(
+            Event::ReloadRefused { server: None, cause: "mcp.json:1:1: broken".into() },
+            r#"{"type":"provider.mcp.reload.refused","cause":"mcp.json:1:1: broken"}"#,
+        );
+        check(
+            Event::ReloadRefused { server: Some(server()), cause: "it exited".into() },
+            r#"{"type":"provider.mcp.reload.refused","server":"a","cause":"it exited"}"#,
+        );
+    }
+
     // req: BR-07
     #[test]
     fn serializes_call_events_with_correlation_id() {
@@ -168,8 +213,20 @@ mod tests {
                 is_error: false,
                 summary: "{}".into(),
                 duration: Duration::from_micros(1500),
+                hint: None,
             },
             r#"{"type":"provider.mcp.tool.completed","correlationId":"c-1","tool":"a:t","isError":false,"summary":"{}","durationMs":1.5}"#,
+        );
+        check(
+            Event::ToolCompleted {
+                correlation_id: correlation_id(),
+                tool: tool(),
+                is_error: true,
+                summary: "{}".into(),
+                duration: Duration::ZERO,
+                hint: Some("h".into()),
+            },
+            r#"{"type":"provider.mcp.tool.completed","correlationId":"c-1","tool":"a:t","isError":true,"summary":"{}","durationMs":0.0,"hint":"h"}"#,
         );
         check(
             Event::ToolFailed {
@@ -180,6 +237,20 @@ mod tests {
                 message: "m".into(),
             },
             r#"{"type":"provider.mcp.tool.failed","correlationId":"c-1","tool":"a:t","code":"CANCELLED","retryable":true,"message":"m"}"#,
+        );
+    }
+
+    // req: CM-15
+    #[test]
+    fn serializes_drifted_result() {
+        check(
+            Event::ResultDrifted {
+                correlation_id: correlation_id(),
+                tool: tool(),
+                expected: ExpectedResult::Observed,
+                pointers: vec!["/rows/*/id".into()],
+            },
+            r#"{"type":"provider.mcp.result.drifted","correlationId":"c-1","tool":"a:t","expected":"observed","pointers":["/rows/*/id"]}"#,
         );
     }
 

@@ -11,12 +11,14 @@ mod names;
 mod provider;
 mod secret;
 mod tool;
+mod trace;
 
 pub use call::{CallOutcome, CallRequest, CallTimeout, ToolResult};
 pub use error::{BridgeError, BridgeResult, Delivery, ErrorCode, ProviderFault, Violation};
-pub use event::{DiscardEvents, Event, EventSink};
+pub use event::{DiscardEvents, Event, EventSink, ExpectedResult};
 pub use lookalike::{are_confusable, differ_only_in_case};
 pub use names::{CorrelationId, NameError, ServerName, ToolId};
 pub use provider::{Health, ProviderAdapter, ServerHealth};
 pub use secret::Secret;
 pub use tool::{ToolDefinition, ToolHints};
+pub use trace::{SpanContext, SpanId, TraceId, TraceParent};

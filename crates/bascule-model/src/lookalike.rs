@@ -1,4 +1,4 @@
-//! Compares names like decoders that are less exact than JSON.
+//! Finds names that a JSON decoder may confuse: one that ignores letter case or signs, for example.
 
 /// Returns true if two different names are equal to a decoder that ignores letter case.
 pub fn differ_only_in_case(one: &str, other: &str) -> bool {
@@ -9,13 +9,13 @@ pub fn differ_only_in_case(one: &str, other: &str) -> bool {
 /// web defaults), that ends a name at NUL (json-c), or that trims or ignores signs. The first also take letters like `ſ` and
 /// the Kelvin sign for `s` and `k`.
 pub fn are_confusable(one: &str, other: &str) -> bool {
-    one != other && skeleton(one) == skeleton(other)
+    one != other && skeleton(one).eq(skeleton(other))
 }
 
 /// The part of a name that every decoder reads: letters and digits before the first NUL, in one case.
-fn skeleton(name: &str) -> String {
+fn skeleton(name: &str) -> impl Iterator<Item = char> {
     let read = name.chars().take_while(|letter| *letter != '\0');
-    read.filter(|letter| letter.is_alphanumeric()).map(fold).collect()
+    read.filter(|letter| letter.is_alphanumeric()).map(fold)
 }
 
 fn fold(letter: char) -> char {

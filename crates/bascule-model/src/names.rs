@@ -66,6 +66,11 @@ impl ToolId {
     pub fn as_str(&self) -> &str {
         &self.text
     }
+
+    /// Returns the text without copying it.
+    pub fn to_shared(&self) -> Arc<str> {
+        self.text.clone()
+    }
 }
 
 /// The id that all events, log lines and errors of one call share.

@@ -1,4 +1,6 @@
-//! The interface between a program and a tool provider that it embeds (BR-16).
+//! The interface between a program and a tool provider that it embeds.
+
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -36,6 +38,21 @@ pub struct ServerHealth {
     /// The reason for the state, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<String>,
+    /// The last output on stderr of a server that is down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr: Option<String>,
+    /// True if the server is down and has never been up since the bridge knows it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub never_started: bool,
+    /// The number of the next attempt to start a server that is down.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<u32>,
+    /// The time until that attempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after_ms: Option<u64>,
+    /// The installation of a package that is part of the current start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub installing: Option<String>,
     /// The process id of a stdio server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
@@ -43,6 +60,9 @@ pub struct ServerHealth {
     pub restarts: u32,
     /// The number of tools that the filter allows.
     pub tools: usize,
+    /// The tools come from an earlier run: the server has not listed them in this one.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_last_listing: bool,
 }
 
 /// The state of one server.
@@ -57,6 +77,19 @@ pub enum Health {
     Degraded,
     /// All attempts to reconnect failed.
     Unavailable,
-    /// Stopped on request.
+    /// Stopped on request, or not running until its next call.
     Stopped,
+}
+
+/// Prints the spelling in JSON.
+impl fmt::Display for Health {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Starting => "starting",
+            Self::Healthy => "healthy",
+            Self::Degraded => "degraded",
+            Self::Unavailable => "unavailable",
+            Self::Stopped => "stopped",
+        })
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use crate::syscall_result::check;
+
 /// kill, net_bind_service.
 const KEPT: [u32; 2] = [5, 10];
 
@@ -31,6 +33,13 @@ pub(crate) fn drop_most() -> io::Result<()> {
     keep_only(&KEPT)
 }
 
+/// Drops every right over files and users beyond those of a server from this thread. The right to read other processes
+/// stays, so that no server may trace this one.
+pub(crate) fn drop_file_rights() -> io::Result<()> {
+    const SYS_PTRACE: u32 = 19;
+    keep_only(&[KEPT[0], KEPT[1], SYS_PTRACE])
+}
+
 /// Drops every capability. Only for a process that never executes another program, which could regain them.
 pub(crate) fn drop_all() -> io::Result<()> {
     keep_only(&[])
@@ -41,10 +50,7 @@ fn keep_only(kept: &[u32]) -> io::Result<()> {
     let mut header = CapabilityHeader { version: 0x2008_0522, pid: 0 };
     let mut sets = [CapabilitySets { effective: 0, permitted: 0, inheritable: 0 }; 2];
     // SAFETY: both pointers are valid and have the layout that version 3 of the interface expects.
-    let read = unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) };
-    if read != 0 {
-        return Err(io::Error::last_os_error());
-    }
+    check(unsafe { libc::syscall(libc::SYS_capget, &raw mut header, sets.as_mut_ptr()) })?;
     let kept = kept.iter().fold(0, |set, capability| set | 1 << capability);
     for (set, mask) in sets.iter_mut().zip([kept, 0]) {
         set.effective &= mask;
@@ -52,6 +58,6 @@ fn keep_only(kept: &[u32]) -> io::Result<()> {
         set.inheritable = 0;
     }
     // SAFETY: as above.
-    let written = unsafe { libc::syscall(libc::SYS_capset, &raw mut header, sets.as_ptr()) };
-    if written == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(unsafe { libc::syscall(libc::SYS_capset, &raw mut header, sets.as_ptr()) })?;
+    Ok(())
 }

@@ -4,7 +4,7 @@
 //! removed after its last process has ended. Where no group can be created, only the watchdog limits the tree.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::watchdog::TreeLimits;
 
 /// A group counts threads, the configuration counts processes. This many threads per process are allowed.
-const THREADS_PER_PROCESS: u64 = 16;
+pub(crate) const THREADS_PER_PROCESS: u64 = 16;
 /// Prefix of group names. The pid of the bridge that created the group follows.
 const PREFIX: &str = "bascule-";
 
@@ -116,17 +116,18 @@ impl CgroupGuard {
     }
 
     fn kill_processes(&self) {
+        kill(&self.folders);
         for folder in &self.folders {
-            // Only version 2 has this file.
-            if fs::write(folder.join("cgroup.kill"), "1").is_ok() {
-                continue;
-            }
             let processes = fs::read_to_string(folder.join("cgroup.procs")).unwrap_or_default();
             for pid in processes.lines().filter_map(|pid| pid.parse::<libc::pid_t>().ok()) {
                 // SAFETY: takes numbers only; the process was in the group a moment ago.
                 unsafe { libc::kill(pid, libc::SIGKILL) };
             }
         }
+    }
+
+    pub(crate) fn limits_tasks(&self) -> bool {
+        self.find("pids.max").is_some()
     }
 
     pub(crate) fn limits_memory(&self) -> bool {
@@ -152,6 +153,20 @@ impl Drop for CgroupGuard {
 /// Moves the calling process, and so its future children, into the group.
 pub(crate) fn enter(folders: &[PathBuf]) -> io::Result<()> {
     folders.iter().try_for_each(|folder| fs::write(folder.join("cgroup.procs"), "0"))
+}
+
+/// Forbids the processes in the groups to fork, and kills them where the kernel can kill a group (version 2, Linux 5.14).
+pub(crate) fn kill(folders: &[PathBuf]) {
+    for folder in folders {
+        for (file, value) in [("pids.max", "0"), ("cgroup.kill", "1")] {
+            // A group has the files of its own controllers only.
+            let file = folder.join(file);
+            let _ = fs::OpenOptions::new()
+                .write(true)
+                .open(file)
+                .and_then(|mut file| file.write_all(value.as_bytes()));
+        }
+    }
 }
 
 /// Removes the groups that are empty.
@@ -185,6 +200,10 @@ impl CgroupParent {
     pub(crate) fn get() -> Option<&'static Self> {
         static PARENT: OnceLock<Option<CgroupParent>> = OnceLock::new();
         PARENT.get_or_init(Self::find).as_ref()
+    }
+
+    pub(crate) fn limits_tasks(&self) -> bool {
+        self.pids.is_some()
     }
 
     /// Describes, for users, what groups limit here.
@@ -227,7 +246,7 @@ impl CgroupParent {
     fn works(&self) -> bool {
         [&self.memory, &self.pids].into_iter().flatten().for_each(|folder| remove_stale_groups(folder));
         let name = format!("{PREFIX}{}-trial", std::process::id());
-        let limits = TreeLimits { memory_bytes: Some(1 << 30), processes: Some(64) };
+        let limits = TreeLimits { memory_bytes: Some(1 << 30), processes: Some(64), disk_bytes: None };
         CgroupGuard::create_in(self, &name, limits).is_ok()
     }
 }
@@ -339,7 +358,9 @@ mod tests {
         for file in ["memory.max", "memory.swap.max", "pids.max"] {
             fs::write(parent.join(file), "max").unwrap();
         }
-        group.set_limits(TreeLimits { memory_bytes: Some(5 << 20), processes: Some(3) }).unwrap();
+        group
+            .set_limits(TreeLimits { memory_bytes: Some(5 << 20), processes: Some(3), disk_bytes: None })
+            .unwrap();
         let read = |file| fs::read_to_string(parent.join(file)).unwrap();
         assert_eq!(
             (read("memory.max"), read("memory.swap.max"), read("pids.max")),
@@ -348,10 +369,24 @@ mod tests {
         fs::remove_dir_all(parent).unwrap();
     }
 
+    /// As above. A group that counts memory only has neither file, and gets none.
+    // req: SB-08
+    #[test]
+    fn kills_group_in_version_two_format() {
+        let folders = ["both", "neither"].map(|_| tempfile::tempdir().unwrap());
+        for file in ["pids.max", "cgroup.kill"] {
+            fs::write(folders[0].path().join(file), "").unwrap();
+        }
+        kill(&folders.each_ref().map(|folder| folder.path().to_path_buf()));
+        let read = |file| fs::read_to_string(folders[0].path().join(file)).unwrap();
+        assert_eq!((read("pids.max"), read("cgroup.kill")), ("0".into(), "1".into()));
+        assert_eq!(fs::read_dir(folders[1].path()).unwrap().count(), 0);
+    }
+
     // req: SB-02
     #[test]
     fn kernel_kills_process_over_memory_limit_of_group() {
-        let limits = TreeLimits { memory_bytes: Some(64 << 20), processes: Some(4) };
+        let limits = TreeLimits { memory_bytes: Some(64 << 20), processes: Some(4), disk_bytes: None };
         match CgroupGuard::create(limits) {
             Some(group) => check_memory_limit(group),
             None => check_missing_groups_are_reported(),

@@ -4,35 +4,50 @@
 //! order matters: it drops capabilities while it still may, and applies Landlock before seccomp could refuse that.
 
 use std::ffi::{CString, OsString};
+use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use serde::{Deserialize, Serialize};
 
-use crate::policy::Policy;
-use crate::{capabilities, cgroup, filesystem, namespaces, reaper, rlimits, server_syscalls};
+use crate::file_attributes::{AttributeThread, WritablePaths};
+use crate::fork_gate::ForkGate;
+use crate::lifeline::{LIFELINE, ReaperLifeline, ReaperReport};
+use crate::notifications::{self, SyscallNotificationSource};
+use crate::policy::{Access, FileAccess, Grant, Policy};
+use crate::reaper::{self, Reaper};
+use crate::syscall_result::check;
+use crate::temporary::TemporaryFolder;
+use crate::tracer::{self, TRACE};
+use crate::{capabilities, cgroup, filesystem, namespaces, rlimits, server_syscalls};
 
-/// The lifeline's descriptor: the first after standard input, output and error.
-pub(crate) const LIFELINE: i32 = 3;
+/// The descriptor of the configuration: the first after the lifeline.
+pub(crate) const CONFIG: i32 = LIFELINE + 1;
 /// A shell's exit code for a program that cannot be executed.
 const CANNOT_EXECUTE: u8 = 127;
 
-/// The jail's configuration, passed as JSON in its first argument.
+/// The jail's configuration, passed as JSON in the file `CONFIG`: arguments are limited in size and visible to others.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct JailConfig<P> {
     pub(crate) policy: P,
     /// Folders of the control groups to enter.
     pub(crate) cgroups: Vec<PathBuf>,
-    /// Set if no control group limits the number of processes.
     pub(crate) max_processes: Option<u64>,
+    /// The number of open files of a server whose policy has no limit. `None` leaves the bridge's own.
+    pub(crate) inherited_open_files: Option<u64>,
+    /// Set if no control group limits the number of threads.
+    pub(crate) limits_threads: bool,
+    /// Set if refusals are recorded in the file `TRACE`.
+    pub(crate) is_traced: bool,
 }
 
-/// Implements `bascule __jail CONFIG PROGRAM ARGUMENT…`. Exits like the server; returns only on failure.
-pub fn main(config: &str, command: &[OsString]) -> ExitCode {
-    match run(config, command) {
+/// Implements `bascule __jail PROGRAM ARGUMENT…`. Exits like the server; returns only on failure.
+pub fn main(command: &[OsString]) -> ExitCode {
+    match run(command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("bascule: could not confine the server: {error}");
@@ -41,62 +56,117 @@ pub fn main(config: &str, command: &[OsString]) -> ExitCode {
     }
 }
 
-fn run(config: &str, command: &[OsString]) -> io::Result<()> {
-    let config: JailConfig<Policy> = serde_json::from_str(config).map_err(io::Error::other)?;
+fn run(command: &[OsString]) -> io::Result<()> {
+    // SAFETY: the bridge opened it for this process alone. If it did not, reading fails.
+    let config = unsafe { File::from_raw_fd(CONFIG) };
+    let mut config: JailConfig<Policy> =
+        serde_json::from_reader(io::BufReader::new(config)).map_err(io::Error::other)?;
     // The bridge may have inherited descriptors from its caller, which the server must not get.
-    // SAFETY: nothing above the lifeline is in use yet.
-    unsafe { libc::close_range(LIFELINE as u32 + 1, u32::MAX, 0) };
-    let signals = reaper::prepare()?;
+    let last = if config.is_traced { TRACE } else { LIFELINE };
+    // SAFETY: nothing above the last passed descriptor is in use yet.
+    unsafe { libc::close_range(last as u32 + 1, u32::MAX, 0) };
+    let record = config.is_traced.then(tracer::take_record).transpose()?;
+    let mut temporary = config.policy.temporary.as_deref().map(TemporaryFolder::create).transpose()?;
+    if let Some(temporary) = &mut temporary {
+        if config.policy.unix_sockets {
+            temporary.shorten();
+        }
+        grant_temporary(&mut config.policy, temporary);
+    }
+    let signals = reaper::become_subreaper()?;
+    // Resolved before the server runs and could exchange them.
+    let writable = WritablePaths::from_file_access(&config.policy.files);
+    let (reapers_end, servers_end) = UnixStream::pair()?;
     // SAFETY: this process has one thread, so the child may call anything.
-    match unsafe { libc::fork() } {
-        -1 => Err(io::Error::last_os_error()),
-        0 => Err(become_server(&config, command)),
-        server => {
-            close_pipes()?;
-            // SAFETY: the bridge opened it. If nobody did, `poll` reports that at once and the reaper kills the server.
-            let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
-            let exit = reaper::supervise(server, &signals, lifeline);
-            // A running bridge reads the control groups' counters and then removes the groups itself.
-            if reaper::is_closed(lifeline) {
-                cgroup::remove(&config.cgroups);
-            }
-            exit.map_or(Ok(()), |exit| {
-                exit.report_peak(lifeline);
-                exit.exit_alike()
-            })
+    match check(unsafe { libc::fork() })? {
+        0 => {
+            record.map_or(Ok(()), tracer::split)?;
+            Err(become_server(&config, command, &servers_end))
+        }
+        server_pid => {
+            drop((servers_end, record));
+            let lifeline = ReaperLifeline::take();
+            let own = std::process::id();
+            let attributes = config.policy.checks_attributes().then(|| AttributeThread::start(writable));
+            let reaper = Reaper {
+                server_pid,
+                signals,
+                lifeline: &lifeline,
+                notifications: SyscallNotificationSource::Expected(reapers_end.into()),
+                fork_gate: ForkGate::new(own, config.max_processes, config.limits_threads),
+                attributes,
+                cgroups: &config.cgroups,
+            };
+            reap(reaper, temporary)
         }
     }
 }
 
+/// Returns only if the server's exit is unknown.
+fn reap(reaper: Reaper<'_>, temporary: Option<TemporaryFolder>) -> io::Result<()> {
+    close_pipes()?;
+    let (lifeline, cgroups) = (reaper.lifeline, reaper.cgroups);
+    let exit = reaper.supervise();
+    if let Some(temporary) = temporary {
+        temporary.remove();
+    }
+    // A running bridge reads the control groups' counters and then removes the groups itself.
+    if lifeline.is_closed() {
+        cgroup::remove(cgroups);
+    }
+    exit.map_or(Ok(()), |exit| {
+        lifeline.send(ReaperReport { peak_bytes: exit.peak_bytes, ..ReaperReport::default() });
+        exit.exit_with_same_status()
+    })
+}
+
+fn grant_temporary(policy: &mut Policy, temporary: &TemporaryFolder) {
+    let path = temporary.path().to_path_buf();
+    if std::env::var_os("TMPDIR").is_none() {
+        // SAFETY: this process has one thread.
+        unsafe { std::env::set_var("TMPDIR", temporary.shortest_path()) };
+    }
+    if let FileAccess::Granted { grants, .. } = &mut policy.files {
+        grants.extend(Grant::resolved(&path, Access::Write));
+    }
+}
+
 /// Returns only if it fails.
-fn become_server(config: &JailConfig<Policy>, command: &[OsString]) -> io::Error {
-    let limited = cgroup::enter(&config.cgroups).and_then(|()| rlimits::limit_tasks(config.max_processes));
-    match limited.and_then(|()| confine(&config.policy)) {
-        Ok(()) => execute(command),
+fn become_server(config: &JailConfig<Policy>, command: &[OsString], reaper: &UnixStream) -> io::Error {
+    let max_processes = config.max_processes.filter(|_| config.limits_threads);
+    let limited = cgroup::enter(&config.cgroups).and_then(|()| rlimits::limit_tasks(max_processes));
+    match limited.and_then(|()| confine(config, reaper)) {
+        Ok(()) => {
+            if config.is_traced {
+                tracer::report_confined();
+            }
+            execute(command)
+        }
         Err(error) => error,
     }
 }
 
-fn confine(policy: &Policy) -> io::Result<()> {
+fn confine(config: &JailConfig<Policy>, reaper: &UnixStream) -> io::Result<()> {
+    let policy = &config.policy;
     // SAFETY: all of these take numbers only.
     unsafe {
         libc::setsid();
         libc::close(LIFELINE);
         // If the reaper is killed, at least this process dies with it.
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0);
-        if libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 {
-            return Err(io::Error::last_os_error());
-        }
+        check(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))?;
     }
-    rlimits::set_for_server(policy.open_files)?;
+    rlimits::set_for_server(policy.open_files, config.inherited_open_files)?;
     if !policy.network {
         namespaces::unshare_network();
     }
     if policy.harden {
         capabilities::drop_most()?;
     }
-    filesystem::restrict(&policy.files).map_err(io::Error::other)?;
-    server_syscalls::restrict(policy)?;
+    filesystem::restrict(&policy.files)?;
+    if let Some(listener) = server_syscalls::restrict(policy, config.limits_threads)? {
+        notifications::send_descriptor(reaper.as_fd(), listener.as_fd())?;
+    }
     reaper::reset_signals();
     Ok(())
 }
@@ -114,7 +184,7 @@ fn execute(command: &[OsString]) -> io::Error {
 }
 
 /// The server owns the pipes. If the reaper kept them open, the bridge would not see the server close them.
-fn close_pipes() -> io::Result<()> {
+pub(crate) fn close_pipes() -> io::Result<()> {
     let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
     for descriptor in 0..3 {
         // SAFETY: both are open descriptors of this process.

@@ -1,72 +1,26 @@
-//! Builds the command that starts a jail, and the lifeline that keeps it alive.
+//! Builds the command that starts a jail.
 
-use std::io::{self, Read};
-use std::os::fd::AsRawFd;
+use std::fs::File;
+use std::io::{self, Seek};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::io::fcntl_dupfd_cloexec;
 
 use crate::cgroup::CgroupGuard;
-use crate::jail::{JailConfig, LIFELINE};
+use crate::jail::{CONFIG, JailConfig};
+use crate::lifeline::{KillSwitch, LIFELINE, Lifeline};
 use crate::policy::Policy;
+use crate::rlimits;
+use crate::syscall_result::check;
+use crate::trace_log::TraceLog;
+use crate::tracer::TRACE;
 use crate::watchdog::{TreeLimits, TreeWatch};
-
-/// Keeps a server alive. The reaper kills the server's whole process tree when this is dropped, and when the process
-/// that holds it ends.
-#[derive(Debug)]
-pub struct Lifeline(KillSwitch);
-
-impl Drop for Lifeline {
-    fn drop(&mut self) {
-        self.0.kill();
-    }
-}
-
-/// Kills a server's process tree without owning the server.
-#[derive(Debug, Clone)]
-pub(crate) struct KillSwitch(Arc<Mutex<LifelineSocket>>);
-
-#[derive(Debug)]
-struct LifelineSocket {
-    /// `None` once it is closed, which makes the reaper kill the tree.
-    stream: Option<UnixStream>,
-    peak_bytes: Option<u64>,
-}
-
-impl KillSwitch {
-    fn new(stream: UnixStream) -> Self {
-        Self(Arc::new(Mutex::new(LifelineSocket { stream: Some(stream), peak_bytes: None })))
-    }
-
-    pub(crate) fn kill(&self) {
-        let mut socket = self.socket();
-        socket.read_peak();
-        socket.stream = None;
-    }
-
-    /// The server's peak memory, which the reaper reports after the server exits by itself.
-    pub(crate) fn peak_bytes(&self) -> Option<u64> {
-        let mut socket = self.socket();
-        socket.read_peak();
-        socket.peak_bytes
-    }
-
-    fn socket(&self) -> MutexGuard<'_, LifelineSocket> {
-        self.0.lock().expect("no code panics while it holds the lock")
-    }
-}
-
-impl LifelineSocket {
-    /// Does not block: the stream is non-blocking.
-    fn read_peak(&mut self) {
-        let mut bytes = [0; 8];
-        if self.stream.as_ref().is_some_and(|mut stream| stream.read_exact(&mut bytes).is_ok()) {
-            self.peak_bytes = Some(u64::from_ne_bytes(bytes));
-        }
-    }
-}
 
 /// A jail that is ready to be started.
 pub struct Jail {
@@ -81,54 +35,74 @@ pub struct Jail {
 pub struct PendingWatch {
     kill_switch: KillSwitch,
     cgroup: Option<CgroupGuard>,
+    /// The server's own folder, whose size is limited.
+    folder: Option<PathBuf>,
     limits: TreeLimits,
 }
 
 impl PendingWatch {
     /// Starts to enforce the limits. `pid` is the jail's process.
     pub fn start(self, pid: u32) -> Arc<TreeWatch> {
-        TreeWatch::start(pid, self.kill_switch, self.cgroup, self.limits)
+        TreeWatch::start(pid, self.kill_switch, self.cgroup, self.folder, self.limits)
     }
 }
 
 impl Jail {
-    /// Prepares to run `program` under a policy and limits. `jailer` is the executable that implements `__jail`.
+    /// Prepares to run `program` under a policy and limits. `jailer` is the executable that implements `__jail`. With
+    /// `trace`, refused operations are recorded.
     pub fn new(
         jailer: &Path,
         policy: &Policy,
         limits: TreeLimits,
         program: &str,
         arguments: &[String],
+        trace: Option<&TraceLog>,
     ) -> io::Result<Self> {
         let (ours, theirs) = UnixStream::pair()?;
         ours.set_nonblocking(true)?;
         let cgroup = CgroupGuard::create(limits);
         let cgroups = cgroup.as_ref().map_or_else(Vec::new, |cgroup| cgroup.folders().to_vec());
-        let max_processes = limits.processes.filter(|_| cgroup.is_none());
-        let config = JailConfig { policy, cgroups, max_processes };
-        let config = serde_json::to_string(&config).map_err(io::Error::other)?;
+        let config = JailConfig {
+            policy,
+            max_processes: limits.processes,
+            limits_threads: !cgroup.as_ref().is_some_and(CgroupGuard::limits_tasks),
+            cgroups,
+            inherited_open_files: rlimits::inherited_open_files(),
+            is_traced: trace.is_some(),
+        };
         let mut command = Command::new(jailer);
-        command.arg("__jail").arg(config).arg("--").arg(program).args(arguments);
-        pass_lifeline(&mut command, theirs);
+        command.arg("__jail").arg("--").arg(program).args(arguments);
+        pass_descriptor(&mut command, theirs.into(), LIFELINE)?;
+        pass_descriptor(&mut command, file_with(&config)?, CONFIG)?;
+        if let Some(trace) = trace {
+            pass_descriptor(&mut command, trace.descriptor()?, TRACE)?;
+        }
         let kill_switch = KillSwitch::new(ours);
         let lifeline = Lifeline(kill_switch.clone());
-        Ok(Self { command, lifeline, watch: PendingWatch { kill_switch, cgroup, limits } })
+        let folder = policy.temporary.as_deref().and_then(Path::parent).map(Path::to_path_buf);
+        Ok(Self { command, lifeline, watch: PendingWatch { kill_switch, cgroup, folder, limits } })
     }
 }
 
-/// Passes the jail's end of the lifeline as descriptor `LIFELINE`.
-fn pass_lifeline(command: &mut Command, socket: UnixStream) {
+/// Writes a configuration into a file in memory, to be read from its beginning.
+fn file_with(config: &JailConfig<&Policy>) -> io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create("bascule-jail", MemfdFlags::CLOEXEC)?);
+    serde_json::to_writer(&file, config).map_err(io::Error::other)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// Passes a descriptor to the jail under a fixed number.
+fn pass_descriptor(command: &mut Command, descriptor: OwnedFd, number: i32) -> io::Result<()> {
+    /// Above all fixed numbers, so that passing one descriptor does not replace another.
+    const FREE: i32 = 16;
+    let descriptor = fcntl_dupfd_cloexec(descriptor, FREE)?;
     let duplicate = move || {
-        // SAFETY: both calls are async-signal-safe, which code between fork and exec must be. `dup2` leaves the copy
-        // open across exec; if the descriptor already has the right number, its close-on-exec flag is cleared instead.
-        let result = unsafe {
-            match socket.as_raw_fd() {
-                LIFELINE => libc::fcntl(LIFELINE, libc::F_SETFD, 0),
-                other => libc::dup2(other, LIFELINE),
-            }
-        };
-        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+        // SAFETY: the call is async-signal-safe, which code between fork and exec must be. The copy stays open across exec.
+        check(unsafe { libc::dup2(descriptor.as_raw_fd(), number) })?;
+        Ok(())
     };
     // SAFETY: `duplicate` only duplicates a descriptor.
     unsafe { command.pre_exec(duplicate) };
+    Ok(())
 }

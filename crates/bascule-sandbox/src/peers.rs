@@ -82,7 +82,11 @@ mod tests {
         let confine = || {
             // SAFETY: takes numbers only.
             unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) };
-            server_syscalls::restrict(&Policy::standard(&[], Vec::new()))
+            server_syscalls::restrict_without_listener(&Policy {
+                harden: true,
+                unix_sockets: false,
+                ..Policy::off()
+            })
         };
         for code in ["s.recv(1)", "os.fork(); s.recv(1)", "os.fork() and os._exit(0); os.setsid(); s.recv(1)"]
         {

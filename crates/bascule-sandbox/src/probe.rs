@@ -1,10 +1,12 @@
 //! Describes the protections that this kernel provides for a policy, for `check` and `status`.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::CgroupParent;
-use crate::namespaces;
 use crate::policy::{FileAccess, Policy};
+use crate::{file_attributes, namespaces, notifications};
 
 /// The protections of a server, each with its mechanism, as sentences for users.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,12 +23,16 @@ impl Confinement {
         let mut confinement = Self::default();
         confinement.add("own session, reaper, no new privileges, no core dumps");
         confinement.add_files(policy);
+        if policy.temporary.is_some() {
+            confinement.add("own home and temporary folder");
+        }
         if policy.harden {
             confinement.add("capabilities dropped; ptrace, bpf, mount, keyctl, io_uring, kernel modules, System V memory, set-uid bits and similar system calls refused (seccomp)");
             confinement.add(match policy.file_metadata {
-                true => "no other process's priority or processor (seccomp)",
-                false => "no other process's priority or processor, no change of a file's mode, owner or times (seccomp)",
+                true => "no other process's priority or processor, no change of file flags (seccomp)",
+                false => "no other process's priority or processor, no change of a file's mode, owner, times or flags (seccomp)",
             });
+            confinement.add_attributes(policy);
         }
         if !policy.unix_sockets {
             confinement.add("no sockets of other programs on this machine: AF_UNIX refused (seccomp)");
@@ -38,6 +44,7 @@ impl Confinement {
             });
         }
         confinement.add_tree_limits();
+        confinement.add_end_of_forks();
         if let Some(max) = policy.open_files {
             confinement.add(&format!("at most {max} open files per process (rlimit)"));
         }
@@ -47,8 +54,10 @@ impl Confinement {
     fn add_files(&mut self, policy: &Policy) {
         let wanted = match &policy.files {
             FileAccess::All => return,
-            FileAccess::AllExcept { .. } => "secrets unreadable, writes only where granted",
-            FileAccess::Listed { .. } => "only listed files",
+            FileAccess::Granted { grants, .. } if grants.iter().any(|grant| grant.path == Path::new("/")) => {
+                "homes and temporary folders closed except granted paths, writes only where granted"
+            }
+            FileAccess::Granted { .. } => "only listed files",
         };
         match landlock_abi() {
             0 => self.add_missing(&format!("{wanted}: this kernel has no Landlock")),
@@ -59,6 +68,29 @@ impl Confinement {
             _ => {
                 self.add_missing("no signals or abstract sockets to processes outside: needs Landlock ABI 6")
             }
+        }
+    }
+
+    fn add_attributes(&mut self, policy: &Policy) {
+        const WANTED: &str = "changes of mode, owner and times only where writes are granted";
+        if !policy.checks_attributes() {
+            return;
+        }
+        match notifications::can_listen() && file_attributes::can_answer() {
+            true => self.add(&format!("{WANTED} (seccomp notifications)")),
+            false => self.add_missing(&format!(
+                "{WANTED}: needs seccomp notifications (Linux 5.9, and no other listener), and Yama's ptrace_scope below 2"
+            )),
+        }
+    }
+
+    /// A tree that can fork faster than the reaper kills would survive.
+    fn add_end_of_forks(&mut self) {
+        let group = CgroupParent::get().filter(|parent| parent.limits_tasks());
+        match (notifications::can_listen(), group) {
+            (true, _) => self.add("every fork counted by the reaper; a fork bomb ends with its server (seccomp notifications)"),
+            (false, Some(_)) => self.add("a fork bomb ends with its server (cgroup)"),
+            (false, None) => self.add_missing("a fork bomb ends with its server: needs seccomp notifications (Linux 5.9, and no other listener) or a control group"),
         }
     }
 

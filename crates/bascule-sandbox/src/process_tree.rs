@@ -50,7 +50,7 @@ impl ProcessTree {
 }
 
 /// All descendants of a process, parents before children. May miss processes that start meanwhile.
-pub(crate) fn descendants_of(root: u32) -> Vec<u32> {
+pub fn descendants_of(root: u32) -> Vec<u32> {
     match children_of(root) {
         Some(found) => with_descendants(found, |pid| children_of(pid).unwrap_or_default()),
         None => ProcessScanner::default().scan().descendants_of(root),
@@ -111,6 +111,10 @@ mod tests {
         for _ in 0..2 * ProcessScanner::FULL_SCAN_EVERY {
             assert_eq!(scanner.scan().descendants_of(child.id()), [grandchild]);
         }
+        // As if the pid had belonged to a child of another process at an earlier scan.
+        scanner.parents.insert(grandchild, std::process::id());
+        let scans = (0..ProcessScanner::FULL_SCAN_EVERY).map(|_| scanner.scan().descendants_of(child.id()));
+        assert!(scans.into_iter().any(|found| found == [grandchild]), "a full scan finds the right parent");
         std::process::Command::new("kill").arg(grandchild.to_string()).status().unwrap();
         child.wait().unwrap();
     }

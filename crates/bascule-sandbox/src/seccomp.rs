@@ -3,13 +3,16 @@
 //! The lists of system calls are elsewhere: `server_syscalls` for tool servers, `worker_syscalls` for script workers.
 
 use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
 
 use libc::{c_long, sock_filter, sock_fprog};
 
+use crate::syscall_result::check;
+
 #[cfg(target_arch = "x86_64")]
-const ARCHITECTURE: u32 = 0xC000_003E;
+pub(crate) const ARCHITECTURE: u32 = 0xC000_003E;
 #[cfg(target_arch = "aarch64")]
-const ARCHITECTURE: u32 = 0xC000_00B7;
+pub(crate) const ARCHITECTURE: u32 = 0xC000_00B7;
 
 /// Offsets in the kernel's `seccomp_data`.
 const NUMBER_OFFSET: u32 = 0;
@@ -18,6 +21,8 @@ const ARCHITECTURE_OFFSET: u32 = 4;
 /// Kills the whole process with SIGSYS.
 pub(crate) const KILL: u32 = libc::SECCOMP_RET_KILL_PROCESS;
 pub(crate) const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+/// Asks the process that has the listener.
+pub(crate) const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
 /// The action that makes the call fail.
 pub(crate) const fn fail_with(errno: i32) -> u32 {
@@ -27,6 +32,11 @@ pub(crate) const fn fail_with(errno: i32) -> u32 {
 /// The start of every filter: kills a call made for another architecture, then loads the call's number.
 pub(crate) fn prologue() -> [sock_filter; 4] {
     [load(ARCHITECTURE_OFFSET), skip(libc::BPF_JEQ, ARCHITECTURE, 1, 0), act(KILL), load(NUMBER_OFFSET)]
+}
+
+/// The start of a filter that must not refuse anything: allows calls made for another architecture.
+pub(crate) fn permissive_prologue() -> [sock_filter; 4] {
+    [load(ARCHITECTURE_OFFSET), skip(libc::BPF_JEQ, ARCHITECTURE, 1, 0), act(ALLOW), load(NUMBER_OFFSET)]
 }
 
 /// Applies an action to one system call.
@@ -77,6 +87,11 @@ pub(crate) fn act_on_bits(
     only_for(number, check)
 }
 
+/// Applies an action to a system call that has none of these bits in an argument.
+pub(crate) fn act_on_missing_bits(number: c_long, index: u32, bits: u32, action: u32) -> Vec<sock_filter> {
+    only_for(number, vec![load(argument_offset(index)), skip(libc::BPF_JSET, bits, 1, 0), act(action)])
+}
+
 /// Runs the instructions for one system call only, then loads the number again for the next check.
 fn only_for(number: c_long, mut check: Vec<sock_filter>) -> Vec<sock_filter> {
     check.push(load(NUMBER_OFFSET));
@@ -112,10 +127,27 @@ fn instruction(code: u32, k: u32, jt: u8, jf: u8) -> sock_filter {
 }
 
 /// Installs a filter for this thread and its future children. It cannot be removed. Needs `no_new_privs`.
-pub(crate) fn install(mut program: Vec<sock_filter>) -> io::Result<()> {
+pub(crate) fn install(program: Vec<sock_filter>) -> io::Result<()> {
+    install_with_flags(program, 0).map(drop)
+}
+
+/// Installs a filter and returns its listener, which receives the calls whose action is `NOTIFY`. Fails if a filter of
+/// this process has one already.
+pub(crate) fn install_with_listener(program: Vec<sock_filter>) -> io::Result<OwnedFd> {
+    const NEW_LISTENER: libc::c_ulong = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER;
+    // With this flag (Linux 5.19) only SIGKILL interrupts a call that the listener has received. Otherwise a signal whose
+    // handler does not restart calls makes `fork` fail with EINTR, which programs do not expect.
+    const WAIT_KILLABLE: libc::c_ulong = 1 << 5;
+    let listener = install_with_flags(program.clone(), NEW_LISTENER | WAIT_KILLABLE)
+        .or_else(|_| install_with_flags(program, NEW_LISTENER))?;
+    // SAFETY: the kernel has just opened it, and nothing else owns it.
+    Ok(unsafe { OwnedFd::from_raw_fd(listener as i32) })
+}
+
+fn install_with_flags(mut program: Vec<sock_filter>, flags: libc::c_ulong) -> io::Result<libc::c_long> {
     let filter = sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
     // SAFETY: `filter` points at `program`, which lives until the call returns; the kernel copies it.
-    let result =
-        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const filter) };
-    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    check(unsafe {
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const filter)
+    })
 }

@@ -5,21 +5,27 @@
 //! our own code and have a list of allowed calls (`worker_syscalls`).
 
 use std::io;
+use std::os::fd::OwnedFd;
 
 use libc::{c_long, sock_filter};
 
+use crate::attribute_calls::{ATTRIBUTE_CALLS, FCHMODAT2};
+use crate::fork_gate::FORK_SYSCALLS;
 use crate::policy::Policy;
-use crate::seccomp::{self, act, act_on, act_on_argument, act_on_bits, act_on_values, fail_with, skip};
+use crate::seccomp::{
+    self, NOTIFY, act, act_on, act_on_argument, act_on_bits, act_on_missing_bits, act_on_values, fail_with,
+    skip,
+};
+use crate::{file_attributes, notifications};
 
 /// Not yet defined in `libc`.
-const FCHMODAT2: c_long = 452;
 const SETXATTRAT: c_long = 463;
 const REMOVEXATTRAT: c_long = 466;
 const OPEN_TREE_ATTR: c_long = 467;
 const FILE_SETATTR: c_long = 469;
 
 /// Calls that inspect or change other processes, the kernel or the machine, or leave memory behind.
-const REFUSED: &[c_long] = &[
+pub(crate) const REFUSED: &[c_long] = &[
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -90,36 +96,8 @@ const REFUSED: &[c_long] = &[
     libc::SYS_ioperm,
 ];
 
-/// Calls that change the mode, owner, times or attributes of a file, which Landlock does not cover.
-const FILE_METADATA: &[c_long] = &[
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_chmod,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_chown,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_lchown,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_utime,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_utimes,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_futimesat,
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    FCHMODAT2,
-    libc::SYS_fchown,
-    libc::SYS_fchownat,
-    libc::SYS_utimensat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    SETXATTRAT,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-    REMOVEXATTRAT,
-    FILE_SETATTR,
-];
+/// Newer forms of the calls that change attributes. Programs fall back to the older ones.
+const NEW_ATTRIBUTE_CALLS: &[c_long] = &[SETXATTRAT, REMOVEXATTRAT, FILE_SETATTR];
 
 /// Calls that set a file's mode, with the index of the mode among their arguments.
 const MODES: &[(c_long, u32)] = &[
@@ -142,7 +120,8 @@ const CREATES: &[(c_long, u32)] = &[
     (libc::SYS_openat, 2),
 ];
 
-/// `ioctl` requests that change the flags, version or project of a file, or seal it (`FS_IOC_…`).
+/// `ioctl` requests that change the flags, version or project of a file, or seal it (`FS_IOC_…`), and that create, delete
+/// or change subvolumes of Btrfs, which Landlock does not cover. A descriptor for reading is enough for all of them.
 const FILE_IOCTLS: &[u32] = &[
     0x4008_6602, // SETFLAGS
     0x4004_6602, // SETFLAGS of 32-bit programs
@@ -151,6 +130,14 @@ const FILE_IOCTLS: &[u32] = &[
     0x401c_5820, // FSSETXATTR
     0x4080_6685, // ENABLE_VERITY
     0x800c_6613, // SET_ENCRYPTION_POLICY
+    0x5000_9401, // BTRFS_IOC_SNAP_CREATE
+    0x5000_940e, // BTRFS_IOC_SUBVOL_CREATE
+    0x5000_940f, // BTRFS_IOC_SNAP_DESTROY
+    0x5000_9417, // BTRFS_IOC_SNAP_CREATE_V2
+    0x5000_9418, // BTRFS_IOC_SUBVOL_CREATE_V2
+    0x4008_941a, // BTRFS_IOC_SUBVOL_SETFLAGS
+    0xc0c8_9425, // BTRFS_IOC_SET_RECEIVED_SUBVOL
+    0x5000_943f, // BTRFS_IOC_SNAP_DESTROY_V2
 ];
 
 /// `fcntl` commands that delay or observe other processes' use of a file.
@@ -198,15 +185,41 @@ const REFUSE: u32 = fail_with(libc::EPERM);
 const NO_SUCH_CALL: u32 = fail_with(libc::ENOSYS);
 const ALL_BITS: u32 = u32::MAX;
 
-/// Installs the filter for this process and its future children. Needs `no_new_privs`.
-pub(crate) fn restrict(policy: &Policy) -> io::Result<()> {
-    match policy.harden || !policy.network {
-        true => seccomp::install(program(policy)),
-        false => Ok(()),
-    }
+/// Returns true for a call that a process may make only on itself.
+pub(crate) fn is_limited_to_self(number: c_long) -> bool {
+    ONLY_ON_SELF.iter().any(|(limited, ..)| *limited == number)
 }
 
-fn program(policy: &Policy) -> Vec<sock_filter> {
+/// Installs the filter for this process and its future children. Returns the listener that decides about forks, for the
+/// reaper, where the kernel provides one. Needs `no_new_privs`.
+pub(crate) fn restrict(policy: &Policy, notify_threads: bool) -> io::Result<Option<OwnedFd>> {
+    if notifications::are_available() {
+        let mut program = refusals(policy).unwrap_or_else(|| seccomp::permissive_prologue().into());
+        add_forks(&mut program, notify_threads);
+        if policy.checks_attributes() && file_attributes::can_answer() {
+            program.extend(ATTRIBUTE_CALLS.iter().flat_map(|number| act_on(*number, NOTIFY)));
+        }
+        program.push(act(seccomp::ALLOW));
+        // Fails inside a container or sandbox whose filter has a listener. The reaper works without one, too.
+        if let Ok(listener) = seccomp::install_with_listener(program) {
+            return Ok(Some(listener));
+        }
+    }
+    restrict_without_listener(policy).map(|()| None)
+}
+
+/// Installs the part of the filter that needs no reaper.
+pub(crate) fn restrict_without_listener(policy: &Policy) -> io::Result<()> {
+    let Some(mut program) = refusals(policy) else { return Ok(()) };
+    program.push(act(seccomp::ALLOW));
+    seccomp::install(program)
+}
+
+/// The filter without its last instruction, which allows the rest. `None` if the policy refuses nothing.
+fn refusals(policy: &Policy) -> Option<Vec<sock_filter>> {
+    if !policy.harden && policy.network {
+        return None;
+    }
     let mut out = Vec::from(seccomp::prologue());
     out.extend([skip(libc::BPF_JGE, X32_ABI, 0, 1), act(REFUSE)]);
     add_sockets(&mut out, policy);
@@ -214,11 +227,19 @@ fn program(policy: &Policy) -> Vec<sock_filter> {
         add_hardening(&mut out);
     }
     if policy.harden && !policy.file_metadata {
-        out.extend(FILE_METADATA.iter().flat_map(|number| act_on(*number, REFUSE)));
-        out.extend(act_on_values(libc::SYS_ioctl, 1, FILE_IOCTLS, REFUSE));
+        out.extend(ATTRIBUTE_CALLS.iter().flat_map(|number| act_on(*number, REFUSE)));
     }
-    out.push(act(seccomp::ALLOW));
-    out
+    Some(out)
+}
+
+/// Threads need no decision where a control group limits them: they end with their process.
+fn add_forks(out: &mut Vec<sock_filter>, notify_threads: bool) {
+    for number in FORK_SYSCALLS {
+        out.extend(match *number == libc::SYS_clone && !notify_threads {
+            true => act_on_missing_bits(*number, 0, libc::CLONE_THREAD as u32, NOTIFY),
+            false => act_on(*number, NOTIFY).into(),
+        });
+    }
 }
 
 /// Socket pairs stay allowed without a network: they connect to nothing else.
@@ -239,7 +260,9 @@ fn add_hardening(out: &mut Vec<sock_filter>) {
     out.extend(act_on(libc::SYS_clone3, NO_SUCH_CALL));
     out.extend(act_on(libc::SYS_openat2, NO_SUCH_CALL));
     out.extend(act_on_bits(libc::SYS_clone, 0, NAMESPACES, None, REFUSE));
+    out.extend(NEW_ATTRIBUTE_CALLS.iter().flat_map(|number| act_on(*number, NO_SUCH_CALL)));
     out.extend(act_on_values(libc::SYS_fcntl, 1, FILE_COMMANDS, REFUSE));
+    out.extend(act_on_values(libc::SYS_ioctl, 1, FILE_IOCTLS, REFUSE));
     for (number, index) in MODES {
         out.extend(act_on_bits(*number, *index, SET_ID, None, REFUSE));
     }

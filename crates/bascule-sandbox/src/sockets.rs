@@ -8,6 +8,8 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::syscall_result::check;
+
 /// The kernel's record of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SocketRecord {
@@ -53,7 +55,7 @@ fn query_sock_diag(from: SocketAddr, to: SocketAddr) -> io::Result<Option<Socket
     let socket = unsafe {
         let socket =
             libc::socket(libc::AF_NETLINK, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, libc::NETLINK_SOCK_DIAG);
-        OwnedFd::from_raw_fd(check(socket as isize)? as i32)
+        OwnedFd::from_raw_fd(check(socket)?)
     };
     let mut response = [0_u8; 512];
     // SAFETY: both buffers are valid for the given length. The kernel responds before `send` returns.
@@ -116,10 +118,6 @@ fn decode_response(response: &[u8], request: &[u8]) -> io::Result<Option<SocketR
         }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
-}
-
-fn check(result: isize) -> io::Result<isize> {
-    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 fn search_proc_tables(from: SocketAddr, to: SocketAddr) -> Option<SocketRecord> {

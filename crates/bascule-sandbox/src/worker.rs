@@ -14,6 +14,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use crate::spawn_thread;
+use crate::syscall_result::check;
 
 /// The destination of a worker's standard output and standard error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -168,8 +169,6 @@ fn ends_within(pid: u32, timeout: Duration) -> bool {
 
 fn set_nonblocking(pipe: &PipeReader) -> io::Result<()> {
     // SAFETY: the pipe is open, and no other status flag of it matters.
-    match unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) } {
-        -1 => Err(io::Error::last_os_error()),
-        _ => Ok(()),
-    }
+    check(unsafe { libc::fcntl(pipe.as_raw_fd(), libc::F_SETFL, libc::O_NONBLOCK) })?;
+    Ok(())
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::names;
+use crate::tool_lookup::similarity;
 
 /// Keys below this depth are not respelled.
 const MAX_DEPTH: usize = 8;
@@ -15,9 +16,14 @@ const MAX_DEPTH: usize = 8;
 /// Number of schemas to read for one tool: a schema that refers to itself has no end.
 const MAX_SCHEMAS: usize = 10_000;
 
+/// Number of unknown keys to name.
+const MAX_UNKNOWN: usize = 5;
+
 /// The keys of a schema, with those of nested objects and array items.
 #[derive(Debug, Default)]
 pub(crate) struct ArgumentKeys {
+    /// The schema describes keys that it does not name.
+    is_open: bool,
     properties: HashMap<String, ArgumentKeys>,
     items: Option<Box<ArgumentKeys>>,
 }
@@ -37,6 +43,8 @@ impl ArgumentKeys {
     fn add_schema(&mut self, schema: &Value, root: &Value, depth: usize, schemas_left: &mut usize) {
         let (Some(depth), Some(fewer)) = (depth.checked_sub(1), schemas_left.checked_sub(1)) else { return };
         *schemas_left = fewer;
+        self.is_open |= schema["patternProperties"].is_object()
+            || !matches!(schema["additionalProperties"], Value::Null | Value::Bool(false));
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             let keys = self.properties.entry(name.clone()).or_default();
             keys.add_schema(property, root, depth, schemas_left);
@@ -100,6 +108,36 @@ impl ArgumentKeys {
         }
         let parts = items.iter().zip(&respelled).map(|(item, new)| new.as_deref().unwrap_or(item.get()));
         Some(format!("[{}]", parts.collect::<Vec<_>>().join(",")))
+    }
+
+    /// Names the keys that the schema does not have, each with the nearest that it has.
+    pub(crate) fn unknown_keys(&self, arguments: &str) -> Option<String> {
+        if self.properties.is_empty() || self.is_open {
+            return None;
+        }
+        let Entries(entries) = serde_json::from_str(arguments).ok()?;
+        let unknown = entries.iter().map(|(key, _)| key).filter(|key| !self.properties.contains_key(*key));
+        let named: Vec<String> = unknown.take(MAX_UNKNOWN).map(|key| self.unknown_key(key)).collect();
+        (!named.is_empty()).then(|| named.join("; "))
+    }
+
+    /// Returns true if the schema has no such key, in any spelling.
+    pub(crate) fn is_unknown(&self, key: &str) -> bool {
+        let is_known = self.properties.contains_key(key) || self.schema_key(key).is_some();
+        !self.properties.is_empty() && !self.is_open && !is_known
+    }
+
+    /// Describes one unknown key.
+    pub(crate) fn unknown_key(&self, key: &str) -> String {
+        let lower = key.to_ascii_lowercase();
+        let ranked = self.properties.keys().map(|known| (similarity(&lower, known), known));
+        let nearest = ranked.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(similarity, _)| *similarity > 0.6);
+        let mut known: Vec<&str> = self.properties.keys().map(String::as_str).collect();
+        known.sort_unstable();
+        match nearest {
+            Some((_, nearest)) => format!("unknown argument `{key}`: did you mean `{nearest}`?"),
+            None => format!("unknown argument `{key}`: the tool has `{}`", known.join("`, `")),
+        }
     }
 
     /// Returns the only schema key that differs from this one in spelling alone.
@@ -177,6 +215,21 @@ mod tests {
         let endless = format!(r##"{{"allOf":[{}]}}"##, vec![r##"{"$ref":"#"}"##; 100].join(","));
         check(&endless, r#"{"aB":1}"#, r#"{"aB":1}"#);
         check(r##"{"$ref":"#"}"##, r#"{"aB":1}"#, r#"{"aB":1}"#);
+    }
+
+    // req: CM-14
+    #[test]
+    fn names_unknown_keys() {
+        let unknown = |schema: &str, arguments: &str| {
+            let schema = RawValue::from_string(schema.into()).unwrap();
+            ArgumentKeys::from_schema(Some(&schema)).unknown_keys(arguments)
+        };
+        let schema = r#"{"properties":{"per_page":{},"repo":{}}}"#;
+        let hint = "unknown argument `perPages`: did you mean `per_page`?; unknown argument `zzz`: the tool has `per_page`, `repo`";
+        assert_eq!(unknown(schema, r#"{"perPages":1,"zzz":2,"repo":3}"#).as_deref(), Some(hint));
+        assert_eq!(unknown(schema, r#"{"repo":3}"#), None);
+        assert_eq!(unknown(r#"{"properties":{"a":{}},"additionalProperties":{}}"#, r#"{"b":1}"#), None);
+        assert_eq!(unknown("{}", r#"{"b":1}"#), None);
     }
 
     // req: CM-02

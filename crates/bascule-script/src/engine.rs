@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rquickjs::loader::Loader;
 use rquickjs::loader::bundle::{Bundle, ScaBundleData};
@@ -41,6 +41,17 @@ impl ScriptDeadline {
         self.deadline.set(Some(deadline));
     }
 
+    /// Returns the time at which the script must have ended.
+    pub(crate) fn get(&self) -> Option<Instant> {
+        self.deadline.get()
+    }
+
+    /// Gives the worker time to describe a script that has reached its deadline.
+    pub(crate) fn extend(&self, time: Duration) {
+        self.deadline.set(Some(Instant::now() + time));
+        self.has_passed.set(false);
+    }
+
     pub(crate) fn has_passed(&self) -> bool {
         let has_passed = self.deadline.get().is_some_and(|deadline| Instant::now() >= deadline);
         self.has_passed.set(self.has_passed.get() || has_passed);
@@ -55,6 +66,8 @@ pub(crate) struct PreludeFunctions {
     pub(crate) fire_timer: Persistent<Function<'static>>,
     pub(crate) describe_error: Persistent<Function<'static>>,
     pub(crate) value_to_json: Persistent<Function<'static>>,
+    pub(crate) report_losses: Persistent<Function<'static>>,
+    pub(crate) pending_calls: Persistent<Function<'static>>,
 }
 
 impl Engine {
@@ -92,7 +105,10 @@ impl PreludeFunctions {
         module(ctx, "web")?.call::<_, ()>((native.clone(), own.clone()))?;
         let show: Function = console.get("show")?;
         let sleep: Function = timers.get("sleep")?;
-        let tools: Object = module(ctx, "tools")?.call((native, own.clone(), stacks, show, sleep))?;
+        let values: Object = module(ctx, "values")?.call((native.clone(), own.clone(), show.clone()))?;
+        let tools: Object =
+            module(ctx, "tools")?.call((native.clone(), own.clone(), stacks, show, sleep, values.clone()))?;
+        module(ctx, "lazy")?.call::<_, ()>((native, own.clone()))?;
         module(ctx, "lockdown")?.call::<_, ()>((own,))?;
         load_time_zone(ctx)?;
         let save = |from: &Object<'js>, name: &str| -> rquickjs::Result<_> {
@@ -103,14 +119,16 @@ impl PreludeFunctions {
             settle_call: save(&tools, "settleCall")?,
             fire_timer: save(&timers, "fireTimer")?,
             describe_error: save(&tools, "describeError")?,
-            value_to_json: save(&tools, "valueToJson")?,
+            value_to_json: save(&values, "valueToJson")?,
+            report_losses: save(&values, "reportLosses")?,
+            pending_calls: save(&tools, "pendingCalls")?,
         })
     }
 }
 
 /// Loads the function that a module of the prelude consists of, from bytecode: parsing its text would take longer than
 /// everything else. The engine itself has no loader, and `typescript` refuses scripts that import.
-fn module<'js>(ctx: &Ctx<'js>, name: &str) -> rquickjs::Result<Function<'js>> {
+pub(crate) fn module<'js>(ctx: &Ctx<'js>, name: &str) -> rquickjs::Result<Function<'js>> {
     let (module, _) = Bundle(PRELUDE).load(ctx, name, None)?.eval()?;
     module.get("default")
 }

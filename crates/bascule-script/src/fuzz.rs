@@ -97,7 +97,7 @@ fn transpiles_scripts() {
 
 fn transpile(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    match TranspiledScript::from_source(text) {
+    match TranspiledScript::from_source(text, &crate::tool_lookup::ToolLookup::default(), &|_| true) {
         Ok(script) => drop(script.origin(3, 5)),
         Err(error) => {
             let lines =

@@ -47,6 +47,45 @@ fn is_reserved(name: &str) -> bool {
     RESERVED.contains(&name)
 }
 
+/// Returns advice for a global of Node, browsers and libraries that scripts do not have.
+pub(crate) fn advice_for_global(name: &str) -> Option<&'static str> {
+    Some(match name {
+        "fs" | "fsp" | "path" | "os" | "child_process" | "Deno" | "Bun" | "__dirname" | "__filename" => {
+            "scripts have no files and no modules; call a tool, such as one of a server for files"
+        }
+        "process" => "scripts have no process; pass input as `context`, and end with `return`",
+        "module" | "exports" => "scripts have no modules; end with `return` and the value",
+        "axios" | "got" | "http" | "https" | "jQuery" => "scripts have no network; call a tool instead",
+        "window" | "document" | "navigator" | "location" | "self" => {
+            "scripts do not run in a browser; call a tool, such as one of a server for web pages"
+        }
+        "localStorage" | "sessionStorage" | "indexedDB" => {
+            "scripts keep nothing; return the data, or call a tool that stores it"
+        }
+        "Temporal" | "moment" | "dayjs" | "luxon" => "use `Date`, and `Intl.DateTimeFormat` with `timeZone`",
+        "_" | "lodash" => "use the methods of arrays and objects",
+        "ReadableStream" | "EventTarget" | "EventEmitter" | "Event" => "use promises and async functions",
+        "tools" | "callTool" | "call_tool" | "client" | "server" | "servers" => {
+            "call a tool as `mcp.server.toolName({ … })`; `bascule.tools` lists their ids"
+        }
+        _ => return None,
+    })
+}
+
+/// Returns advice for a member of `mcp` that is a method of client libraries, not a server.
+pub(crate) fn advice_for_member(name: &str) -> Option<String> {
+    let advice = match name {
+        "callTool" | "call" | "call_tool" | "invoke" | "request" | "execute" => {
+            "call a tool as `mcp.server.toolName({ … })`, or by its id: `bascule.call('server:tool', { … })`"
+        }
+        "tools" | "listTools" | "list_tools" | "getTools" | "servers" => {
+            "`bascule.tools` lists the ids of all tools, and `await mcp.search('…')` finds them"
+        }
+        _ => return None,
+    };
+    Some(format!("`mcp.{name}` does not exist: {advice}"))
+}
+
 /// Converts to camelCase: `list_commits`, `list-commits` and `list.commits` become `listCommits`.
 pub fn to_camel_case(name: &str) -> String {
     let mut words = name.split(['_', '-', '.', '/']).filter(|word| !word.is_empty());

@@ -8,20 +8,13 @@ use serde_json::value::RawValue;
 use url::Url;
 use url::quirks;
 
+use crate::collation::{Collation, collate};
+use crate::engine::module;
 use crate::names;
 use crate::state::ScriptState;
+use crate::time_zones::TimeZones;
 use crate::tool_lookup::{LookupResult, ToolLookup};
-
-/// Returns an object with all native functions.
-pub(crate) fn natives<'js>(ctx: &Ctx<'js>, state: &Rc<ScriptState>) -> rquickjs::Result<Object<'js>> {
-    let object = Object::new(ctx.clone())?;
-    add_execution(ctx, &object, state)?;
-    add_lookup(ctx, &object, state)?;
-    add_encoding(ctx, &object)?;
-    add_random(ctx, &object)?;
-    add_urls(ctx, &object)?;
-    Ok(object)
-}
+use crate::wire::{self, RefusedCall};
 
 /// Adds a function to an object. With `state`, the function owns a clone of the state.
 macro_rules! add {
@@ -32,6 +25,19 @@ macro_rules! add {
         let $state = $state.clone();
         add!($ctx, $object, $name, $function)
     }};
+}
+
+/// Returns an object with all native functions.
+pub(crate) fn natives<'js>(ctx: &Ctx<'js>, state: &Rc<ScriptState>) -> rquickjs::Result<Object<'js>> {
+    let object = Object::new(ctx.clone())?;
+    add_execution(ctx, &object, state)?;
+    add_lookup(ctx, &object, state)?;
+    add_encoding(ctx, &object)?;
+    add_random(ctx, &object)?;
+    add_urls(ctx, &object)?;
+    add_locales(ctx, &object)?;
+    add!(ctx, &object, "load", |ctx: Ctx<'js>, name: String| module(&ctx, &name));
+    Ok(object)
 }
 
 /// Adds the functions for calls, timers and the console.
@@ -47,6 +53,10 @@ fn add_execution<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptSta
     });
     add!(ctx, object, state, "stopTimer", move |id: u32| state.timers.borrow_mut().stop(id));
     add!(ctx, object, state, "requestRaw", move |number: f64| state.request_raw(number as u64));
+    add!(ctx, object, state, "callHost", move |function: String, args: String| {
+        let args = RawValue::from_string(args).ok()?;
+        state.call(wire::HOST.into(), function, args, None).map(|number| number as f64)
+    });
     add!(ctx, object, state, "call", move |ctx: Ctx<'js>, server: usize, tool: String, args: String| {
         call(&ctx, &state, server, tool, args)
     });
@@ -67,10 +77,12 @@ fn call(
     let Some(server) = tools(state).servers().get(server) else {
         return Err(Exception::throw_internal(ctx, "unknown server"));
     };
-    let args = server.tool(&tool).and_then(|tool| tool.argument_keys().respell(&args)).unwrap_or(args);
+    let keys = server.tool(&tool).map(|tool| tool.argument_keys());
+    let args = keys.and_then(|keys| keys.respell(&args)).unwrap_or(args);
+    let advice = keys.and_then(|keys| keys.unknown_keys(&args));
     // JSON.stringify writes JSON, unless the script has replaced a `toJSON` by one that returns something else.
     match RawValue::from_string(args) {
-        Ok(args) => match state.call(server.name.clone(), tool, args) {
+        Ok(args) => match state.call(server.name.clone(), tool, args, advice) {
             Some(number) => Ok(number as f64),
             None => Err(Exception::throw_range(ctx, "the arguments are too long")),
         },
@@ -85,8 +97,18 @@ fn tools(state: &ScriptState) -> &ToolLookup {
 /// Adds the lookup of servers and tools by name.
 fn add_lookup<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>) -> rquickjs::Result<()> {
     add!(ctx, object, state, "findServer", move |ctx: Ctx<'js>, name: String| {
-        let result = tools(&state).find_server(&name);
-        lookup_to_js(&ctx, result, || format!("no server is named `{name}`"))
+        let tools = tools(&state);
+        if let (LookupResult::NotFound { .. }, Some(advice)) =
+            (tools.find_server(&name), names::advice_for_member(&name))
+        {
+            return advice.into_js(&ctx);
+        }
+        lookup_to_js(&ctx, tools.find_server(&name), || match tools.not_granted(&name, None) {
+            Some(_) => format!(
+                "the server `{name}` exists, but none of its tools was granted to this script: name them in `tools`"
+            ),
+            None => format!("no server is named `{name}`"),
+        })
     });
     add!(ctx, object, state, "findTool", move |ctx: Ctx<'js>, server: usize, name: String| {
         let entry = &tools(&state).servers()[server];
@@ -94,13 +116,32 @@ fn add_lookup<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>
             return (-1).into_js(&ctx);
         }
         let result = tools(&state).find_tool(server, &name);
-        lookup_to_js(&ctx, result, || {
-            format!("server `{}` has no tool `{name}` that this script may call", entry.name)
+        if let Some(id) = tools(&state).denied(&entry.name, &name).filter(|_| is_missing(&result)) {
+            return format!("`{id}` is denied by the configuration").into_js(&ctx);
+        }
+        lookup_to_js(&ctx, result, || match tools(&state).not_granted(&entry.name, Some(&name)) {
+            Some(id) => format!("`{id}` exists, but was not granted to this script: name it in `tools`"),
+            None => format!("server `{}` has no tool `{name}`", entry.name),
         })
     });
+    add!(ctx, object, state, "refusalCode", move |server: String, tool: String| {
+        tools(&state).refusal_code(&server, &tool)
+    });
+    add!(
+        ctx,
+        object,
+        state,
+        "refuseCall",
+        move |server: String, tool: String, code: String, message: String| {
+            state.refuse_call(RefusedCall { server, tool, code, message });
+        }
+    );
     add!(ctx, object, state, "serverName", move |server: usize| tools(&state).servers()[server].name.clone());
     add!(ctx, object, state, "toolName", move |server: usize, tool: usize| {
         tools(&state).servers()[server].tools[tool].name.clone()
+    });
+    add!(ctx, object, state, "signature", move |server: usize, tool: String| {
+        tools(&state).servers()[server].tool(&tool).and_then(|tool| tool.signature.clone())
     });
     add!(ctx, object, state, "serverNames", move || tools(&state).server_names());
     add!(ctx, object, state, "toolNames", move |server: usize| tools(&state).tool_names(server));
@@ -112,6 +153,10 @@ fn add_lookup<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>
         ids.collect::<Vec<_>>()
     });
     Ok(())
+}
+
+fn is_missing(result: &LookupResult) -> bool {
+    matches!(result, LookupResult::NotFound { .. })
 }
 
 /// Converts a lookup result to the index (a number) or an error message (a string).
@@ -128,9 +173,12 @@ fn lookup_to_js<'js>(
             let text = format!("the name is ambiguous: use one of {}, in brackets", quoted(&names));
             text.into_js(ctx)
         }
-        LookupResult::NotFound { nearest } if nearest.is_empty() => not_found().into_js(ctx),
         LookupResult::NotFound { nearest } => {
-            format!("{}; did you mean {}?", not_found(), quoted(&nearest)).into_js(ctx)
+            let message = not_found();
+            if nearest.is_empty() || message.contains("not granted") {
+                return message.into_js(ctx);
+            }
+            format!("{message}; did you mean {}?", quoted(&nearest)).into_js(ctx)
         }
     }
 }
@@ -150,8 +198,17 @@ fn server_indices<'js>(ctx: &Ctx<'js>, tools: &ToolLookup) -> rquickjs::Result<V
     Ok(indices)
 }
 
-/// Adds `encode` and `decode`.
+/// Adds the functions for text and bytes.
 fn add_encoding<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<()> {
+    add!(ctx, object, "decodeText", |ctx: Ctx<'js>, text: String, encoding: String| {
+        TypedArray::<u8>::new(ctx, decode_text(&text, &encoding))
+    });
+    add!(ctx, object, "encodeBytes", |bytes: String, encoding: String| {
+        encode_bytes(&bytes_of(&bytes), &encoding)
+    });
+    add!(ctx, object, "digest", |ctx: Ctx<'js>, algorithm: String, bytes: String| {
+        digest(&algorithm, &bytes_of(&bytes)).map(|digest| TypedArray::<u8>::new(ctx, digest)).transpose()
+    });
     add!(ctx, object, "encode", |ctx: Ctx<'js>, text: String| {
         TypedArray::<u8>::new(ctx, text.into_bytes())
     });
@@ -162,8 +219,7 @@ fn add_encoding<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<(
                                  keep_bom: bool,
                                  stream: bool|
      -> rquickjs::Result<Vec<Value<'js>>> {
-        // The prelude passes each byte as a character: reading a typed array here would need `unsafe`.
-        let bytes: Vec<u8> = bytes.chars().map(|character| character as u8).collect();
+        let bytes = bytes_of(&bytes);
         let (text, used) = decode(&bytes, &encoding, fatal, stream);
         let text = text.map(|text| match text.strip_prefix('\u{feff}') {
             Some(rest) if !keep_bom => rest.to_owned(),
@@ -172,6 +228,39 @@ fn add_encoding<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<(
         Ok(vec![text.into_js(&ctx)?, (used as f64).into_js(&ctx)?])
     });
     Ok(())
+}
+
+/// Adds the data and functions of `Intl`.
+fn add_locales<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<()> {
+    let zones = Rc::new(TimeZones::new());
+    add!(ctx, object, "intlData", |locale: String| intl_data(&locale));
+    add!(ctx, object, zones, "defaultZone", move || zones.default_name().to_owned());
+    add!(ctx, object, zones, "findZone", move |name: String| zones.find(&name));
+    add!(ctx, object, zones, "zoneOffset", move |name: String, time: f64| zones.offset_seconds(&name, time));
+    add!(ctx, object, "zoneNames", TimeZones::names);
+    add!(ctx, object, "collate", |a: String,
+                                  b: String,
+                                  sensitivity: String,
+                                  is_numeric: bool,
+                                  is_upper_first: bool,
+                                  ignores_punctuation: bool| {
+        let collation = Collation {
+            compares_accents: sensitivity == "accent" || sensitivity == "variant",
+            compares_case: sensitivity == "case" || sensitivity == "variant",
+            is_numeric,
+            is_upper_first,
+            ignores_punctuation,
+        };
+        collate(&a, &b, collation) as i32
+    });
+    Ok(())
+}
+
+/// Returns the names and patterns of a locale as JSON. `tools/intl-data.mjs` prints the file.
+fn intl_data(locale: &str) -> String {
+    let all: std::collections::HashMap<&str, &RawValue> =
+        serde_json::from_str(include_str!("intl_data.json")).unwrap_or_default();
+    all.get(locale).map_or("{}", |data| data.get()).to_owned()
 }
 
 fn add_random<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<()> {
@@ -203,6 +292,67 @@ fn uuid_v4(bits: u128) -> String {
     let bits = bits & !(0x3 << 62) | 2 << 62;
     let hex = format!("{bits:032x}");
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
+}
+
+/// Decodes hexadecimal or base64 text up to the first character that is not part of it.
+fn decode_text(text: &str, encoding: &str) -> Vec<u8> {
+    let bits = if encoding == "hex" { 4 } else { 6 };
+    let digit = |c: char| match (bits, c) {
+        (4, _) => c.to_digit(16),
+        (_, 'A'..='Z') => Some(c as u32 - 'A' as u32),
+        (_, 'a'..='z') => Some(c as u32 - 'a' as u32 + 26),
+        (_, '0'..='9') => Some(c as u32 - '0' as u32 + 52),
+        (_, '+' | '-') => Some(62),
+        (_, '/' | '_') => Some(63),
+        _ => None,
+    };
+    let (mut bytes, mut held, mut count) = (Vec::with_capacity(text.len() / 2), 0u32, 0);
+    for value in text.chars().filter(|c| bits == 4 || !c.is_ascii_whitespace()).map_while(digit) {
+        held = (held << bits | value) & 0xffff;
+        count += bits;
+        if count >= 8 {
+            count -= 8;
+            bytes.push((held >> count) as u8);
+        }
+    }
+    bytes
+}
+
+fn encode_bytes(bytes: &[u8], encoding: &str) -> String {
+    const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    if encoding == "hex" {
+        return bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    }
+    let mut text = String::with_capacity(bytes.len() * 4 / 3 + 4);
+    for chunk in bytes.chunks(3) {
+        let bits =
+            chunk.iter().fold(0u32, |bits, byte| bits << 8 | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        for index in 0..=chunk.len() {
+            text.push(char::from(STANDARD[(bits >> (18 - 6 * index) & 63) as usize]));
+        }
+        text.extend(std::iter::repeat_n('=', 3 - chunk.len()));
+    }
+    match encoding {
+        "base64url" => text.trim_end_matches('=').replace('+', "-").replace('/', "_"),
+        _ => text,
+    }
+}
+
+/// Returns the digest, or `None` for an unknown algorithm.
+fn digest(algorithm: &str, bytes: &[u8]) -> Option<Vec<u8>> {
+    let algorithm = match algorithm {
+        "SHA-1" => &ring::digest::SHA1_FOR_LEGACY_USE_ONLY,
+        "SHA-256" => &ring::digest::SHA256,
+        "SHA-384" => &ring::digest::SHA384,
+        "SHA-512" => &ring::digest::SHA512,
+        _ => return None,
+    };
+    Some(ring::digest::digest(algorithm, bytes).as_ref().to_vec())
+}
+
+/// The prelude passes each byte as a character: reading a typed array here would need `unsafe`.
+fn bytes_of(text: &str) -> Vec<u8> {
+    text.chars().map(|character| character as u8).collect()
 }
 
 /// Returns the text and the number of decoded bytes. With `stream`, an incomplete character at the end is left for the next

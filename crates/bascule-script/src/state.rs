@@ -1,7 +1,7 @@
 //! The state of one script: calls in flight, timers, console output and the messages to send.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -10,10 +10,11 @@ use rquickjs::{Persistent, Value};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::last_results::LastResults;
 use crate::timers::Timers;
 use crate::tool_lookup::ToolLookup;
 use crate::typescript::TranspiledScript;
-use crate::wire::{self, Completed, FromWorker, LogLine, RpcCall, ScriptError, ScriptLimits};
+use crate::wire::{self, Completed, FromWorker, LogLine, RefusedCall, RpcCall, ScriptError, ScriptLimits};
 
 /// Buffered messages are sent at this size even if the script is still running: the bridge can work on these calls, some
 /// thirty, while the script makes more.
@@ -37,6 +38,12 @@ pub(crate) struct ScriptState {
     pub(crate) timers: RefCell<Timers>,
     calls: RefCell<HashMap<u64, PendingCall>>,
     last_call: Cell<u64>,
+    /// The tools of the calls that the script did not await, with their numbers. `None` until the script returns.
+    unawaited: RefCell<Option<BTreeMap<String, usize>>>,
+    limits: Cell<ScriptLimits>,
+    /// The source of the script.
+    pub(crate) source: OnceCell<String>,
+    pub(crate) last_results: RefCell<LastResults>,
     log_bytes_left: Cell<usize>,
     dropped_lines: Cell<u64>,
     /// The bridge has closed the socket.
@@ -57,8 +64,12 @@ pub(crate) type SavedValue = Persistent<Value<'static>>;
 
 #[derive(Default)]
 pub(crate) struct PendingCall {
+    /// The tool, as `server:tool`.
+    pub(crate) tool: String,
     /// The script asked for the result as the server sent it (`bascule.raw`).
     pub(crate) wants_raw: bool,
+    /// Advice for the case that the call fails.
+    pub(crate) advice: Option<String>,
 }
 
 impl ScriptState {
@@ -73,6 +84,10 @@ impl ScriptState {
             timers: RefCell::default(),
             calls: RefCell::default(),
             last_call: Cell::new(0),
+            unawaited: RefCell::default(),
+            limits: Cell::new(ScriptLimits::default()),
+            source: OnceCell::new(),
+            last_results: RefCell::default(),
             log_bytes_left: Cell::new(ScriptLimits::default().log_bytes),
             dropped_lines: Cell::new(0),
             is_disconnected: Cell::new(false),
@@ -89,13 +104,42 @@ impl ScriptState {
         self.socket.get().expect("the socket is set before the first read or write").as_ref()
     }
 
-    pub(crate) fn set_log_limit(&self, bytes: usize) {
-        self.log_bytes_left.set(bytes);
+    pub(crate) fn set_limits(&self, limits: ScriptLimits) {
+        self.limits.set(limits);
+        self.log_bytes_left.set(limits.log_bytes);
+    }
+
+    pub(crate) fn limits(&self) -> ScriptLimits {
+        self.limits.get()
     }
 
     /// No call and no timer is pending, so nothing can settle the promises of the script any more.
     pub(crate) fn is_idle(&self) -> bool {
-        self.calls.borrow().is_empty() && self.timers.borrow().is_empty()
+        !self.has_calls() && self.timers.borrow().is_empty()
+    }
+
+    /// Some calls are in flight.
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.calls.borrow().is_empty()
+    }
+
+    /// Returns the tools of the calls in flight, with the number of calls of each.
+    pub(crate) fn tools_in_flight(&self) -> BTreeMap<String, usize> {
+        let mut tools = BTreeMap::new();
+        for call in self.calls.borrow().values() {
+            *tools.entry(call.tool.clone()).or_default() += 1;
+        }
+        tools
+    }
+
+    /// From now on calls count as not awaited: the script has returned. So do the calls in flight.
+    pub(crate) fn note_unawaited_calls(&self) {
+        *self.unawaited.borrow_mut() = Some(self.tools_in_flight());
+    }
+
+    /// Returns the tools of the calls that the script did not await.
+    pub(crate) fn unawaited_calls(&self) -> BTreeMap<String, usize> {
+        self.unawaited.borrow().clone().unwrap_or_default()
     }
 
     pub(crate) fn is_disconnected(&self) -> bool {
@@ -174,6 +218,16 @@ impl ScriptState {
         self.flush();
     }
 
+    /// Reports a call that was refused here. Names and reasons of any length come from the script: they are cut.
+    pub(crate) fn refuse_call(&self, mut refused: RefusedCall) {
+        const MAX_TEXT: usize = 1_024;
+        for text in [&mut refused.server, &mut refused.tool, &mut refused.message] {
+            text.truncate(text.floor_char_boundary(MAX_TEXT));
+        }
+        self.send(&FromWorker::CallRefused(refused));
+        self.flush();
+    }
+
     /// Reports the number of lines above the log limit.
     pub(crate) fn report_dropped_lines(&self) {
         let dropped = self.dropped_lines.take();
@@ -184,13 +238,27 @@ impl ScriptState {
     }
 
     /// Queues a call for the next flush and returns its number, or `None` if the arguments are too long.
-    pub(crate) fn call(&self, server: String, tool: String, args: Box<RawValue>) -> Option<u64> {
+    pub(crate) fn call(
+        &self,
+        server: String,
+        tool: String,
+        args: Box<RawValue>,
+        advice: Option<String>,
+    ) -> Option<u64> {
         let number = self.last_call.get() + 1;
         if args.get().len() + tool.len() > MAX_CALL_LENGTH {
             return None;
         }
         self.last_call.set(number);
-        self.calls.borrow_mut().insert(number, PendingCall::default());
+        let name = match (server.as_str(), tool.as_str()) {
+            (wire::HOST, "result") => "bascule.result".into(),
+            (wire::HOST, query) => format!("mcp.{query}"),
+            _ => format!("{server}:{tool}"),
+        };
+        if let Some(unawaited) = self.unawaited.borrow_mut().as_mut() {
+            *unawaited.entry(name.clone()).or_default() += 1;
+        }
+        self.calls.borrow_mut().insert(number, PendingCall { tool: name, wants_raw: false, advice });
         let id = format!("{}-{number}", self.id.get().map_or("", String::as_str));
         self.send(&FromWorker::RpcCall(RpcCall { id, server, tool, args }));
         Some(number)
@@ -224,10 +292,9 @@ impl ScriptState {
         self.unhandled_rejections.take().into_iter().map(|(_, reason)| reason).collect()
     }
 
-    /// Maps a position in the transpiled code to the source, as `line:column`.
+    /// Maps a position in the transpiled code to the source, as `line:column`; empty if it is not in the source.
     pub(crate) fn origin(&self, line: u32, column: u32) -> String {
         let origin = self.transpiled.get().and_then(|script| script.origin(line, column));
-        let (line, column) = origin.map_or((line, column), |position| (position.line, position.column));
-        format!("{line}:{column}")
+        origin.map(|position| format!("{}:{}", position.line, position.column)).unwrap_or_default()
     }
 }

@@ -5,6 +5,7 @@
 use std::cell::OnceCell;
 use std::collections::HashMap;
 
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::argument_keys::ArgumentKeys;
@@ -13,12 +14,18 @@ use crate::wire::InjectedTool;
 
 /// Number of names to suggest for an unknown one.
 const MAX_SUGGESTIONS: usize = 3;
+pub(crate) const TOOL_NOT_FOUND: &str = "TOOL_NOT_FOUND";
+pub(crate) const POLICY_DENIED: &str = "POLICY_DENIED";
 
 /// The servers and tools that a script may call.
 #[derive(Default)]
 pub(crate) struct ToolLookup {
     servers: Vec<ServerEntry>,
     by_name: NameIndex,
+    /// Ids of tools that exist, but that the script may not call.
+    not_granted: Vec<String>,
+    /// Ids of tools that the configuration denies.
+    denied: Vec<String>,
 }
 
 pub(crate) struct ServerEntry {
@@ -48,14 +55,50 @@ impl ServerEntry {
 pub(crate) struct ToolEntry {
     pub(crate) name: String,
     schema: Option<Box<RawValue>>,
+    output_schema: Option<Box<RawValue>>,
+    observed_schema: Option<Box<RawValue>>,
+    /// The call and the type of its arguments.
+    pub(crate) signature: Option<String>,
     keys: OnceCell<ArgumentKeys>,
+    parsed_input: OnceCell<Option<Value>>,
+    parsed_output: OnceCell<Option<Value>>,
+    parsed_observed: OnceCell<Option<Value>>,
 }
 
 impl ToolEntry {
+    /// The input schema, if it is known.
+    pub(crate) fn input_schema(&self) -> Option<&Value> {
+        self.parsed_input.get_or_init(|| parsed(self.schema.as_deref())).as_ref()
+    }
+
+    /// The schema of the result, if it is known.
+    pub(crate) fn output_schema(&self) -> Option<&Value> {
+        self.parsed_output.get_or_init(|| parsed(self.output_schema.as_deref())).as_ref()
+    }
+
+    /// The schema of earlier results. Later ones may differ.
+    pub(crate) fn observed_schema(&self) -> Option<&Value> {
+        self.parsed_observed.get_or_init(|| parsed(self.observed_schema.as_deref())).as_ref()
+    }
+
     /// The argument keys in the input schema, which is parsed on the first call of the tool.
     pub(crate) fn argument_keys(&self) -> &ArgumentKeys {
         self.keys.get_or_init(|| ArgumentKeys::from_schema(self.schema.as_deref()))
     }
+}
+
+/// Finds an id by names as a script may spell them.
+fn find_id<'a>(ids: &'a [String], server: &str, tool: Option<&str>) -> Option<&'a str> {
+    let is_named = |name: &str, wanted: &str| name == wanted || names::to_camel_case(name) == wanted;
+    ids.iter().map(String::as_str).find(|id| {
+        id.split_once(':').is_some_and(|(of, name)| {
+            is_named(of, server) && tool.is_none_or(|wanted| is_named(name, wanted))
+        })
+    })
+}
+
+fn parsed(schema: Option<&RawValue>) -> Option<Value> {
+    serde_json::from_str(schema?.get()).ok()
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -70,12 +113,28 @@ pub(crate) enum LookupResult {
 }
 
 impl ToolLookup {
-    pub(crate) fn new(tools: Vec<InjectedTool>, absent_servers: Vec<String>) -> Self {
-        let mut lookup = Self::default();
+    pub(crate) fn new(
+        tools: Vec<InjectedTool>,
+        absent_servers: Vec<String>,
+        not_granted: Vec<String>,
+    ) -> Self {
+        let mut lookup = Self { not_granted, ..Self::default() };
         let mut indices: HashMap<String, usize> = HashMap::new();
-        for InjectedTool { server, name, input_schema, .. } in tools {
+        for InjectedTool { server, name, input_schema, output_schema, observed_schema, signature, .. } in
+            tools
+        {
             let index = *indices.entry(server).or_insert_with_key(|server| lookup.add_server(server, false));
-            let tool = ToolEntry { name, schema: input_schema, keys: OnceCell::new() };
+            let tool = ToolEntry {
+                name,
+                schema: input_schema,
+                output_schema,
+                observed_schema,
+                signature,
+                keys: OnceCell::new(),
+                parsed_input: OnceCell::new(),
+                parsed_output: OnceCell::new(),
+                parsed_observed: OnceCell::new(),
+            };
             lookup.servers[index].tools.push(tool);
         }
         for server in absent_servers {
@@ -89,6 +148,26 @@ impl ToolLookup {
         let (tools, by_name) = (Vec::new(), OnceCell::new());
         self.servers.push(ServerEntry { name: name.to_owned(), tools, is_absent, by_name });
         self.servers.len() - 1
+    }
+
+    /// Adds the ids of tools that the configuration denies.
+    pub(crate) fn with_denied(self, denied: Vec<String>) -> Self {
+        Self { denied, ..self }
+    }
+
+    /// Returns the id of a tool (or of any tool of the server) that exists, but that the script may not call.
+    pub(crate) fn not_granted(&self, server: &str, tool: Option<&str>) -> Option<&str> {
+        find_id(&self.not_granted, server, tool)
+    }
+
+    /// Returns the id of a tool that the configuration denies.
+    pub(crate) fn denied(&self, server: &str, tool: &str) -> Option<&str> {
+        find_id(&self.denied, server, Some(tool))
+    }
+
+    /// Returns the code of the error for a tool that was not found.
+    pub(crate) fn refusal_code(&self, server: &str, tool: &str) -> &'static str {
+        if self.denied(server, tool).is_some() { POLICY_DENIED } else { TOOL_NOT_FOUND }
     }
 
     pub(crate) fn servers(&self) -> &[ServerEntry] {
@@ -113,6 +192,12 @@ impl ToolLookup {
         let server = &self.servers[server];
         server.index().find(name, server.tool_names())
     }
+}
+
+/// Returns the names under which scripts see servers, or the tools of one: in camelCase where that is unambiguous.
+pub fn display_names<'a>(names: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
+    let index = NameIndex::new(names.clone());
+    names.map(|name| index.display_name(name)).collect()
 }
 
 /// Maps original names and camelCase forms to indices.
@@ -164,7 +249,7 @@ impl NameIndex {
     }
 }
 
-fn similarity(wanted: &str, name: &str) -> f64 {
+pub(crate) fn similarity(wanted: &str, name: &str) -> f64 {
     let name = names::to_camel_case(name).to_ascii_lowercase();
     let longer = wanted.len().max(name.len()).max(1) as f64;
     // This distance counts two transposed letters as one mistake.
@@ -181,10 +266,9 @@ mod tests {
         let tool = |(server, name): &(&str, &str)| InjectedTool {
             server: (*server).into(),
             name: (*name).into(),
-            description: None,
-            input_schema: None,
+            ..InjectedTool::default()
         };
-        ToolLookup::new(tools.iter().map(tool).collect(), vec!["gone".into()])
+        ToolLookup::new(tools.iter().map(tool).collect(), vec!["gone".into()], Vec::new())
     }
 
     // req: CM-02

@@ -1,8 +1,13 @@
 //! Turns the result of a tool into the value that its call returns in the script.
 
+use std::borrow::Cow;
+
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::python_literal;
+
+/// The result of a tool as its call sees it: a value to return, or a failure to throw.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ParsedResult<'a> {
     Value(ScriptValue<'a>),
@@ -10,12 +15,35 @@ pub(crate) enum ParsedResult<'a> {
     Failure(String),
 }
 
+/// The value of a call in the script, before the engine creates it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum ScriptValue<'a> {
+    /// A part of the result, as JSON.
     Json(&'a str),
-    /// JSON that was the text of a content block.
+    /// The joined text blocks as JSON, which they are or which their Python literal means: the script gets the parsed value
+    /// instead of a string.
     JsonText(String),
+    /// The joined text blocks, which the script gets as a string.
     Text(String),
+}
+
+/// The data that a script receives from a call.
+#[derive(Debug, PartialEq, Eq)]
+pub enum ResultValue<'a> {
+    /// A value, as JSON.
+    Json(Cow<'a, str>),
+    /// Text that is neither JSON nor a Python literal.
+    Text,
+}
+
+/// Returns the data that a script receives from a call with this result; `None` if the tool reports failure.
+pub fn result_value(result: &str) -> Option<ResultValue<'_>> {
+    match ParsedResult::parse(result) {
+        ParsedResult::Failure(_) => None,
+        ParsedResult::Value(ScriptValue::Json(json)) => Some(ResultValue::Json(json.into())),
+        ParsedResult::Value(ScriptValue::JsonText(json)) => Some(ResultValue::Json(json.into())),
+        ParsedResult::Value(ScriptValue::Text(_)) => Some(ResultValue::Text),
+    }
 }
 
 #[derive(Deserialize)]
@@ -32,23 +60,25 @@ struct RawToolResult<'a> {
 #[derive(Deserialize)]
 struct ContentBlock<'a> {
     #[serde(rename = "type", borrow, default)]
-    kind: Option<std::borrow::Cow<'a, str>>,
+    kind: Option<Cow<'a, str>>,
     #[serde(borrow, default)]
     text: Option<&'a RawValue>,
 }
 
 impl<'a> ParsedResult<'a> {
+    /// Parses a result, which must be valid JSON. One that has not the form of a tool result becomes the value as it is.
     pub(crate) fn parse(result: &'a str) -> Self {
         match serde_json::from_str(result) {
             Ok(RawToolResult { is_error: true, content, .. }) => Self::Failure(failure_text(content)),
-            Ok(parsed) => Self::Value(value(result, parsed)),
+            Ok(parsed) => Self::Value(script_value(result, parsed)),
             Err(_) => Self::Value(ScriptValue::Json(result)),
         }
     }
 }
 
-/// Returns the structured content, else the text (as JSON if it is JSON), else the content, else the whole result.
-fn value<'a>(
+/// Returns the structured content, else the text (as data if it is JSON or a Python literal), else the content, else the whole result. Where
+/// there is text, other content blocks (images, say) are left out.
+fn script_value<'a>(
     result: &'a str,
     RawToolResult { structured_content, content, .. }: RawToolResult<'a>,
 ) -> ScriptValue<'a> {
@@ -58,7 +88,7 @@ fn value<'a>(
     let Some(content) = content else { return ScriptValue::Json(result) };
     match joined_text(content.get()) {
         Some(text) if serde_json::from_str::<&RawValue>(&text).is_ok() => ScriptValue::JsonText(text),
-        Some(text) => ScriptValue::Text(text),
+        Some(text) => python_literal::to_json(&text).map_or(ScriptValue::Text(text), ScriptValue::JsonText),
         None => ScriptValue::Json(content.get()),
     }
 }
@@ -72,21 +102,34 @@ fn joined_text(content: &str) -> Option<String> {
     if texts.is_empty() { None } else { Some(texts.join("\n")) }
 }
 
-/// Parses a JSON string. A lone surrogate, which Rust text cannot hold, becomes U+FFFD.
+/// Parses a JSON string. Each lone surrogate, which Rust text cannot hold, becomes U+FFFD.
 fn parse_string(raw: &str) -> Option<String> {
-    serde_json::from_str(raw).ok().or_else(|| {
-        let mut parts = raw.split("\\u");
-        let mut repaired = parts.next()?.to_owned();
-        for part in parts {
-            let is_surrogate = part.get(..2).is_some_and(|digits| {
-                matches!(digits.as_bytes()[0], b'd' | b'D') && digits.as_bytes()[1] > b'7'
-            });
-            repaired.push_str("\\u");
-            repaired.push_str(if is_surrogate { "fffd" } else { part.get(..4)? });
-            repaired.push_str(part.get(4..)?);
-        }
-        serde_json::from_str(&repaired).ok()
-    })
+    serde_json::from_str(raw).or_else(|_| serde_json::from_str(&replace_lone_surrogates(raw))).ok()
+}
+
+/// Replaces each escaped lone surrogate of a JSON string by U+FFFD. Surrogate pairs and other escapes stay as they are.
+fn replace_lone_surrogates(raw: &str) -> String {
+    let mut out = String::with_capacity(raw.len());
+    let mut rest = raw;
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (length, is_lone) = match (escaped_unit(rest), rest.get(6..).and_then(escaped_unit)) {
+            (Some(0xD800..=0xDBFF), Some(0xDC00..=0xDFFF)) => (12, false),
+            (Some(0xD800..=0xDFFF), _) => (6, true),
+            // The backslash and the character after it, which may be another backslash.
+            _ => (2, false),
+        };
+        let (escape, after) = rest.split_at(length);
+        out.push_str(if is_lone { "\\ufffd" } else { escape });
+        rest = after;
+    }
+    out + rest
+}
+
+/// Returns the UTF-16 unit of a `\uXXXX` at the beginning of the text.
+fn escaped_unit(text: &str) -> Option<u16> {
+    u16::from_str_radix(text.strip_prefix("\\u")?.get(..4)?, 16).ok()
 }
 
 fn failure_text(content: Option<&RawValue>) -> String {
@@ -115,6 +158,13 @@ mod tests {
         check(result, ScriptValue::JsonText(" [1, 2] ".into()));
     }
 
+    // req: CM-15
+    #[test]
+    fn parses_text_that_is_a_python_literal() {
+        let result = r#"{"content":[{"type":"text","text":"[{'id': 1, 'email': None}]"}]}"#;
+        check(result, ScriptValue::JsonText(r#"[{"id":1,"email":null}]"#.into()));
+    }
+
     #[test]
     fn joins_other_text() {
         let result =
@@ -126,6 +176,24 @@ mod tests {
     fn replaces_lone_surrogates() {
         let result = r#"{"content":[{"type":"text","text":"a\ud800b\u00e9"}]}"#;
         check(result, ScriptValue::Text("a\u{fffd}bé".into()));
+    }
+
+    // req: CM-02
+    #[test]
+    fn keeps_surrogate_pairs_beside_lone_surrogates() {
+        let text = |raw: &str| parse_string(&format!("\"{raw}\"")).unwrap();
+        assert_eq!(text(r"\ud83d\ude00 \ud800"), "😀 \u{fffd}");
+        assert_eq!(text(r"\ud800\ud83d\ude00\udc00"), "\u{fffd}😀\u{fffd}");
+        assert_eq!(text(r"\uD800\u0041"), "\u{fffd}A");
+    }
+
+    // req: CM-02
+    #[test]
+    fn keeps_escaped_backslashes_beside_lone_surrogates() {
+        let text = |raw: &str| parse_string(&format!("\"{raw}\"")).unwrap();
+        assert_eq!(text(r"\\udata \ud800"), "\\udata \u{fffd}");
+        assert_eq!(text(r"\\up é\n\ud800"), "\\up é\n\u{fffd}");
+        assert_eq!(text(r"\\\ud800\\"), "\\\u{fffd}\\");
     }
 
     #[test]

@@ -1,21 +1,37 @@
 //! Transpiles TypeScript to JavaScript and maps positions back to the source. Types are removed, not checked.
 
+use std::borrow::Cow;
 use std::path::Path;
 
 use oxc::allocator::Allocator;
+use oxc::ast::AstKind;
 use oxc::ast::ast::{Program, Statement};
 use oxc::codegen::{Codegen, CodegenOptions};
 use oxc::diagnostics::{OxcDiagnostic, Severity};
 use oxc::parser::{ParseOptions, Parser};
-use oxc::semantic::SemanticBuilder;
+use oxc::semantic::{Semantic, SemanticBuilder};
 use oxc::span::{GetSpan, SourceType, Span};
 use oxc::transformer::{TransformOptions, Transformer};
+
+use crate::check::{Finding, check};
+use crate::tool_lookup::ToolLookup;
 
 #[derive(Debug, Default)]
 pub(crate) struct TranspiledScript {
     /// The code, wrapped in an asynchronous function so that top-level `await` and `return` work.
     pub(crate) code: String,
     positions: PositionMap,
+    /// Mistakes that were found before the script runs.
+    pub(crate) mistakes: Vec<Mistake>,
+    /// The lines in which loops begin.
+    pub(crate) loop_lines: Vec<u32>,
+}
+
+/// A mistake in a script, and its place.
+#[derive(Debug)]
+pub(crate) struct Mistake {
+    pub(crate) position: SourcePosition,
+    pub(crate) finding: Finding,
 }
 
 /// Line and column, both counted from one.
@@ -39,7 +55,13 @@ const NO_IMPORT: &str =
 const NO_EXPORT: &str = "scripts cannot export: use `return` to give back a value";
 
 impl TranspiledScript {
-    pub(crate) fn from_source(source: &str) -> Result<Self, SyntaxError> {
+    /// Transpiles a script, and checks its use of the tools.
+    pub(crate) fn from_source(
+        source: &str,
+        tools: &ToolLookup,
+        is_global: &dyn Fn(&str) -> bool,
+    ) -> Result<Self, SyntaxError> {
+        let source = &*without_fence(source);
         let arena = Allocator::default();
         let options = ParseOptions {
             allow_return_outside_function: true,
@@ -60,9 +82,9 @@ impl TranspiledScript {
         let mut program = parsed.program;
         // Inside the wrapping function the `#!` line would no longer be first.
         program.hashbang = None;
-        strip_types(source, &arena, &mut program)?;
+        let (mistakes, loop_lines) = strip_types(source, &arena, &mut program, tools, is_global)?;
         refuse_modules(source, &mut program)?;
-        Ok(print(&program))
+        Ok(Self { mistakes, loop_lines, ..print(&program) })
     }
 
     /// Maps a position in the code to its position in the source.
@@ -71,13 +93,58 @@ impl TranspiledScript {
     }
 }
 
-fn strip_types<'a>(source: &str, arena: &'a Allocator, program: &mut Program<'a>) -> Result<(), SyntaxError> {
-    let semantic = SemanticBuilder::new().with_check_syntax_error(true).with_enum_eval(true).build(program);
+/// Replaces a Markdown fence around the source by spaces, so that positions stay.
+pub(crate) fn without_fence(source: &str) -> Cow<'_, str> {
+    let start = source.len() - source.trim_start().len();
+    let first = source[start..].lines().next().unwrap_or_default();
+    let Some(fence) = ["```", "~~~"].into_iter().find(|fence| first.starts_with(fence)) else {
+        return Cow::Borrowed(source);
+    };
+    let info = first.trim_start_matches(&fence[..1]).trim();
+    if !info.chars().all(|c| c.is_ascii_alphanumeric() || "+-_.#{}=\"' ".contains(c)) {
+        return Cow::Borrowed(source);
+    }
+    let body_end = match source.trim_end().rsplit_once('\n') {
+        Some((before, last)) if last.trim() == fence && before.len() >= start + first.len() => before.len(),
+        _ => source.len(),
+    };
+    let blank = |text: &str| text.chars().map(|c| if c == '\n' { '\n' } else { ' ' }).collect::<String>();
+    let body_start = start + first.len();
+    Cow::Owned(
+        [&blank(&source[..body_start]), &source[body_start..body_end], &blank(&source[body_end..])].concat(),
+    )
+}
+
+/// Removes the types. Returns the mistakes in the use of tools, and the lines of loops.
+fn strip_types<'a>(
+    source: &str,
+    arena: &'a Allocator,
+    program: &mut Program<'a>,
+    tools: &ToolLookup,
+    is_global: &dyn Fn(&str) -> bool,
+) -> Result<(Vec<Mistake>, Vec<u32>), SyntaxError> {
+    let builder = SemanticBuilder::new().with_check_syntax_error(true).with_enum_eval(true);
+    let semantic = builder.with_build_nodes(true).build(program);
     check_diagnostics(source, semantic.diagnostics)?;
+    let found = check(&semantic.semantic, tools, is_global)
+        .into_iter()
+        .map(|finding| Mistake { position: position_of(source, finding.offset as usize), finding });
+    let found = (found.collect(), loop_lines(source, &semantic.semantic));
     let scoping = semantic.semantic.into_scoping();
     let options = TransformOptions::default();
     let done = Transformer::new(arena, Path::new("script.ts"), &options).build_with_scoping(scoping, program);
-    check_diagnostics(source, done.diagnostics)
+    check_diagnostics(source, done.diagnostics)?;
+    Ok(found)
+}
+
+fn loop_lines(source: &str, semantic: &Semantic<'_>) -> Vec<u32> {
+    let loops = semantic.nodes().iter().filter_map(|node| match node.kind() {
+        AstKind::ForStatement(each) => Some(each.span.start),
+        AstKind::WhileStatement(each) => Some(each.span.start),
+        AstKind::DoWhileStatement(each) => Some(each.span.start),
+        _ => None,
+    });
+    loops.map(|offset| position_of(source, offset as usize).line).collect()
 }
 
 /// Refuses `export = x` and `import x = require('y')`, which would become code that uses `module` and `require`.
@@ -121,7 +188,7 @@ fn print(program: &Program<'_>) -> TranspiledScript {
         source: (token.get_src_line(), token.get_src_col()),
     });
     let positions = PositionMap(mappings.collect());
-    TranspiledScript { code: [HEAD, &printed.code, TAIL].concat(), positions }
+    TranspiledScript { code: [HEAD, &printed.code, TAIL].concat(), positions, ..TranspiledScript::default() }
 }
 
 /// Mappings in the order of the code.
@@ -172,8 +239,25 @@ impl SyntaxError {
     }
 }
 
+/// Returns the offset of a position in the source.
+pub(crate) fn offset_of(source: &str, position: SourcePosition) -> Option<u32> {
+    let line_start = match position.line.checked_sub(2) {
+        None => 0,
+        Some(before) => source.match_indices('\n').nth(before as usize)?.0 + 1,
+    };
+    let line = source[line_start..].split('\n').next().unwrap_or_default();
+    let mut units = 1;
+    for (offset, character) in line.char_indices() {
+        if units >= position.column {
+            return u32::try_from(line_start + offset).ok();
+        }
+        units += character.len_utf16() as u32;
+    }
+    None
+}
+
 /// Counts lines as JavaScript does: a line feed, a carriage return, both together, U+2028 and U+2029 end a line.
-fn position_of(source: &str, offset: usize) -> SourcePosition {
+pub(crate) fn position_of(source: &str, offset: usize) -> SourcePosition {
     let before = source.get(..offset.min(source.len())).unwrap_or(source);
     let (mut line, mut line_start) = (1, 0);
     for (at, character) in before.char_indices() {
@@ -191,12 +275,12 @@ mod tests {
     use super::*;
 
     fn transpile(source: &str) -> String {
-        let code = TranspiledScript::from_source(source).unwrap().code;
+        let code = TranspiledScript::from_source(source, &ToolLookup::default(), &|_| true).unwrap().code;
         code.strip_prefix(HEAD).unwrap().strip_suffix(TAIL).unwrap().trim().to_owned()
     }
 
     fn syntax_error(source: &str) -> (String, u32, u32) {
-        let error = TranspiledScript::from_source(source).unwrap_err();
+        let error = TranspiledScript::from_source(source, &ToolLookup::default(), &|_| true).unwrap_err();
         let position = error.position.unwrap();
         (error.message, position.line, position.column)
     }
@@ -211,6 +295,18 @@ mod tests {
         assert_eq!(transpile("function f<T>(a: T): T { return a }"), "function f(a) {\n\treturn a;\n}");
         assert_eq!(transpile("#!/usr/bin/env -S bascule run\nreturn 1"), "return 1;");
         assert_eq!(transpile("import type { A } from 'b'; interface I {} type T = I"), "");
+    }
+
+    // req: CM-06
+    #[test]
+    fn strips_markdown_fence() {
+        assert_eq!(transpile("```ts\nreturn 1\n```\n"), "return 1;");
+        assert_eq!(transpile("\n~~~\nreturn `a`\n~~~"), "return `a`;");
+        assert_eq!(transpile("```typescript\nreturn 1"), "return 1;");
+        assert_eq!(transpile("`a`;\n`b`"), "`a`;\n`b`;");
+        assert_eq!(syntax_error("```ts\nconst a = ;\n```").1, 2);
+        assert!(TranspiledScript::from_source("```", &ToolLookup::default(), &|_| true).is_ok());
+        assert!(TranspiledScript::from_source("```ts\n```", &ToolLookup::default(), &|_| true).is_ok());
     }
 
     // req: CM-06
@@ -245,9 +341,12 @@ mod tests {
     // req: CM-05
     #[test]
     fn maps_positions_to_source() {
-        let script =
-            TranspiledScript::from_source("interface A {\n  b: string\n}\n\n  throw   new Error('x')")
-                .unwrap();
+        let script = TranspiledScript::from_source(
+            "interface A {\n  b: string\n}\n\n  throw   new Error('x')",
+            &ToolLookup::default(),
+            &|_| true,
+        )
+        .unwrap();
         let at = script.code.lines().position(|line| line.contains("throw")).unwrap();
         let column = script.code.lines().nth(at).unwrap().find("new").unwrap();
         let origin = script.origin(at as u32 + 1, column as u32 + 1);

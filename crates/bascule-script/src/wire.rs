@@ -10,6 +10,8 @@ use serde_json::value::RawValue;
 pub const FRAME_LIMIT: usize = 80 << 20;
 /// Bytes that each console line counts towards the log limit, besides its text.
 pub const LOG_LINE_OVERHEAD: usize = 32;
+/// The server name in calls of functions of the bridge itself. No server has it.
+pub const HOST: &str = "";
 /// Length of the length prefix.
 const PREFIX: usize = 4;
 /// Minimum room for one read.
@@ -46,6 +48,7 @@ impl WireMessage for FromWorker {
         match message_type(body)? {
             "ready" => serde_json::from_slice(body).map(Self::Ready),
             "rpc_call" => serde_json::from_slice(body).map(Self::RpcCall),
+            "call_refused" => serde_json::from_slice(body).map(Self::CallRefused),
             "console" => serde_json::from_slice(body).map(Self::Console),
             "execution_complete" => serde_json::from_slice(body).map(Self::ExecutionComplete),
             other => Err(unknown_type(other)),
@@ -83,6 +86,12 @@ pub struct Init {
     /// reason in the error.
     #[serde(default)]
     pub absent_servers: Vec<String>,
+    /// Ids of tools that exist, but that the script may not call.
+    #[serde(default)]
+    pub not_granted: Vec<String>,
+    /// Ids of tools that the configuration denies.
+    #[serde(default)]
+    pub denied: Vec<String>,
     /// JSON object for the global `context`.
     #[serde(default)]
     pub context: Option<Box<RawValue>>,
@@ -91,7 +100,7 @@ pub struct Init {
 }
 
 /// A tool that the script may call. It is data and never becomes code.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InjectedTool {
     /// Server name.
@@ -104,6 +113,15 @@ pub struct InjectedTool {
     /// JSON Schema of the arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub input_schema: Option<Box<RawValue>>,
+    /// JSON Schema of the result, if the script may use it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_schema: Option<Box<RawValue>>,
+    /// JSON Schema of earlier results of a tool without an output schema. Later results may differ.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_schema: Option<Box<RawValue>>,
+    /// The call and the type of its arguments in TypeScript, for errors about arguments.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signature: Option<String>,
 }
 
 /// Limits of a script. The worker keeps them; the bridge enforces them.
@@ -139,6 +157,9 @@ pub struct RpcResult {
     /// The bridge's error, if there is no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Box<RawValue>>,
+    /// The bridge's explanation of a result with `isError`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 /// From the worker to the bridge.
@@ -149,6 +170,8 @@ pub enum FromWorker {
     Ready(Ready),
     /// The script calls a tool.
     RpcCall(RpcCall),
+    /// The script has tried a call that its worker refused: there is no such tool, it is denied, or the arguments are wrong.
+    CallRefused(RefusedCall),
     /// The script wrote to its console.
     Console(LogLine),
     /// The script has ended. This is the last message.
@@ -173,6 +196,19 @@ pub struct RpcCall {
     pub tool: String,
     /// Arguments as a JSON object.
     pub args: Box<RawValue>,
+}
+
+/// A call that was not sent.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct RefusedCall {
+    /// Server name in the script's spelling.
+    pub server: String,
+    /// Tool name in the script's spelling; `*` if there is no such server.
+    pub tool: String,
+    /// `TOOL_NOT_FOUND`, `POLICY_DENIED` or `INVALID_INPUT`.
+    pub code: String,
+    /// The reason.
+    pub message: String,
 }
 
 /// A line of console output.

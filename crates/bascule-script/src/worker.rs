@@ -8,19 +8,22 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rquickjs::context::EvalOptions;
-use rquickjs::promise::PromiseState;
-use rquickjs::{CatchResultExt, CaughtError, Ctx, Function, Persistent, Promise, Value};
+use rquickjs::{CatchResultExt, Ctx, Function, Persistent, Promise};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use crate::ending::ScriptEnding;
 use crate::engine::{Engine, GC_THRESHOLD};
+use crate::script_error::{SYNTAX_ERROR, certain_mistake, failed, syntax_error};
 use crate::tool_lookup::ToolLookup;
 use crate::tool_result::{ParsedResult, ScriptValue};
-use crate::typescript::{SyntaxError, TranspiledScript};
-use crate::wire::{self, Completed, FrameDecoder, FromWorker, Init, Ready, RpcResult, ScriptError, ToWorker};
+use crate::typescript::TranspiledScript;
+use crate::wire::{
+    self, Completed, FrameDecoder, FromWorker, Init, Ready, RefusedCall, RpcResult, ScriptError, ToWorker,
+};
 
 /// Size of the read buffer.
 const READ_SIZE: usize = 256 << 10;
-const SYNTAX_ERROR: &str = "SYNTAX_ERROR";
 /// Timeout of a single wait while there is no deadline.
 const IDLE_WAIT: Duration = Duration::from_secs(3600);
 
@@ -28,7 +31,7 @@ const WARM_UP_SCRIPT: &str = include_str!("warm_up.ts");
 
 /// A worker that waits for its script.
 pub struct ScriptWorker {
-    engine: Engine,
+    pub(crate) engine: Engine,
     frames: FrameDecoder,
     buffer: Vec<u8>,
 }
@@ -74,11 +77,11 @@ impl ScriptWorker {
         wire::push_frame(&mut received, &ToWorker::Init(Box::new(init))).ok()?;
         frames.feed(&received);
         let Ok(Some(ToWorker::Init(init))) = frames.next_message() else { return None };
-        let script = TranspiledScript::from_source(&init.code).ok()?;
+        let script = TranspiledScript::from_source(&init.code, &ToolLookup::default(), &|_| true).ok()?;
         self.engine.context.with(|ctx| {
             let promise = ctx.eval::<Promise, _>(script.code).ok()?;
             while ctx.execute_pending_job() {}
-            self.check_completed(&ctx, &promise, init.limits.output_bytes)
+            self.check_completed(&ctx, &promise, &mut ScriptEnding::default())
         })
     }
 
@@ -93,8 +96,10 @@ impl ScriptWorker {
         let context = self.engine.context.clone();
         let end = context.with(|ctx| {
             let end = self.run(&ctx, init);
-            let succeeded = matches!(&end, Ok(RunEnd::Completed(completed)) if completed.success);
-            self.log_unhandled_rejections(&ctx, succeeded);
+            for reason in self.engine.state.take_unhandled_rejections() {
+                // The engine cannot be dropped while they are kept.
+                drop(reason.restore(&ctx));
+            }
             end
         });
         if let RunEnd::Completed(completed) = end? {
@@ -133,14 +138,15 @@ impl ScriptWorker {
         let limits = init.limits;
         let deadline = Instant::now() + Duration::from_millis(limits.time_ms);
         self.engine.deadline.set(deadline);
-        self.engine.state.set_log_limit(limits.log_bytes);
+        self.engine.state.set_limits(limits);
+        let mut ending = ScriptEnding::default();
         let promise = match self.start(ctx, init) {
             Ok(promise) => promise,
             Err(error) => return Ok(RunEnd::Completed(failed(*error))),
         };
         loop {
             self.execute_pending_jobs(ctx);
-            if let Some(completed) = self.check_completed(ctx, &promise, limits.output_bytes) {
+            if let Some(completed) = self.check_completed(ctx, &promise, &mut ending) {
                 return Ok(RunEnd::Completed(completed));
             }
             self.engine.state.flush();
@@ -158,18 +164,31 @@ impl ScriptWorker {
         }
     }
 
-    fn execute_pending_jobs(&self, ctx: &Ctx<'_>) {
-        while !self.engine.deadline.has_passed() && ctx.execute_pending_job() {}
+    /// Executes all pending jobs. Returns true if there were some.
+    pub(crate) fn execute_pending_jobs(&self, ctx: &Ctx<'_>) -> bool {
+        let mut has_executed = false;
+        while !self.engine.deadline.has_passed() && ctx.execute_pending_job() {
+            has_executed = true;
+        }
+        has_executed
     }
 
     /// Runs the script up to its first `await`.
     fn start<'js>(&self, ctx: &Ctx<'js>, init: Init) -> Result<Promise<'js>, Box<ScriptError>> {
         let state = &self.engine.state;
-        let script =
-            TranspiledScript::from_source(&init.code).map_err(|error| syntax_error(&init.name, error))?;
+        let tools = ToolLookup::new(init.tool_definitions, init.absent_servers, init.not_granted)
+            .with_denied(init.denied);
+        let globals = ctx.globals();
+        let is_global = |name: &str| globals.contains_key(name).unwrap_or(true);
+        let script = TranspiledScript::from_source(&init.code, &tools, &is_global)
+            .map_err(|error| syntax_error(&init.name, error))?;
+        if let Some(error) = certain_mistake(&init.name, &script.mistakes) {
+            refused_call(&error).into_iter().for_each(|refused| state.refuse_call(refused));
+            return Err(error);
+        }
         let code = script.code.clone();
-        let (_, _) = (state.id.set(init.id), state.transpiled.set(script));
-        let _ = state.tools.set(ToolLookup::new(init.tool_definitions, init.absent_servers));
+        let _ = state.source.set(init.code);
+        let (_, _, _) = (state.id.set(init.id), state.transpiled.set(script), state.tools.set(tools));
         let context = init.context.as_deref().map_or("{}", RawValue::get);
         self.call::<()>(ctx, &self.engine.prelude.define_globals, (context,)).and_then(|()| {
             let mut options = EvalOptions::default();
@@ -183,7 +202,7 @@ impl ScriptWorker {
         })
     }
 
-    fn call<'js, R: rquickjs::FromJs<'js>>(
+    pub(crate) fn call<'js, R: rquickjs::FromJs<'js>>(
         &self,
         ctx: &Ctx<'js>,
         function: &Persistent<Function<'static>>,
@@ -191,47 +210,6 @@ impl ScriptWorker {
     ) -> Result<R, Box<ScriptError>> {
         let called = function.clone().restore(ctx).and_then(|function| function.call(arguments));
         called.catch(ctx).map_err(|thrown| Box::new(self.describe_caught(ctx, thrown)))
-    }
-
-    /// Returns the end of the script, if it has ended.
-    fn check_completed<'js>(
-        &self,
-        ctx: &Ctx<'js>,
-        promise: &Promise<'js>,
-        output_bytes: usize,
-    ) -> Option<Completed> {
-        if self.engine.deadline.has_passed() {
-            return Some(failed(out_of_time()));
-        }
-        match promise.state() {
-            PromiseState::Pending if self.engine.state.is_idle() => Some(failed(deadlock())),
-            PromiseState::Pending => None,
-            PromiseState::Resolved => Some(self.returned(ctx, promise, output_bytes)),
-            PromiseState::Rejected => {
-                let _ = promise.result::<Value>();
-                Some(failed(self.describe(ctx, ctx.catch())))
-            }
-        }
-    }
-
-    fn returned<'js>(&self, ctx: &Ctx<'js>, promise: &Promise<'js>, output_bytes: usize) -> Completed {
-        let value = match promise.result::<Value>() {
-            Some(Ok(value)) => value,
-            _ => return failed(out_of_memory()),
-        };
-        let text: String = match self.call(ctx, &self.engine.prelude.value_to_json, (value,)) {
-            Ok(text) => text,
-            Err(error) => return failed(*error),
-        };
-        if text.len() > output_bytes {
-            return failed(too_much_output(text.len(), output_bytes));
-        }
-        match RawValue::from_string(text) {
-            Ok(result) => Completed { success: true, result: Some(result), error: None },
-            Err(error) => {
-                failed(plain("TypeError", format!("the returned value cannot be converted to JSON: {error}")))
-            }
-        }
     }
 
     /// Settles the calls whose results have arrived.
@@ -250,15 +228,32 @@ impl ScriptWorker {
         let (result, error) = (raw(&answer.result), raw(&answer.error));
         let (kind, payload) = match ParsedResult::parse(result) {
             _ if !answer.success => ("error", Cow::Borrowed(error)),
-            ParsedResult::Failure(text) => ("failed", text.into()),
+            ParsedResult::Failure(text) => (
+                "failed",
+                answer.hint.as_ref().map_or(text.clone(), |hint| format!("{text} ({hint})")).into(),
+            ),
             ParsedResult::Value(ScriptValue::Json(json)) => ("json", json.into()),
             ParsedResult::Value(ScriptValue::JsonText(text)) => ("json", text.into()),
             ParsedResult::Value(ScriptValue::Text(text)) => ("text", text.into()),
         };
+        if matches!(kind, "json" | "text") {
+            self.engine.state.last_results.borrow_mut().keep(&call.tool, kind == "text", &payload);
+        }
         let raw_result = (kind == "failed" || (answer.success && call.wants_raw)).then_some(result);
-        let arguments = (number as f64, kind, &*payload, raw_result);
+        let signature = argument_error(kind, &payload)
+            .and_then(|error| self.signature(&call.tool).or_else(|| error.signature.map(Cow::into_owned)));
+        let advice: String =
+            call.advice.into_iter().chain(signature).map(|line| format!("\n  {line}")).collect();
+        let arguments = (number as f64, kind, &*payload, raw_result, advice);
         // This fails only if the script runs out of memory or has broken its promises. The script sees that when it awaits.
         let _ = self.call::<()>(ctx, &self.engine.prelude.settle_call, arguments);
+    }
+
+    /// Returns the call of a tool (`server:tool`) and the type of its arguments.
+    fn signature(&self, tool: &str) -> Option<String> {
+        let (server, tool) = tool.split_once(':')?;
+        let mut servers = self.engine.state.tools.get()?.servers().iter();
+        servers.find(|entry| entry.name == server)?.tool(tool)?.signature.clone()
     }
 
     /// Fires the timers that are due, each followed by the jobs it causes.
@@ -271,57 +266,35 @@ impl ScriptWorker {
             self.execute_pending_jobs(ctx);
         }
     }
+}
 
-    /// Logs the rejections that a successful script did not handle. The promises of a failed one are rejected by its end.
-    fn log_unhandled_rejections(&self, ctx: &Ctx<'_>, succeeded: bool) {
-        for reason in self.engine.state.take_unhandled_rejections() {
-            let Ok(reason) = reason.restore(ctx) else { continue };
-            if succeeded {
-                let ScriptError { name, message, .. } = self.describe(ctx, reason);
-                let text = format!("unhandled promise rejection: {name}: {message}");
-                self.engine.state.log("warn".into(), text);
-            }
-        }
-    }
+/// An error about the arguments of a call.
+#[derive(Default, Deserialize)]
+struct ArgumentError<'a> {
+    #[serde(borrow, default)]
+    signature: Option<Cow<'a, str>>,
+}
 
-    fn describe_caught<'js>(&self, ctx: &Ctx<'js>, thrown: CaughtError<'js>) -> ScriptError {
-        match thrown {
-            CaughtError::Exception(exception) => self.describe(ctx, exception.into_object().into_value()),
-            CaughtError::Value(value) => self.describe(ctx, value),
-            CaughtError::Error(error) => plain("InternalError", error.to_string()),
+/// Returns the error of a call if it is about its arguments: that of the bridge, or one of the forms that servers use.
+fn argument_error<'a>(kind: &str, payload: &'a str) -> Option<ArgumentError<'a>> {
+    const MAX_SEARCHED: usize = 4096;
+    let beginning = &payload[..payload.floor_char_boundary(MAX_SEARCHED)];
+    let has_any = |signs: &[&str]| signs.iter().any(|sign| beginning.contains(sign));
+    match kind {
+        "error" if has_any(&[r#""code":"INVALID_INPUT""#]) => serde_json::from_str(payload).ok(),
+        "error" if has_any(&[r#""code":-32602"#]) => Some(ArgumentError::default()),
+        "failed" if has_any(&["-32602", "validation error", "nvalid argument"]) => {
+            Some(ArgumentError::default())
         }
-    }
-
-    /// Converts a thrown value to an error with its position in the source.
-    fn describe<'js>(&self, ctx: &Ctx<'js>, thrown: Value<'js>) -> ScriptError {
-        if self.engine.deadline.has_passed() {
-            return out_of_time();
-        }
-        let describe = self.engine.prelude.describe_error.clone().restore(ctx);
-        let text: Result<String, _> = describe.and_then(|describe| describe.call((thrown,)));
-        let described = text.ok().and_then(|text| serde_json::from_str::<ScriptError>(&text).ok());
-        let Some(mut error) = described else {
-            return plain("Error", "the script threw a value that cannot be described".into());
-        };
-        if error.name == "InternalError" && error.message.contains("out of memory") {
-            return out_of_memory();
-        }
-        let name = self.engine.state.name.get().map_or("script.ts", String::as_str);
-        (error.line, error.column) =
-            error.stack.as_deref().and_then(|stack| position_in(stack, name)).unzip();
-        error
+        _ => None,
     }
 }
 
-/// Returns the first position of a stack trace that is in the script.
-fn position_in(stack: &str, name: &str) -> Option<(u32, u32)> {
-    let position = stack.lines().find_map(|line| {
-        let line = line.trim_start().strip_prefix("at ")?;
-        let (_, position) = line.rsplit_once(&format!("{name}:"))?;
-        Some(position.trim_end_matches(')'))
-    })?;
-    let (line, column) = position.split_once(':')?;
-    Some((line.parse().ok()?, column.parse().ok()?))
+/// Returns the call that a mistake would have made.
+fn refused_call(error: &ScriptError) -> Option<RefusedCall> {
+    let (server, tool) = error.tool_name.as_deref()?.split_once(':')?;
+    let (code, message) = (error.code.clone()?, error.message.clone());
+    Some(RefusedCall { server: server.into(), tool: tool.into(), code, message })
 }
 
 fn raw(part: &Option<Box<RawValue>>) -> &str {
@@ -330,43 +303,6 @@ fn raw(part: &Option<Box<RawValue>>) -> &str {
 
 fn protocol_error(error: impl std::error::Error) -> WorkerError {
     WorkerError::Protocol(error.to_string())
-}
-
-fn failed(error: ScriptError) -> Completed {
-    Completed { success: false, result: None, error: Some(error) }
-}
-
-fn plain(name: &str, message: String) -> ScriptError {
-    ScriptError { name: name.into(), message, ..ScriptError::default() }
-}
-
-fn with_code(name: &str, code: &str, message: &str) -> ScriptError {
-    ScriptError { code: Some(code.into()), ..plain(name, message.into()) }
-}
-
-fn syntax_error(name: &str, error: SyntaxError) -> Box<ScriptError> {
-    let (line, column) = error.position.map(|position| (position.line, position.column)).unzip();
-    let at = line.zip(column).map(|(line, column)| format!("\n    at {name}:{line}:{column}"));
-    let stack = Some(format!("SyntaxError: {}{}", error.message, at.unwrap_or_default()));
-    Box::new(ScriptError { line, column, stack, ..with_code("SyntaxError", SYNTAX_ERROR, &error.message) })
-}
-
-fn out_of_time() -> ScriptError {
-    with_code("TimeLimitError", "TIME_LIMIT", "the script exceeded its time limit")
-}
-
-fn out_of_memory() -> ScriptError {
-    with_code("MemoryLimitError", "MEMORY_LIMIT", "the script exceeded its memory limit")
-}
-
-fn too_much_output(length: usize, limit: usize) -> ScriptError {
-    let message = format!("the returned value is {length} bytes of JSON; the limit is {limit} bytes");
-    with_code("OutputLimitError", "OUTPUT_LIMIT", &message)
-}
-
-fn deadlock() -> ScriptError {
-    let message = "the script awaits a promise that nothing can settle: no call and no timer is pending";
-    with_code("DeadlockError", "DEADLOCK", message)
 }
 
 #[cfg(test)]

@@ -35,6 +35,10 @@ impl ScriptFolder {
         ScriptFolder(script.parent().unwrap_or(Path::new(".")).to_owned())
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
     pub(crate) fn script_file(&self) -> PathBuf {
         self.0.join("script.json")
     }

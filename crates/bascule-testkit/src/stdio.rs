@@ -1,7 +1,7 @@
 //! The handle of a scripted server that runs as a child process.
 //!
-//! The code under test starts the process from [`ScriptedStdio::command`] or [`ScriptedStdio::entry`]; the process
-//! runs `serve`.
+//! The code under test starts the process from [`ScriptedStdio::command`] or [`ScriptedStdio::entry`]. The process is the
+//! program `scripted-server`.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -34,7 +34,8 @@ impl ScriptedStdio {
 
     /// Returns the entry for an `mcp.json`: `{"command": …, "args": […]}`.
     pub fn entry(&self) -> Value {
-        json!({"command": binary("scripted-server"), "args": [self.folder.script_file()]})
+        // The folder is an argument too, so that a sandbox lets the process write its logs.
+        json!({"command": binary("scripted-server"), "args": [self.folder.script_file(), self.folder.path()]})
     }
 
     /// Replaces the script from the next message on, for running and later processes.

@@ -20,7 +20,7 @@ use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use bascule_testkit::binary;
-use client::{Client, Target};
+use client::{LoadClient, Target};
 use machine::{BackgroundLoad, MachineReport, target};
 use processes::{Process, ServeProcess, listening_echo};
 
@@ -129,14 +129,14 @@ fn measure(paths: &mut [CallPath], span: Duration) {
 
 /// Median latency of one client with one call at a time, in microseconds.
 fn median(server: &Target, span: Duration) -> io::Result<f64> {
-    let mut client = Client::open(server)?;
+    let mut client = LoadClient::open(server)?;
     call_for(&mut client, span / 5)?;
     let mut each = call_for(&mut client, span)?;
     each.sort_unstable();
     Ok(each[each.len() / 2].as_secs_f64() * 1e6)
 }
 
-fn call_for(client: &mut Client, span: Duration) -> io::Result<Vec<Duration>> {
+fn call_for(client: &mut LoadClient, span: Duration) -> io::Result<Vec<Duration>> {
     let (begin, mut each) = (Instant::now(), Vec::with_capacity(1 << 16));
     while begin.elapsed() < span {
         let called = Instant::now();
@@ -152,7 +152,7 @@ fn measure_concurrent(path: &mut CallPath, span: Duration) -> io::Result<()> {
     let start = |_| {
         let (gate, server) = (gate.clone(), path.server.clone());
         std::thread::spawn(move || {
-            let ready = Client::open(&server).and_then(|mut client| {
+            let ready = LoadClient::open(&server).and_then(|mut client| {
                 call_for(&mut client, span / 5)?;
                 Ok(client)
             });
@@ -238,12 +238,12 @@ fn check_memory(span: Duration) {
         .iter()
         .map(|name| {
             let server = Target::Http(bridge.url(&format!("/servers/{name}/mcp")));
-            let mut client = Client::open(&server).unwrap();
+            let mut client = LoadClient::open(&server).unwrap();
             call_for(&mut client, span / 20).unwrap();
             client.tools().unwrap().len()
         })
         .sum();
-    Client::open(&Target::Http(bridge.url("/mcp"))).unwrap().call().unwrap();
+    LoadClient::open(&Target::Http(bridge.url("/mcp"))).unwrap().call().unwrap();
     assert_eq!(tools, 600);
     target("resident memory with 10 servers and 600 tools", bridge.process().resident(), 20.0, "MB");
 }
@@ -254,7 +254,7 @@ fn check_large_result(span: Duration) {
     let command = [binary("echo-server").display().to_string()];
     let stdio = Target::Stdio(command.into_iter().chain(LARGE.map(String::from)).collect());
     let millis = |server: &Target| {
-        let mut client = Client::open(server).unwrap();
+        let mut client = LoadClient::open(server).unwrap();
         client.call().unwrap();
         assert!(client.received() > 1_000_000);
         median(server, span).unwrap() / 1e3

@@ -1,4 +1,5 @@
-//! Fails if a call through the bridge, or from a script, costs too much relative to a direct call of the same server.
+//! Fails if a call through the bridge, from a script, or beside a server that floods the bridge, costs too much relative to a
+//! direct call of the same server, or to a call without the flood.
 //!
 //! Absolute times depend on the machine, so both sides are measured in turn in one run, and only their ratio is
 //! checked. The best of several rounds counts for each side. The limits are generous. The figures themselves are in the
@@ -22,9 +23,22 @@ use bascule_testkit::binary;
 use serde_json::value::RawValue;
 
 const ROUNDS: usize = 7;
+const FLOOD_ROUNDS: usize = 2;
 const CALLS: usize = 400;
 const ARGUMENTS: &str = r#"{"message":"hello"}"#;
 const SCRIPT: &str = "for (let n = 0; n < 400; n++) await e.echo({ message: 'hello' }); return 1";
+
+/// Messages of a server that floods the bridge, with their names.
+const FLOODS: [(&str, &str); 5] = [
+    (
+        "progress",
+        r#"{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1}}"#,
+    ),
+    ("log", r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#),
+    ("ping", r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#),
+    ("list_changed", r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#),
+    ("blank lines", ""),
+];
 
 /// The times of one round, sorted.
 struct Times(Vec<Duration>);
@@ -39,6 +53,10 @@ struct Round {
 fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let rounds = runtime.block_on(measure());
+    let mut floods = Vec::new();
+    for (name, line) in FLOODS {
+        floods.push((name, runtime.block_on(measure_flood(line))));
+    }
     // Noise only adds time, so the smallest value of each side is the least disturbed one.
     let best = |way: fn(&Round) -> &Times, share: f64| {
         rounds.iter().map(|round| way(round).at(share)).fold(f64::INFINITY, f64::min)
@@ -55,7 +73,11 @@ fn main() -> ExitCode {
         check("script call / direct call, p50", script_p50 / direct_p50, 25.0),
         check("script call, added at p50, in ms", script_p50 - direct_p50, 10.0),
     ];
-    if checks.contains(&false) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    // req: BR-12
+    let floods =
+        floods.iter().map(|(name, ratio)| check(&format!("beside a flood of {name}, p50"), *ratio, 3.0));
+    let floods: Vec<bool> = floods.collect();
+    if [&checks[..], &floods[..]].concat().contains(&false) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn check(what: &str, measured: f64, limit: f64) -> bool {
@@ -68,7 +90,7 @@ async fn measure() -> Vec<Round> {
     let server = Command::new(binary("echo-server"));
     let child = StdioChild::spawn(server, ShutdownTimeouts::default(), None).unwrap();
     let client = McpClient::connect(Transport::Stdio(child), ClientOptions::default()).await.unwrap();
-    let bridge = McpBridgeAdapter::init(configuration()).await.unwrap();
+    let bridge = McpBridgeAdapter::init(configuration(&[])).await.unwrap();
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
         let direct = direct_calls(&client).await;
@@ -79,6 +101,23 @@ async fn measure() -> Vec<Round> {
     bridge.terminate().await;
     client.close().await;
     rounds
+}
+
+/// Returns the ratio of the medians with and without a flood. Both bridges run in turn, so that the machine is the same.
+async fn measure_flood(line: &str) -> f64 {
+    let quiet = McpBridgeAdapter::init(configuration(&[])).await.unwrap();
+    let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..FLOOD_ROUNDS {
+        without = without.min(bridge_calls(&quiet).await.at(0.5));
+        let bridge =
+            McpBridgeAdapter::init(configuration(&[echo_server("f", &["--flood", line])])).await.unwrap();
+        // Spends what a server may send at once.
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        with = with.min(bridge_calls(&bridge).await.at(0.5));
+        bridge.terminate().await;
+    }
+    quiet.terminate().await;
+    with / without
 }
 
 async fn direct_calls(client: &McpClient) -> Times {
@@ -114,13 +153,18 @@ async fn script_calls(bridge: &McpBridgeAdapter) -> Times {
     Times::new(starts.windows(2).map(|pair| Duration::from_secs_f64((pair[1] - pair[0]) / 1e3)).collect())
 }
 
-fn configuration() -> BridgeConfig {
-    let command = binary("echo-server").display().to_string();
-    let transport = TransportSettings::Stdio { command, args: Vec::new(), env: Vec::new(), cwd: None };
-    let servers = vec![ServerSettings::new(ServerName::parse("e").unwrap(), transport)];
+fn configuration(others: &[ServerSettings]) -> BridgeConfig {
+    let servers = [&[echo_server("e", &[])], others].concat();
     let settings = Settings { servers, disabled: Vec::new(), bridge: BridgeSettings::default() };
     let jailer = Some(env!("CARGO_BIN_EXE_bascule").into());
     BridgeConfig { jailer, ..BridgeConfig::new(settings) }
+}
+
+fn echo_server(name: &str, arguments: &[&str]) -> ServerSettings {
+    let command = binary("echo-server").display().to_string();
+    let args = arguments.iter().map(|argument| (*argument).to_owned()).collect();
+    let transport = TransportSettings::Stdio { command, args, env: Vec::new(), cwd: None };
+    ServerSettings::new(ServerName::parse(name).unwrap(), transport)
 }
 
 impl Times {

@@ -14,6 +14,8 @@
     reason = "figures go to stdout; a bench that cannot continue should panic"
 )]
 
+#[path = "scripts/check.rs"]
+mod check;
 #[path = "scripts/deno.rs"]
 mod deno;
 mod machine;
@@ -78,6 +80,10 @@ async fn measure(when: &str, bridge: &McpBridgeAdapter, scripts: usize) {
     };
     let five = median_of(bridge, scripts, || with(&five)).await;
     let all = median_of(bridge, scripts, || with(&["real:*".into()])).await;
+    let called = real_ids(check::TOOLS);
+    let called = median_of(bridge, scripts, || with(&called)).await;
+    let stopped = check::stopped_script(bridge, scripts).await;
+    let (cold_types, cached_types) = check::signatures(scripts);
     let direct = direct_call(bridge).await;
     let call = between_calls(bridge, CALLS, 1).await;
     let refused = between_calls(bridge, REFUSED, 1).await;
@@ -89,6 +95,9 @@ async fn measure(when: &str, bridge: &McpBridgeAdapter, scripts: usize) {
     target("request to value, cold", cold, 5_000.0, "µs");
     target("five real tools given, beyond none", five - warm, 1_000.0, "µs");
     target("600 real tools given, beyond none", all - warm, f64::NAN, "µs");
+    target("100 lines parsed, checked and stopped, beyond one line", stopped - called, 2_000.0, "µs");
+    target("types of five real tools, cold", cold_types, 1_000.0, "µs");
+    target("types of five real tools, cached", cached_types, 100.0, "µs");
     target("a call made directly", direct, f64::NAN, "µs");
     target("the same by a script", call, f64::NAN, "µs");
     target("  of which the script's", call - direct, 60.0, "µs");

@@ -1,14 +1,14 @@
 //! The pipeline of a call. Every face sends its calls through it; there is no other way to a tool.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
+use std::time::SystemTime;
 
 use bascule_catalog::{CatalogTool, Validation};
 use bascule_client::CallToolResult;
-use bascule_mcp::patch;
+use bascule_mcp::{is_large, may_walk, patch, run_large};
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, ToolResult,
-    Violation,
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, ServerName,
+    SpanContext, ToolId, ToolResult, Violation,
 };
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -16,13 +16,15 @@ use tracing::warn;
 
 use crate::McpBridgeAdapter;
 use crate::blocking::run_blocking;
-use crate::call_record::{CallObserver, CallRecord, CallRecorder, Caller};
-use crate::config::ServerSettings;
+use crate::call_record::{CallMeter, CallObserver, CallRecord, CallRecorder, Caller, RecordSinks};
+use crate::config::{ServerSettings, StartMode};
 use crate::deadline::Deadline;
 use crate::fleet::request::{ExtraMembers, ProgressSink, UpstreamRequest};
 use crate::fleet::server::Server;
 use crate::in_flight::{InFlight, Origin};
 use crate::normalise::addressed;
+use crate::post_mortem::explain_result;
+use crate::unique_number::next_correlation_id;
 
 /// The additions of a face to a call.
 #[derive(Default)]
@@ -48,59 +50,105 @@ impl McpBridgeAdapter {
     ) -> BridgeResult<CallOutcome> {
         let started = Instant::now();
         let id = correlation_id.unwrap_or_else(next_correlation_id);
-        let record = CallRecord {
-            caller: context.caller.clone(),
-            tool: request.tool.clone(),
-            correlation_id: id.clone(),
-            argument_bytes: request.arguments.get().len(),
-            started: started.into_std(),
-            end: None,
-        };
-        let recorder = CallRecorder::start(record, &*self.fleet.events, context.observer);
-        let result = match self.execute_call(&request, &context, &id, started).await {
-            Ok(result) => Ok(CallOutcome {
-                tool: request.tool,
+        let recorder = self.record_start(&request, context.caller.clone(), &id, started, context.observer);
+        let result = match self.execute_call(&request, &context, &id, started, &recorder).await {
+            Ok((result, hint)) => Ok(CallOutcome {
+                tool: request.tool.clone(),
                 result,
                 duration: started.elapsed(),
                 correlation_id: id,
+                hint,
             }),
             Err(mut error) => {
                 error.correlation_id = Some(id);
                 Err(addressed(error, &request.tool))
             }
         };
-        recorder.finish(&result);
+        if let Some(line) = recorder.finish(&result) {
+            // The call has happened: its result is returned even if this line could not be written.
+            let _ = Box::pin(line.wait()).await;
+        }
         result
     }
 
-    /// The whole policy of a call.
+    /// Records a call that is refused before it reaches the pipeline: its tool does not exist, or is not the caller's.
+    pub(crate) fn record_refusal(
+        &self,
+        request: &CallRequest,
+        caller: Caller,
+        correlation_id: &CorrelationId,
+        observer: Option<&dyn CallObserver>,
+        mut error: Box<BridgeError>,
+    ) -> Box<BridgeError> {
+        let recorder = self.record_start(request, caller, correlation_id, Instant::now(), observer);
+        error.correlation_id = Some(correlation_id.clone());
+        let error = addressed(error, &request.tool);
+        recorder.refuse(&error);
+        error
+    }
+
+    fn record_start<'a>(
+        &'a self,
+        request: &'a CallRequest,
+        caller: Caller,
+        correlation_id: &CorrelationId,
+        started: Instant,
+        observer: Option<&'a dyn CallObserver>,
+    ) -> CallRecorder<'a> {
+        let record = CallRecord {
+            context: caller.new_span(correlation_id),
+            caller,
+            tool: request.tool.clone(),
+            correlation_id: correlation_id.clone(),
+            argument_bytes: request.arguments.get().len(),
+            started: started.into_std(),
+            started_at: SystemTime::now(),
+            meter: CallMeter::default(),
+            end: None,
+        };
+        let fleet = &self.fleet;
+        let (events, metrics, traces) = (&*fleet.events, &fleet.metrics, fleet.traces.as_deref());
+        let sinks = RecordSinks { events, metrics, traces, audit: fleet.audit.as_ref(), observer };
+        CallRecorder::start(record, &request.arguments, sinks)
+    }
+
+    /// The whole policy of a call. Returns the result, and the likely refusal behind a failure that it reports.
     async fn execute_call(
         &self,
         request: &CallRequest,
         context: &CallContext<'_>,
         id: &CorrelationId,
         started: Instant,
-    ) -> BridgeResult<ToolResult> {
+        recorder: &CallRecorder<'_>,
+    ) -> BridgeResult<(ToolResult, Option<String>)> {
+        let (span, meter) = (recorder.span(), recorder.meter());
         loop {
             let (server, tool, in_flight) = self.resolve(request, context, started).await?;
+            meter.set_resolved(&tool, &server.settings);
             check_arguments(&tool, &request.arguments, id).await?;
+            recorder.audit().await?;
             let deadline = deadline_of(request, &server.settings, started);
-            let params = |token| Some(build_params(request, context, token));
+            let params = |token| Some(build_params(request, context, &span, token));
             let upstream_request = UpstreamRequest {
                 method: "tools/call",
                 tool: Some(request.tool.tool()),
                 params: &params,
                 progress: context.progress.clone(),
                 extra_members: context.extra_members,
+                meter: Some(meter),
             };
             let hints = &tool.definition().hints;
             let is_idempotent = hints.read_only_hint || hints.idempotent_hint;
             match server.run(in_flight, &upstream_request, is_idempotent, &deadline).await {
                 Ok(response) => {
-                    return check_result(&tool, response.raw, id).await.map_err(|mut error| {
+                    let result = check_result(&tool, response.raw, id).await.map_err(|mut error| {
+                        self.observe_violations(&tool, &error, id);
                         error.attempts = Some(response.sends);
                         error
-                    });
+                    })?;
+                    self.observe_result(&tool, &result, id);
+                    let hint = explain_result(&result, &server, request.tool.tool()).await;
+                    return Ok((result, hint));
                 }
                 Err(error) if error.delivery == Delivery::NotSent && self.was_replaced(&server) => {}
                 Err(error) => return Err(error),
@@ -109,7 +157,7 @@ impl McpBridgeAdapter {
     }
 
     /// Finds the server and the tool, and registers the call, so that a reload does not stop the server before the call has
-    /// ended. A server that starts for the first time is waited for.
+    /// ended. A server that starts for the first time is waited for, and one that is not running is started.
     async fn resolve(
         &self,
         request: &CallRequest,
@@ -121,19 +169,30 @@ impl McpBridgeAdapter {
             None => self.fleet.snapshot.load().server(&request.tool)?.clone(),
         };
         let begin = |server: &Server| server.begin_request(request.tool.tool(), context.origin.clone());
-        // A given server must stay until it has started. For one of the bridge's own the replacement is as good.
-        let in_flight = context.server.as_ref().map(|_| begin(&server));
-        if server.is_starting() {
+        // A given server must stay until it has started, and one that is stopped when it is idle must not be. For another one
+        // of the bridge's own the replacement is as good.
+        let must_stay = context.server.is_some() || server.settings.start == StartMode::Lazy;
+        let in_flight = must_stay.then(|| begin(&server));
+        if server.is_starting() || server.is_on_demand() {
             let deadline = deadline_of(request, &server.settings, started);
-            if !server.first_start(deadline.next()).await {
-                let message =
-                    format!("server `{}` did not start {}", request.tool.server(), deadline.passed());
+            // Boxed: most calls find their server up.
+            if !Box::pin(server.started(deadline.next())).await {
+                let installing =
+                    server.installing().map(|progress| format!(": {progress}")).unwrap_or_default();
+                let name = request.tool.server();
+                let message = format!("server `{name}` did not start {}{installing}", deadline.passed());
                 return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message));
             }
         }
         if let Some(in_flight) = in_flight {
-            let tool = server.tool(&request.tool)?;
-            return Ok((server, tool, in_flight));
+            return match server.tool(&request.tool) {
+                Ok(tool) => Ok((server, tool, in_flight)),
+                // A reload has replaced the server while the call waited for its start.
+                Err(_) if context.server.is_none() && self.was_replaced(&server) => {
+                    Box::pin(self.resolve(request, context, started)).await
+                }
+                Err(error) => Err(error),
+            };
         }
         let snapshot = self.fleet.snapshot.load();
         let (server, tool) = snapshot.tool(&request.tool)?;
@@ -149,7 +208,15 @@ impl McpBridgeAdapter {
 }
 
 /// Builds the parameters of `tools/call`: the client's own where there are some, with as few changes as possible.
-fn build_params(request: &CallRequest, context: &CallContext<'_>, token: u64) -> String {
+fn build_params(request: &CallRequest, context: &CallContext<'_>, span: &SpanContext, token: u64) -> String {
+    let params = build_untraced_params(request, context, token);
+    match &context.caller.trace {
+        Some(trace) => trace.add_to(params, span, context.params.is_some()),
+        None => params,
+    }
+}
+
+fn build_untraced_params(request: &CallRequest, context: &CallContext<'_>, token: u64) -> String {
     let name = serde_json::to_string(request.tool.tool()).expect("text is always JSON");
     let Some(params) = context.params else {
         let arguments = &request.arguments;
@@ -175,6 +242,7 @@ async fn check_arguments(
     let message = format!("the arguments of `{}` are wrong: {}", tool.id(), listed(&violations));
     let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, message);
     error.violations = violations;
+    error.signature = Some(tool.call_signature(tool.id().tool()));
     Err(error)
 }
 
@@ -184,25 +252,55 @@ async fn check_result(
     raw: Box<RawValue>,
     correlation_id: &CorrelationId,
 ) -> BridgeResult<ToolResult> {
-    let result = CallToolResult::from_raw(raw).map_err(|(raw, error)| {
+    if !may_walk(raw.get().len()) {
+        let (tool, id) = (tool.clone(), correlation_id.clone());
+        let check = move || {
+            let result = read_result(&tool, raw)?;
+            let validation =
+                structured_content(&tool, &result).map(|structured| tool.check_result(structured));
+            judge_result(&tool, result, validation, &id)
+        };
+        return Box::pin(run_large(check)).await;
+    }
+    let result = read_result(tool, raw)?;
+    let validation = match structured_content(tool, &result) {
+        Some(structured) => Some(validate(tool, structured, CatalogTool::check_result).await),
+        None => None,
+    };
+    judge_result(tool, result, validation, correlation_id)
+}
+
+fn read_result(tool: &CatalogTool, raw: Box<RawValue>) -> BridgeResult<CallToolResult> {
+    CallToolResult::from_raw(raw).map_err(|(raw, error)| {
         let message = format!("`{}` returned something that is not a tool result: {error}", tool.id());
         let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, message);
         error.result = Some(raw);
         error
-    })?;
+    })
+}
+
+/// Returns the structured content that has to be checked, unless it is quickly seen to be valid.
+fn structured_content<'a>(tool: &CatalogTool, result: &'a CallToolResult) -> Option<&'a RawValue> {
     let is_checked = tool.definition().output_schema.is_some() && !result.is_error();
     let structured = if is_checked { result.structured_content() } else { None };
-    if let Some(structured) = structured.filter(|structured| !tool.has_quickly_valid_result(structured)) {
-        let validation = validate(tool, structured, CatalogTool::check_result).await;
-        let violations = violations(validation, correlation_id, tool, "the result passes unvalidated");
-        if !violations.is_empty() {
-            let message =
-                format!("the result of `{}` breaks its own schema: {}", tool.id(), listed(&violations));
-            let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, message);
-            error.violations = violations;
-            error.result = Some(result.into_raw());
-            return Err(error);
-        }
+    structured.filter(|structured| !tool.has_quickly_valid_result(structured))
+}
+
+fn judge_result(
+    tool: &CatalogTool,
+    result: CallToolResult,
+    validation: Option<Validation>,
+    correlation_id: &CorrelationId,
+) -> BridgeResult<ToolResult> {
+    let violations = validation.map_or_else(Vec::new, |validation| {
+        violations(validation, correlation_id, tool, "the result passes unvalidated")
+    });
+    if !violations.is_empty() {
+        let message = format!("the result of `{}` breaks its own schema: {}", tool.id(), listed(&violations));
+        let mut error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, message);
+        error.violations = violations;
+        error.result = Some(result.into_raw());
+        return Err(error);
     }
     Ok(ToolResult { is_error: result.is_error(), raw: result.into_raw() })
 }
@@ -213,8 +311,17 @@ async fn validate(
     value: &RawValue,
     check: fn(&CatalogTool, &RawValue) -> Validation,
 ) -> Validation {
+    let length = value.get().len();
+    // On the thread for large messages it needs no copy.
+    if is_large(length) && may_walk(length) {
+        return check(tool, value);
+    }
     let (tool, value) = (tool.clone(), value.to_owned());
-    Box::pin(run_blocking(move || check(&tool, &value))).await
+    let check = move || check(&tool, &value);
+    match is_large(length) {
+        true => Box::pin(run_large(check)).await,
+        false => Box::pin(run_blocking(check)).await,
+    }
 }
 
 /// Returns the violations of a validation. Logs that a value could not be validated.
@@ -250,37 +357,19 @@ fn listed(violations: &[Violation]) -> String {
     lines.join("; ")
 }
 
+/// Returns the id under which a refused call is recorded. The caller has chosen the names, which may be none of a tool: then
+/// the bridge itself counts as the server.
+pub(crate) fn refused_tool(server: &str, tool: &str) -> ToolId {
+    const MAX_NAME: usize = 256;
+    let clip = |text: &str| text[..text.floor_char_boundary(MAX_NAME)].to_owned();
+    ToolId::parse(&format!("{}:{}", clip(server), clip(tool))).unwrap_or_else(|_| {
+        let own = ServerName::parse("bascule").expect("it is a valid name");
+        ToolId::new(&own, &clip(&[server, tool].concat()))
+    })
+}
+
 fn deadline_of(request: &CallRequest, settings: &ServerSettings, begin: Instant) -> Deadline {
     let tool = request.tool.tool();
     let execution = settings.limits_for(tool).max_execution;
     Deadline::new(begin, request.timeout, settings.call_timeout_for(tool), execution)
-}
-
-pub(crate) fn random_u64() -> u64 {
-    let mut bits = [0; 8];
-    // Nothing secret depends on these numbers: without a random source they are zero.
-    let _ = getrandom::fill(&mut bits);
-    u64::from_ne_bytes(bits)
-}
-
-/// Returns an id for a call whose caller has given none. It is unique, not secret, so one random number serves all.
-fn next_correlation_id() -> CorrelationId {
-    static FIRST: LazyLock<u128> =
-        LazyLock::new(|| u128::from(random_u64()) << 64 | u128::from(random_u64()));
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    // Any odd step gives each call an id of its own; this one makes neighbours look different.
-    const STEP: u128 = 0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835;
-    let count = u128::from(COUNT.fetch_add(1, Ordering::Relaxed));
-    CorrelationId::from_random(FIRST.wrapping_add(count.wrapping_mul(STEP)))
-}
-
-/// Returns an id that nobody can guess.
-pub(crate) fn random_id() -> CorrelationId {
-    let mut bits = [0; 16];
-    // Without a random source the clock must do.
-    if getrandom::fill(&mut bits).is_err() {
-        let nanos = std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos());
-        return CorrelationId::from_random(nanos);
-    }
-    CorrelationId::from_random(u128::from_ne_bytes(bits))
 }

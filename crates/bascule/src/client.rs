@@ -3,12 +3,14 @@
 //!
 //! A session is one way to have a client context; its lifetime is `gateway::session`.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use bascule_mcp::{Endpoint, QualifiedIndex, ResponseStream, RpcError, patch};
+use bascule_mcp::{Endpoint, PeerId, QualifiedIndex, ResponseStream, RpcError, patch};
+use bascule_store::ClientLabel;
 use tokio::time::Instant;
 
 use crate::fleet::server::Server;
@@ -22,6 +24,9 @@ const MAX_SERVER_REQUESTS: usize = 256;
 /// The most messages, and bytes, kept for a client that has no stream open.
 const MAX_KEPT: usize = 64;
 const MAX_KEPT_BYTES: usize = 1 << 20;
+
+/// The part of a session id that traces show: the whole id is a credential.
+const SHOWN_SESSION: usize = 12;
 
 /// The error that servers get when the client they asked is gone.
 const CLIENT_DISCONNECTED: &str = "the client has disconnected";
@@ -46,6 +51,14 @@ impl SharingKey {
     }
 }
 
+/// The clients that count as one where they share something: those with one token, address and name. A program with a wrong
+/// name has the same token as the others, and is trusted like them.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ClientGroup {
+    sender: PeerId,
+    name: Arc<str>,
+}
+
 /// One client.
 pub(crate) struct ClientContext {
     /// Distinguishes clients within the process.
@@ -54,6 +67,9 @@ pub(crate) struct ClientContext {
     pub(crate) id: String,
     /// The name and version from the client's `clientInfo`.
     pub(crate) identity: ClientIdentity,
+    /// The client in traces.
+    pub(crate) label: Arc<ClientLabel>,
+    pub(crate) group: ClientGroup,
     pub(crate) endpoint: Endpoint,
     /// The capabilities that servers are told of: the JSON text of an object.
     pub(crate) capabilities: Arc<str>,
@@ -63,7 +79,7 @@ pub(crate) struct ClientContext {
 }
 
 pub(crate) struct ClientIdentity {
-    name: String,
+    name: Arc<str>,
     version: String,
 }
 
@@ -82,14 +98,22 @@ struct State {
     /// Requests of servers to this client, by the id the bridge gave them.
     server_requests: HashMap<String, ServerRequest>,
     logging_level: Option<LoggingLevel>,
-    /// Subscribed resources: (server, URI) → the URI under which the client knows it.
-    subscriptions: HashMap<(String, String), String>,
+    /// Subscribed resources, by server and URI.
+    subscriptions: HashMap<(String, String), Subscription>,
     /// Names of the servers that the client is attached to.
     servers: HashSet<String>,
     /// The resource URIs of the last listing that the client was given.
     listed_uris: Option<Arc<QualifiedIndex>>,
     is_initialized: bool,
     is_closed: bool,
+}
+
+/// A client's subscription to a resource.
+struct Subscription {
+    /// The URI under which the client knows the resource.
+    shown: String,
+    /// The server has accepted it. Updates may arrive before that.
+    is_confirmed: bool,
 }
 
 /// A request of a server to a client.
@@ -105,14 +129,22 @@ struct ServerRequest {
 
 impl ClientContext {
     /// Reads a client from the parameters of its `initialize`.
-    pub(crate) fn new(id: String, endpoint: Endpoint, params: &str) -> Self {
+    pub(crate) fn new(id: String, endpoint: Endpoint, sender: PeerId, params: &str) -> Self {
         static SERIALS: AtomicU64 = AtomicU64::new(1);
         let [capabilities, info] = patch::find_many(params, [&["capabilities"], &["clientInfo"]]);
         let field = |name: &str| patch::find_string(info.unwrap_or("{}"), &[name]).unwrap_or_default();
+        let name: Arc<str> = field("name").into();
+        let label = ClientLabel {
+            name: clip(&name).to_owned(),
+            version: clip(&field("version")).to_owned(),
+            session: id.chars().take(SHOWN_SESSION).collect(),
+        };
         Self {
+            label: Arc::new(label),
             serial: SERIALS.fetch_add(1, Ordering::Relaxed),
             id,
-            identity: ClientIdentity { name: field("name"), version: field("version") },
+            group: ClientGroup { sender, name: name.clone() },
+            identity: ClientIdentity { name, version: field("version") },
             endpoint,
             capabilities: normalized_capabilities(capabilities.unwrap_or("{}")).into(),
             last_active: Mutex::new(Instant::now()),
@@ -259,8 +291,29 @@ impl ClientContext {
         self.state().logging_level
     }
 
-    pub(crate) fn subscribe(&self, server: &str, uri: &str, shown: &str) {
-        self.state().subscriptions.insert((server.to_owned(), uri.to_owned()), shown.to_owned());
+    /// Adds a subscription that the server has not confirmed yet. Returns false if the client has it already.
+    pub(crate) fn subscribe(&self, server: &str, uri: &str, shown: &str) -> bool {
+        match self.state().subscriptions.entry((server.to_owned(), uri.to_owned())) {
+            Entry::Occupied(mut known) => {
+                known.get_mut().shown = shown.to_owned();
+                false
+            }
+            Entry::Vacant(free) => {
+                free.insert(Subscription { shown: shown.to_owned(), is_confirmed: false });
+                true
+            }
+        }
+    }
+
+    pub(crate) fn confirm_subscription(&self, server: &str, uri: &str) {
+        if let Some(known) = self.state().subscriptions.get_mut(&(server.to_owned(), uri.to_owned())) {
+            known.is_confirmed = true;
+        }
+    }
+
+    pub(crate) fn has_confirmed_subscription(&self, server: &str, uri: &str) -> bool {
+        let state = self.state();
+        state.subscriptions.get(&(server.to_owned(), uri.to_owned())).is_some_and(|one| one.is_confirmed)
     }
 
     pub(crate) fn unsubscribe(&self, server: &str, uri: &str) {
@@ -274,11 +327,11 @@ impl ClientContext {
     /// Returns the URI under which the client knows a subscribed resource, or a part of one.
     pub(crate) fn subscribed_uri(&self, server: &str, uri: &str) -> Option<String> {
         let state = self.state();
-        if let Some(shown) = state.subscriptions.get(&(server.to_owned(), uri.to_owned())) {
-            return Some(shown.clone());
+        if let Some(known) = state.subscriptions.get(&(server.to_owned(), uri.to_owned())) {
+            return Some(known.shown.clone());
         }
         let mut own = state.subscriptions.iter().filter(|((own, _), _)| own == server);
-        own.find_map(|((_, whole), shown)| {
+        own.find_map(|((_, whole), Subscription { shown, .. })| {
             let rest = uri.strip_prefix(whole.as_str())?;
             let is_part = whole.ends_with('/') || rest.starts_with(['/', '?', '#']);
             is_part.then(|| format!("{shown}{rest}"))
@@ -292,10 +345,7 @@ impl ClientContext {
     }
 
     pub(crate) fn add_server(&self, server: &str) {
-        let mut state = self.state();
-        if !state.servers.contains(server) {
-            state.servers.insert(server.to_owned());
-        }
+        self.state().servers.insert(server.to_owned());
     }
 
     pub(crate) fn servers(&self) -> Vec<String> {
@@ -323,6 +373,12 @@ impl State {
             bytes -= self.kept.pop_front().map_or(bytes, |oldest| oldest.len());
         }
     }
+}
+
+/// Cuts a text that a client has chosen.
+fn clip(text: &str) -> &str {
+    const MAX_BYTES: usize = 128;
+    &text[..text.floor_char_boundary(MAX_BYTES)]
 }
 
 /// Reduces a client's capabilities to those that servers act on, in one spelling. Members that make no difference to a

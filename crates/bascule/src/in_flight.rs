@@ -1,7 +1,11 @@
 //! The registry of requests in flight: requests of clients to the bridge, and requests of the bridge to servers.
 //!
-//! It tells which clients a server's message can concern (GW-04), which request a client cancels, and whether a server or
-//! a client is idle. The connection that sent a request matches its response by id.
+//! It tells which clients a server's message can concern, which request a client cancels, and whether a server or a client
+//! is idle. Responses are not matched here: each connection does that itself, by the ids of the requests it has sent.
+//!
+//! A request whose caller leaves before the response is *abandoned*. The server may still work on it and send messages about
+//! it, so for the routing of messages it counts as in flight for some time. A server with abandoned requests only is idle:
+//! nobody waits for it.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -9,12 +13,21 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bascule_mcp::ResponseStream;
-use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::client::ClientContext;
+
+/// Distinguishes servers within the process, also those of one name.
+type ServerSerial = u64;
+/// Distinguishes clients within the process.
+type ClientSerial = u64;
+/// The JSON-RPC id of a request to a server.
+type RequestId = u64;
+
+/// The most abandoned requests of one server that are stored individually.
+const MAX_ABANDONED: usize = 256;
 
 /// The sender of a request to a server.
 #[derive(Clone, Default)]
@@ -26,6 +39,8 @@ pub(crate) enum Origin {
     Detached,
     /// The bridge itself. No message of a server belongs to its requests.
     Bridge,
+    /// Any sender: stands for the abandoned requests beyond `MAX_ABANDONED`.
+    Unknown,
 }
 
 /// The requests in flight of one bridge: those of its clients, and those that [`Server::run`] sends. The handshake with a
@@ -38,21 +53,25 @@ pub(crate) struct InFlightRegistry(Mutex<Tables>);
 #[derive(Default)]
 struct Tables {
     /// Requests to servers, by the server's serial number.
-    servers: HashMap<u64, ServerTable, BuildHasherDefault<NumberHasher>>,
+    servers: HashMap<ServerSerial, ServerTable, BuildHasherDefault<NumberHasher>>,
     /// Requests of clients, by the client's serial number and the request's JSON-RPC id as the client spelled it.
-    clients: HashMap<u64, HashMap<Box<str>, CancellationToken>, BuildHasherDefault<NumberHasher>>,
+    clients: HashMap<ClientSerial, HashMap<Box<str>, CancellationToken>, BuildHasherDefault<NumberHasher>>,
     last_entry_id: u64,
 }
 
-#[derive(Default)]
 struct ServerTable {
-    entries: Vec<Entry>,
-    signals: Arc<ServerSignals>,
+    /// Requests whose callers wait.
+    waiting: Vec<Entry>,
+    /// The time at which the last one ended.
+    idle_since: Instant,
+    /// Requests whose callers have left. The server may still work on them.
+    abandoned: Vec<AbandonedRequest>,
+    notifiers: Arc<ServerNotifiers>,
 }
 
 /// Wakes the tasks that wait for events of one server's requests.
 #[derive(Default)]
-pub(crate) struct ServerSignals {
+pub(crate) struct ServerNotifiers {
     /// A request that had been sent was abandoned.
     pub(crate) abandoned: Notify,
     /// The last request ended.
@@ -62,50 +81,43 @@ pub(crate) struct ServerSignals {
 struct Entry {
     entry_id: u64,
     origin: Origin,
-    state: RequestState,
+    /// The id under which the request was sent; `None` while the server is not working on it (see
+    /// [`mark_not_sent`](InFlight::mark_not_sent)).
+    sent_id: Option<RequestId>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-enum RequestState {
-    NotSent,
-    /// Sent, under this id.
-    Sent(u64),
-    /// Sent under this id, and the caller no longer waits. The server may ignore the cancellation and still work on the
-    /// request, so the entry is kept until this time.
-    Abandoned(u64, Instant),
+struct AbandonedRequest {
+    /// `None` for the one entry that stands for all requests beyond `MAX_ABANDONED`.
+    sent_id: Option<RequestId>,
+    origin: Origin,
+    /// The server may ignore the cancellation, so the request counts as in flight until this time.
+    until: Instant,
 }
 
-impl RequestState {
-    fn id(self) -> Option<u64> {
-        match self {
-            Self::NotSent => None,
-            Self::Sent(id) | Self::Abandoned(id, _) => Some(id),
-        }
-    }
-}
-
-/// One request in flight. If it was sent and is dropped before [`complete`](InFlight::complete), it counts as abandoned.
+/// One request in flight, which ends when this is dropped. A request to a server that was sent and is dropped before
+/// [`complete`](InFlight::complete) becomes abandoned. A request of a client cannot be abandoned.
 pub(crate) struct InFlight {
     registry: Arc<InFlightRegistry>,
     key: Key,
-    /// The time for which an abandoned request counts as in flight.
+    /// The time for which an abandoned request counts as in flight. Not used for requests of clients.
     abandoned_for: Duration,
     is_completed: bool,
 }
 
-/// A handle on the abandoned requests of one server.
+/// A handle on the abandoned requests of one server, for its connections.
 #[derive(Clone)]
 pub(crate) struct AbandonedRequests {
     registry: Arc<InFlightRegistry>,
-    server: u64,
+    server: ServerSerial,
 }
 
 impl AbandonedRequests {
-    pub(crate) fn new(registry: &Arc<InFlightRegistry>, server: u64) -> Self {
+    pub(crate) fn new(registry: &Arc<InFlightRegistry>, server: ServerSerial) -> Self {
         Self { registry: registry.clone(), server }
     }
 
-    /// Ends the request with this JSON-RPC id: the server has responded to it.
+    /// Ends the abandoned request with this id: the server has responded to it. To be called for every response that no
+    /// caller waits for; ids of no abandoned request are ignored.
     pub(crate) fn on_response(&self, id: &str) {
         if let Ok(id) = id.parse() {
             self.registry.remove_abandoned(self.server, id);
@@ -114,8 +126,8 @@ impl AbandonedRequests {
 }
 
 enum Key {
-    Server { serial: u64, entry_id: u64 },
-    Client { serial: u64, id: Box<str> },
+    Server { serial: ServerSerial, entry_id: u64 },
+    Client { serial: ClientSerial, id: Box<str> },
 }
 
 impl InFlightRegistry {
@@ -126,18 +138,16 @@ impl InFlightRegistry {
     /// Registers a request to a server.
     pub(crate) fn begin_upstream_request(
         self: &Arc<Self>,
-        serial: u64,
+        serial: ServerSerial,
         origin: Origin,
         abandoned_for: Duration,
     ) -> InFlight {
         let mut tables = self.tables();
         tables.last_entry_id += 1;
         let entry_id = tables.last_entry_id;
-        let entry = Entry { entry_id, origin, state: RequestState::NotSent };
         // A server that has stopped has no table: its requests fail at once.
         if let Some(table) = tables.servers.get_mut(&serial) {
-            table.remove_expired();
-            table.entries.push(entry);
+            table.waiting.push(Entry { entry_id, origin, sent_id: None });
         }
         InFlight {
             registry: self.clone(),
@@ -151,7 +161,7 @@ impl InFlightRegistry {
     /// could not tell the responses apart.
     pub(crate) fn begin_client_request(
         self: &Arc<Self>,
-        serial: u64,
+        serial: ClientSerial,
         id: &str,
     ) -> Option<(InFlight, CancellationToken)> {
         let mut tables = self.tables();
@@ -162,43 +172,53 @@ impl InFlightRegistry {
         let token = CancellationToken::new();
         requests.insert(id.into(), token.clone());
         let key = Key::Client { serial, id: id.into() };
-        Some((
-            InFlight { registry: self.clone(), key, abandoned_for: Duration::ZERO, is_completed: true },
-            token,
-        ))
+        let registry = self.clone();
+        Some((InFlight { registry, key, abandoned_for: Duration::ZERO, is_completed: false }, token))
     }
 
-    /// Cancels one request of a client.
-    pub(crate) fn cancel(&self, client: u64, id: &str) {
+    /// Cancels one request of a client. It stays registered until its handler has ended it.
+    pub(crate) fn cancel(&self, client: ClientSerial, id: &str) {
         if let Some(token) = self.tables().clients.get(&client).and_then(|requests| requests.get(id)) {
             token.cancel();
         }
     }
 
-    /// Cancels every request of a client.
-    pub(crate) fn cancel_all(&self, client: u64) {
+    /// Cancels every request of a client that is gone, and removes them at once, so that the client counts as idle.
+    pub(crate) fn cancel_all(&self, client: ClientSerial) {
         let requests = self.tables().clients.remove(&client);
         requests.iter().flat_map(HashMap::values).for_each(CancellationToken::cancel);
     }
 
-    pub(crate) fn has_requests_of(&self, client: u64) -> bool {
+    pub(crate) fn has_requests_of(&self, client: ClientSerial) -> bool {
         self.tables().clients.contains_key(&client)
     }
 
-    /// Adds a server. [`remove_server`](Self::remove_server) takes it out again.
-    pub(crate) fn add_server(&self, server: u64) -> Arc<ServerSignals> {
-        self.tables().servers.entry(server).or_default().signals.clone()
+    /// Adds a server, before its first request. [`remove_server`](Self::remove_server) removes it.
+    pub(crate) fn add_server(&self, server: ServerSerial) -> Arc<ServerNotifiers> {
+        let table = || ServerTable {
+            waiting: Vec::new(),
+            idle_since: Instant::now(),
+            abandoned: Vec::new(),
+            notifiers: Arc::default(),
+        };
+        self.tables().servers.entry(server).or_insert_with(table).notifiers.clone()
     }
 
     /// Returns true if a caller waits for a response of the server.
-    pub(crate) fn has_requests_to(&self, server: u64) -> bool {
-        self.tables().servers.get(&server).is_some_and(ServerTable::is_busy)
+    pub(crate) fn has_requests_to(&self, server: ServerSerial) -> bool {
+        self.tables().servers.get(&server).is_some_and(|table| !table.waiting.is_empty())
+    }
+
+    /// Returns the time since which no caller waits for a response of the server; `None` while one does.
+    pub(crate) fn idle_since(&self, server: ServerSerial) -> Option<Instant> {
+        let tables = self.tables();
+        tables.servers.get(&server).filter(|table| table.waiting.is_empty()).map(|table| table.idle_since)
     }
 
     /// Returns when no caller waits for a response of the server.
-    pub(crate) async fn wait_until_idle(&self, server: u64, signals: &ServerSignals) {
+    pub(crate) async fn wait_until_idle(&self, server: ServerSerial, notifiers: &ServerNotifiers) {
         loop {
-            let idle = signals.idle.notified();
+            let idle = notifiers.idle.notified();
             if !self.has_requests_to(server) {
                 return;
             }
@@ -207,105 +227,102 @@ impl InFlightRegistry {
     }
 
     /// Returns the origins of the requests that the server may be working on, the abandoned ones included.
-    pub(crate) fn origins(&self, server: u64) -> Vec<Origin> {
+    pub(crate) fn origins(&self, server: ServerSerial) -> Vec<Origin> {
         let mut tables = self.tables();
         let Some(table) = tables.servers.get_mut(&server) else { return Vec::new() };
         table.remove_expired();
-        table.entries.iter().map(|entry| entry.origin.clone()).collect()
+        let sent = table.waiting.iter().filter(|entry| entry.sent_id.is_some()).map(|entry| &entry.origin);
+        sent.chain(table.abandoned.iter().map(|request| &request.origin)).cloned().collect()
     }
 
-    /// Returns the origin of the request that was sent to the server under this id.
-    pub(crate) fn origin_of(&self, server: u64, id: u64) -> Option<Origin> {
+    /// Returns the origin of the request that was sent to the server under this id. Abandoned requests are found even if
+    /// they have expired: the id leaves no doubt about the origin.
+    pub(crate) fn origin_of(&self, server: ServerSerial, id: RequestId) -> Option<Origin> {
         let tables = self.tables();
-        let mut entries = tables.servers.get(&server)?.entries.iter();
-        entries.find(|entry| entry.state.id() == Some(id)).map(|entry| entry.origin.clone())
+        let ServerTable { waiting, abandoned, .. } = tables.servers.get(&server)?;
+        let mut waiting = waiting.iter().map(|entry| (entry.sent_id, &entry.origin));
+        let mut abandoned = abandoned.iter().map(|request| (request.sent_id, &request.origin));
+        let is_sent = |(sent_id, _): &(Option<RequestId>, &Origin)| *sent_id == Some(id);
+        waiting.find(is_sent).or_else(|| abandoned.find(is_sent)).map(|(_, origin)| origin.clone())
     }
 
     /// Removes an abandoned request: the server has responded to it.
-    fn remove_abandoned(&self, server: u64, id: u64) {
-        let is_completed =
-            |state: RequestState| matches!(state, RequestState::Abandoned(sent_id, _) if sent_id == id);
-        if let Some(table) = self.tables().servers.get_mut(&server) {
-            table.entries.retain(|entry| !is_completed(entry.state));
-        }
+    fn remove_abandoned(&self, server: ServerSerial, id: RequestId) {
+        self.retain_abandoned(server, |request| request.sent_id != Some(id));
     }
 
     /// Removes all abandoned requests: the connection that carried them is gone.
-    pub(crate) fn remove_all_abandoned(&self, server: u64) {
-        if let Some(table) = self.tables().servers.get_mut(&server) {
-            table.entries.retain(|entry| !matches!(entry.state, RequestState::Abandoned(..)));
-        }
+    pub(crate) fn remove_all_abandoned(&self, server: ServerSerial) {
+        self.retain_abandoned(server, |_| false);
     }
 
     /// Removes the abandoned requests of clients: their clients are gone, so no message of the server can concern them.
-    pub(crate) fn remove_abandoned_of_clients(&self, server: u64) {
-        let is_clients = |entry: &Entry| matches!(entry.origin, Origin::Client { .. });
+    pub(crate) fn remove_abandoned_of_clients(&self, server: ServerSerial) {
+        self.retain_abandoned(server, |request| !matches!(request.origin, Origin::Client { .. }));
+    }
+
+    fn retain_abandoned(&self, server: ServerSerial, is_kept: impl Fn(&AbandonedRequest) -> bool) {
         if let Some(table) = self.tables().servers.get_mut(&server) {
-            table
-                .entries
-                .retain(|entry| !(matches!(entry.state, RequestState::Abandoned(..)) && is_clients(entry)));
+            table.abandoned.retain(is_kept);
         }
     }
 
     /// Removes a server that has stopped. It is idle from now on.
-    pub(crate) fn remove_server(&self, server: u64) {
+    pub(crate) fn remove_server(&self, server: ServerSerial) {
         if let Some(table) = self.tables().servers.remove(&server) {
-            table.signals.idle.notify_waiters();
+            table.notifiers.idle.notify_waiters();
         }
     }
 }
 
 impl ServerTable {
     fn remove_expired(&mut self) {
-        self.entries.retain(|entry| match entry.state {
-            RequestState::Abandoned(_, until) => Instant::now() < until,
-            _ => true,
-        });
+        let now = Instant::now();
+        self.abandoned.retain(|request| now < request.until);
     }
 
-    fn is_busy(&self) -> bool {
-        self.entries.iter().any(|entry| !matches!(entry.state, RequestState::Abandoned(..)))
+    /// Counts a request as in flight until this time. Beyond `MAX_ABANDONED`, one entry of `Origin::Unknown` stands for all: a
+    /// message that may concern any of them has no recipient.
+    fn abandon(&mut self, sent_id: RequestId, origin: Origin, until: Instant) {
+        self.remove_expired();
+        if self.abandoned.len() < MAX_ABANDONED {
+            return self.abandoned.push(AbandonedRequest { sent_id: Some(sent_id), origin, until });
+        }
+        match self.abandoned.iter_mut().find(|request| request.sent_id.is_none()) {
+            Some(others) => others.until = others.until.max(until),
+            None => self.abandoned.push(AbandonedRequest { sent_id: None, origin: Origin::Unknown, until }),
+        }
     }
 }
 
 impl InFlight {
     /// Marks the request as sent under this id. A retry has another id.
-    pub(crate) fn mark_sent(&self, id: u64) {
-        self.set_state(RequestState::Sent(id));
+    pub(crate) fn mark_sent(&self, id: RequestId) {
+        self.set_sent_id(Some(id));
     }
 
-    /// Marks a request that waits for a retry: no process works on it.
+    /// Marks a request on which the server is not working: it was not sent, has ended at the server, or waits for a retry.
     pub(crate) fn mark_not_sent(&self) {
-        self.set_state(RequestState::NotSent);
+        self.set_sent_id(None);
     }
 
-    fn set_state(&self, state: RequestState) {
+    fn set_sent_id(&self, sent_id: Option<RequestId>) {
         let Key::Server { serial, entry_id } = self.key else { return };
-        if let Some(entry) = self.registry.tables().entry(serial, entry_id) {
-            entry.state = state;
+        let mut tables = self.registry.tables();
+        let Some(table) = tables.servers.get_mut(&serial) else { return };
+        if let Some(entry) = table.waiting.iter_mut().rev().find(|entry| entry.entry_id == entry_id) {
+            entry.sent_id = sent_id;
         }
     }
 
-    /// Ends the request with its result. A timeout after sending abandons it.
-    pub(crate) fn complete<T>(mut self, result: &BridgeResult<T>) {
-        self.is_completed = !matches!(result, Err(error) if may_still_run(error));
+    /// Ends the request: its response has arrived.
+    pub(crate) fn complete(mut self) {
+        self.is_completed = true;
     }
 }
 
 impl Tables {
-    fn entry(&mut self, serial: u64, entry_id: u64) -> Option<&mut Entry> {
-        self.servers.get_mut(&serial)?.entries.iter_mut().rev().find(|entry| entry.entry_id == entry_id)
-    }
-
-    /// Returns true if the request counts as abandoned from now on.
-    fn abandon(&mut self, serial: u64, entry_id: u64, abandoned_for: Duration) -> bool {
-        let Some(entry) = self.entry(serial, entry_id) else { return false };
-        let RequestState::Sent(id) = entry.state else { return false };
-        entry.state = RequestState::Abandoned(id, Instant::now() + abandoned_for);
-        true
-    }
-
-    fn remove_client_request(&mut self, serial: u64, id: &str) {
+    fn remove_client_request(&mut self, serial: ClientSerial, id: &str) {
         let Some(requests) = self.clients.get_mut(&serial) else { return };
         requests.remove(id);
         if requests.is_empty() {
@@ -321,25 +338,21 @@ impl Drop for InFlight {
             Key::Client { serial, id } => return tables.remove_client_request(*serial, id),
             Key::Server { serial, entry_id } => (*serial, *entry_id),
         };
-        let is_abandoned = !self.is_completed && tables.abandon(serial, entry_id, self.abandoned_for);
         let Some(table) = tables.servers.get_mut(&serial) else { return };
-        if is_abandoned {
-            table.signals.abandoned.notify_one();
-        } else {
-            table.entries.retain(|entry| entry.entry_id != entry_id);
+        let Some(at) = table.waiting.iter().rposition(|entry| entry.entry_id == entry_id) else { return };
+        let Entry { origin, sent_id, .. } = table.waiting.remove(at);
+        if let (Some(id), false) = (sent_id, self.is_completed) {
+            table.abandon(id, origin, Instant::now() + self.abandoned_for);
+            table.notifiers.abandoned.notify_one();
         }
-        if !table.is_busy() {
-            table.signals.idle.notify_waiters();
+        if table.waiting.is_empty() {
+            table.idle_since = Instant::now();
+            table.notifiers.idle.notify_waiters();
         }
     }
 }
 
-/// Returns true if the server may still run a request that failed with this error.
-fn may_still_run(error: &BridgeError) -> bool {
-    error.code == ErrorCode::ProviderTimeout && error.delivery == Delivery::Unknown
-}
-
-/// Hashes the serial numbers that the bridge counts itself: no attacker chooses them.
+/// Hashes serial numbers. The bridge counts them itself, so no attacker can choose colliding ones, and a fast hash is enough.
 #[derive(Default)]
 struct NumberHasher(u64);
 
@@ -359,14 +372,14 @@ impl Hasher for NumberHasher {
 
 #[cfg(test)]
 mod tests {
-    use bascule_mcp::Endpoint;
+    use bascule_mcp::{Endpoint, PeerId};
 
     use super::*;
 
-    const SERVER: u64 = 7;
+    const SERVER: ServerSerial = 7;
 
     fn client() -> Origin {
-        let client = Arc::new(ClientContext::new("id".into(), Endpoint::All, "{}"));
+        let client = Arc::new(ClientContext::new("id".into(), Endpoint::All, PeerId::default(), "{}"));
         Origin::Client { client, stream: ResponseStream::new(1 << 10) }
     }
 
@@ -397,7 +410,7 @@ mod tests {
         assert_eq!(ids(&registry), [1, 2, 3]);
         registry.remove_abandoned(SERVER, 2);
         assert_eq!(ids(&registry), [1, 3]);
-        sent.complete(&Ok(()));
+        sent.complete();
         assert_eq!(ids(&registry), [1]);
     }
 
@@ -429,12 +442,60 @@ mod tests {
         assert_eq!(registry.origins(SERVER).len(), 1);
     }
 
+    // req: GW-04, BR-12
+    #[tokio::test(start_paused = true)]
+    async fn many_abandoned_requests_take_bounded_room() {
+        let (registry, _sent) = registry();
+        for id in 10..10_000 {
+            registry.begin_upstream_request(SERVER, client(), Duration::from_secs(60)).mark_sent(id);
+        }
+        let origins = registry.origins(SERVER);
+        assert!(origins.len() <= MAX_ABANDONED + 2, "{}", origins.len());
+        (1..10_000).for_each(|id| registry.remove_abandoned(SERVER, id));
+        assert_eq!(
+            registry.origins(SERVER).len(),
+            2,
+            "those that were not stored individually count until they expire"
+        );
+        tokio::time::advance(Duration::from_secs(60)).await;
+        assert_eq!(registry.origins(SERVER).len(), 1);
+    }
+
+    // req: GW-04, BR-12
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_share_one_entry_expire_with_the_last_of_them() {
+        let (registry, sent) = registry();
+        sent.complete();
+        let abandon = |id| {
+            registry.begin_upstream_request(SERVER, client(), Duration::from_secs(60)).mark_sent(id);
+        };
+        (10..1_000).for_each(abandon);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        abandon(1_000);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(registry.origins(SERVER).len(), 1);
+        tokio::time::advance(Duration::from_secs(30)).await;
+        assert_eq!(registry.origins(SERVER).len(), 0);
+    }
+
+    // req: GW-04
+    #[tokio::test]
+    async fn server_messages_concern_no_request_that_was_not_sent() {
+        let (registry, sent) = registry();
+        registry.remove_all_abandoned(SERVER);
+        let _queued = registry.begin_upstream_request(SERVER, client(), Duration::from_secs(60));
+        assert_eq!(registry.origins(SERVER).len(), 1);
+        sent.mark_not_sent();
+        assert_eq!(registry.origins(SERVER).len(), 0);
+        assert!(registry.has_requests_to(SERVER));
+    }
+
     // req: BR-13
     #[tokio::test]
     async fn removed_server_is_idle() {
         let (registry, _sent) = registry();
-        let signals = registry.add_server(SERVER);
-        let mut idle = Box::pin(registry.wait_until_idle(SERVER, &signals));
+        let notifiers = registry.add_server(SERVER);
+        let mut idle = Box::pin(registry.wait_until_idle(SERVER, &notifiers));
         assert!(futures_util::poll!(&mut idle).is_pending());
         registry.remove_server(SERVER);
         assert!(futures_util::poll!(&mut idle).is_ready());

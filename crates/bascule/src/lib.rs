@@ -1,35 +1,64 @@
-//! Bascule, the bridge between agents and MCP tools, as a library.
+//! Bascule, the bridge between agents and MCP tools, as a library. "The bridge" is this program, or an
+//! [`McpBridgeAdapter`] inside another program.
 //!
 //! Reading order: [`config`] reads the configuration file. [`McpBridgeAdapter`] is the bridge. `call` makes every tool call
-//! and `call_record` records it; `in_flight` registers the requests. `fleet` runs the servers. `gateway` serves MCP clients
-//! (`client`), `control` serves the commands of other processes through `api`, and `script` runs scripts. [`cli`] is the
-//! command line.
+//! `call_record` records it, `metrics` counts it, `audit` logs it, and `result_observer` learns from its result; `in_flight` registers the requests. `fleet` runs the servers. `gateway` serves MCP clients
+//! (`client`), `control` serves the commands of other processes through `api`, `script` runs scripts, and `search` finds
+//! tools, on request with the vectors of an `encoder`; `tool_queries` answers queries about them. [`cli`] is the command
+//! line. `clients` knows the configuration files of MCP clients, and `document` edits them.
 
 pub mod cli;
 pub mod config;
 
 mod adapter;
 mod api;
+mod audit;
 mod blocking;
 mod call;
 mod call_record;
+mod capture;
 mod client;
+mod client_trace;
+mod clients;
+mod command_output;
 mod control;
 mod deadline;
+mod document;
+mod encoder;
 mod fleet;
 mod gateway;
 mod in_flight;
 mod launch;
+mod listing_store;
 mod logging_level;
+mod metrics;
 mod normalise;
+mod observation_store;
+mod otlp;
 mod post_mortem;
+mod private_file;
 mod redaction;
+mod refusal;
 mod relay;
 mod reload;
+mod result_observer;
+mod sanitize;
 mod script;
+mod script_types;
+mod search;
+mod settings_file;
+mod span_exporter;
+mod start_hints;
 mod token;
+mod tool_queries;
+mod tool_spelling;
+mod trace_recorder;
+mod trust_store;
+mod unique_number;
 mod warm_pool;
 
-pub use adapter::{BridgeConfig, McpBridgeAdapter};
+pub use adapter::{BridgeConfig, LastListings, McpBridgeAdapter};
 pub use reload::{Plan, Reloaded};
 pub use script::{ScriptMode, ScriptOutcome, ScriptRequest, ScriptTrace, ToolSelection, ToolSelectionError};
+pub use search::ToolIntent;
+pub use span_exporter::OtlpEndpoint;

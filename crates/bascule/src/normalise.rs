@@ -1,11 +1,12 @@
-//! Converts every failure into the one error of BR-05.
+//! Converts every failure into the one error type of calls.
 
 use bascule_catalog::{ResolveError, nearest_name};
 use bascule_client::{ConnectError, ListError};
-use bascule_mcp::{Failure, ProcessExit, TransportError};
+use bascule_mcp::{Failure, ProcessExit, ProtocolVersion, RpcError, TransportError};
 use bascule_model::{BridgeError, Delivery, ErrorCode, ProviderFault, ServerName, ToolId};
 
 use crate::config::Settings;
+use crate::sanitize::excerpt;
 
 /// Returns the error of a server that could not be started.
 pub(crate) fn start_error(server: &ServerName, reason: impl std::fmt::Display) -> Box<BridgeError> {
@@ -13,6 +14,11 @@ pub(crate) fn start_error(server: &ServerName, reason: impl std::fmt::Display) -
     let mut error = BridgeError::new(ErrorCode::ProviderInitFailed, Delivery::NotSent, message);
     error.server = Some(server.clone());
     error
+}
+
+/// Returns the reason in the message of `start_error`.
+pub(crate) fn start_reason<'a>(server: &ServerName, message: &'a str) -> &'a str {
+    message.strip_prefix(&format!("could not start server `{server}`: ")).unwrap_or(message)
 }
 
 /// Returns the error of a server that is down.
@@ -28,15 +34,42 @@ pub(crate) fn connect_error(server: &ServerName, cause: &ConnectError) -> Box<Br
     let mut error = start_error(server, cause);
     if let ConnectError::Failed { failure, stderr } = cause {
         error.exit = exit_of(failure).map(|exit| exit.to_string());
-        error.stderr = text(stderr.clone());
+        error.stderr = non_empty(stderr.clone());
+        if let Failure::ErrorResponse(fault) = failure {
+            error.message += &describe_refusal(fault);
+            error.provider_error = Some(provider_fault(fault));
+        }
     }
     error
+}
+
+/// Describes the `data` of an error response to `initialize`, and the versions if the error is about them.
+fn describe_refusal(fault: &RpcError) -> String {
+    const MAX_DATA_CHARS: usize = 300;
+    let data = fault.data.as_ref().map(|data| excerpt(data.get(), MAX_DATA_CHARS));
+    let is_about_version =
+        format!("{} {}", fault.message, data.as_deref().unwrap_or_default()).to_lowercase();
+    let mut description = data.map(|data| format!(" with data {data}")).unwrap_or_default();
+    if is_about_version.contains("version") {
+        let supported = ProtocolVersion::ALL.map(|version| format!("`{version}`")).join(", ");
+        description += &format!("; Bascule offered `{}` and supports {supported}", ProtocolVersion::LATEST);
+    }
+    description
+}
+
+fn provider_fault(fault: &RpcError) -> ProviderFault {
+    ProviderFault {
+        code: fault.code,
+        message: fault.message.clone(),
+        data: fault.data.clone(),
+        raw: fault.raw.clone(),
+    }
 }
 
 /// Returns the error of a server that connected and did not list its tools.
 pub(crate) fn list_error(server: &ServerName, cause: &ListError, stderr: String) -> Box<BridgeError> {
     let mut error = start_error(server, cause);
-    error.stderr = text(stderr);
+    error.stderr = non_empty(stderr);
     error
 }
 
@@ -44,15 +77,10 @@ pub(crate) fn list_error(server: &ServerName, cause: &ListError, stderr: String)
 pub(crate) fn call_error(failure: &Failure, stderr: String) -> Box<BridgeError> {
     let mut error = BridgeError::new(code_of(failure), failure.delivery(), failure.to_string());
     if let Failure::ErrorResponse(fault) = failure {
-        error.provider_error = Some(ProviderFault {
-            code: fault.code,
-            message: fault.message.clone(),
-            data: fault.data.clone(),
-            raw: fault.raw.clone(),
-        });
+        error.provider_error = Some(provider_fault(fault));
     }
     error.exit = exit_of(failure).map(|exit| exit.to_string());
-    error.stderr = text(stderr);
+    error.stderr = non_empty(stderr);
     error
 }
 
@@ -88,6 +116,7 @@ pub(crate) fn no_server(settings: &Settings, name: &str) -> String {
     match nearest_name(names.iter().copied(), name) {
         Some(near) => format!("there is no server `{name}`; did you mean `{near}`?"),
         None if names.is_empty() => format!("there is no server `{name}`; none is configured"),
+        None if names.len() == 1 => format!("there is no server `{name}`; the only one is `{}`", names[0]),
         None => format!("there is no server `{name}`; there are {}", names.join(", ")),
     }
 }
@@ -95,6 +124,13 @@ pub(crate) fn no_server(settings: &Settings, name: &str) -> String {
 /// Returns the error of a request for something that does not exist.
 pub(crate) fn missing(message: String) -> Box<BridgeError> {
     BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message)
+}
+
+/// Returns the error of a command for a server that does not exist.
+pub(crate) fn unknown_server_name(settings: &Settings, server: &ServerName) -> Box<BridgeError> {
+    let mut error = missing(no_server(settings, server.as_str()));
+    error.server = Some(server.clone());
+    error
 }
 
 /// Returns the error of a call to a server that does not exist.
@@ -107,6 +143,16 @@ pub(crate) fn unknown_server(settings: &Settings, tool: &ToolId) -> Box<BridgeEr
     error
 }
 
+/// Returns the part of a message that names the nearest tools; nothing if there are none.
+pub(crate) fn describe_nearest(nearest: &[impl std::fmt::Display]) -> String {
+    let names: Vec<String> = nearest.iter().map(|near| format!("`{near}`")).collect();
+    match &names[..] {
+        [] => String::new(),
+        [name] => format!("; did you mean {name}?"),
+        _ => format!("; near it are {}", names.join(", ")),
+    }
+}
+
 /// Returns the error of a call of a tool that does not exist, or that the configuration denies.
 pub(crate) fn unknown_tool(tool: &ToolId, error: ResolveError) -> Box<BridgeError> {
     let nearest = match error {
@@ -116,23 +162,28 @@ pub(crate) fn unknown_tool(tool: &ToolId, error: ResolveError) -> Box<BridgeErro
         }
         ResolveError::Unknown { nearest } => nearest,
     };
-    let names: Vec<String> = nearest.iter().map(|near| format!("`{near}`")).collect();
-    let advice = if names.is_empty() { String::new() } else { format!("; near it are {}", names.join(", ")) };
-    let message = format!("there is no tool `{tool}`{advice}");
+    let message = format!("there is no tool `{tool}`{}", describe_nearest(&nearest));
     let mut error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message);
     error.nearest = nearest;
     error
 }
 
+/// Returns an error and its causes, joined by colons.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    match error.source() {
+        Some(cause) => format!("{error}: {}", error_chain(cause)),
+        None => error.to_string(),
+    }
+}
+
 /// Returns `None` for an empty text.
-pub(crate) fn text(text: String) -> Option<String> {
+pub(crate) fn non_empty(text: String) -> Option<String> {
     Some(text).filter(|text| !text.is_empty())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bascule_mcp::RpcError;
     use std::sync::Arc;
 
     fn check(failure: Failure, expected: &str) {

@@ -1,22 +1,129 @@
-//! Completes a server's error with the limit its process exceeded, and removes configured secrets from it.
+//! Completes a server's error with the limit its process exceeded and the likely refusal by its sandbox, and removes
+//! configured secrets from it.
 
-use bascule_model::BridgeError;
-use bascule_sandbox::{LimitHit, TreeWatch};
+use std::sync::Arc;
 
+use bascule_client::CallToolResult;
+use bascule_model::{BridgeError, ErrorCode, ToolResult};
+use bascule_sandbox::{LimitHit, Policy, TreeLimits, TreeWatch};
+
+use crate::blocking::run_blocking;
 use crate::config::{ServerSettings, TransportSettings};
+use crate::fleet::server::Server;
+use crate::launch::{self, ConfinedProcess};
 use crate::redaction::SecretForms;
+use crate::refusal::{FileLookup, Hints, Symptom, find_symptom, find_symptom_of_reply, is_killed_by_filter};
+use crate::start_hints::explain_missing_variable;
 
-/// Adds the limit that ended the process, or probably did, and redacts secrets.
-pub(crate) fn explain(
+/// Longer results are not searched for the reason of a failure.
+const MAX_SEARCHED_BYTES: usize = 256 << 10;
+/// A crash is explained by the last lines of stderr.
+const STDERR_LINES: usize = 30;
+
+/// Adds the limit that ended the process, or probably did, or the likely refusal by the sandbox, and a variable that it
+/// misses. Redacts secrets.
+pub(crate) async fn explain(
     mut error: Box<BridgeError>,
-    watch: Option<&TreeWatch>,
+    confined: Option<&ConfinedProcess>,
+    settings: &Arc<ServerSettings>,
+) -> Box<BridgeError> {
+    add_limit(&mut error, confined);
+    if let (Some(confined), Some(symptom)) = (confined, symptom_of(&error)) {
+        let (policy, limits) = (confined.policy.clone(), confined.watch.limits());
+        let hint = look_up(symptom.clone(), policy, limits, settings.clone()).await;
+        add_hint(&mut error, &symptom, hint);
+    }
+    explain_missing_variable(&mut error, settings);
+    redact_secrets(error, settings)
+}
+
+/// Does the same without a look at the files that the server names, which may block.
+pub(crate) fn explain_quickly(
+    mut error: Box<BridgeError>,
+    confined: Option<&ConfinedProcess>,
     settings: &ServerSettings,
 ) -> Box<BridgeError> {
-    error.limit = watch.and_then(|watch| describe_limit(&error, watch));
+    add_limit(&mut error, confined);
+    if let (Some(confined), Some(symptom), true) = (confined, symptom_of(&error), is_local(settings)) {
+        let hints = Hints { settings, policy: &confined.policy, limits: confined.watch.limits() };
+        let hint = hints.explain(&symptom, FileLookup::Forbidden);
+        add_hint(&mut error, &symptom, hint);
+    }
+    explain_missing_variable(&mut error, settings);
+    redact_secrets(error, settings)
+}
+
+/// Returns the likely refusal behind a failure that a tool reports.
+pub(crate) async fn explain_result(result: &ToolResult, server: &Server, tool: &str) -> Option<String> {
+    if !result.is_error || result.raw.get().len() > MAX_SEARCHED_BYTES {
+        return None;
+    }
+    let policy = server.backend().ok()?.policy()?;
+    let reply = CallToolResult::parse(result.raw.clone()).ok()?;
+    let has_other_content = reply.structured_content().is_some() || reply.content().len() > 1;
+    let symptom =
+        if has_other_content { find_symptom(&reply.text()) } else { find_symptom_of_reply(&reply.text()) };
+    let symptom = symptom?;
+    let settings = server.settings.clone();
+    let limits = launch::tree_limits(&settings, settings.limits_for(tool));
+    let mut hint = look_up(symptom, policy, limits, settings.clone()).await?;
+    redact(&mut hint, &settings);
+    Some(hint)
+}
+
+async fn look_up(
+    symptom: Symptom,
+    policy: Arc<Policy>,
+    limits: TreeLimits,
+    settings: Arc<ServerSettings>,
+) -> Option<String> {
+    if !is_local(&settings) {
+        return None;
+    }
+    let explain =
+        move || Hints { settings: &settings, policy: &policy, limits }.explain(&symptom, FileLookup::Allowed);
+    run_blocking(explain).await
+}
+
+/// Returns false for a remote server: the relay in the jail only forwards its errors.
+fn is_local(settings: &ServerSettings) -> bool {
+    matches!(settings.transport, TransportSettings::Stdio { .. })
+}
+
+fn add_limit(error: &mut BridgeError, confined: Option<&ConfinedProcess>) {
+    error.limit = confined.and_then(|confined| describe_limit(error, &confined.watch));
     if let Some(limit) = &error.limit {
         error.message = format!("{}: {limit}", error.message);
     }
-    redact_secrets(error, settings)
+}
+
+fn add_hint(error: &mut BridgeError, symptom: &Symptom, hint: Option<String>) {
+    let Some(hint) = hint else { return };
+    error.message = format!("{}; {hint}", error.message);
+    match symptom {
+        Symptom::Memory | Symptom::Processes | Symptom::OpenFiles => error.limit = Some(hint),
+        _ => error.hint = Some(hint),
+    }
+}
+
+/// Returns the sign of a refusal in an error that no limit explains.
+fn symptom_of(error: &BridgeError) -> Option<Symptom> {
+    if error.limit.is_some() {
+        return None;
+    }
+    if let Some(fault) = &error.provider_error {
+        let data = fault.data.as_ref().map_or("", |data| data.get());
+        let data = if data.len() > MAX_SEARCHED_BYTES { "" } else { data };
+        return find_symptom(&fault.message).or_else(|| find_symptom(data));
+    }
+    let is_failed = error.exit.is_some()
+        || matches!(error.code, ErrorCode::ProviderInitFailed | ErrorCode::ProviderUnavailable)
+        || (error.code == ErrorCode::ProviderTimeout && error.tool.is_none());
+    let stderr = error.stderr.as_deref().filter(|_| is_failed).unwrap_or_default();
+    let lines: Vec<&str> = stderr.lines().collect();
+    let last = lines[lines.len().saturating_sub(STDERR_LINES)..].join("\n");
+    let is_killed = || error.exit.as_deref().is_some_and(is_killed_by_filter);
+    find_symptom(&last).or_else(|| is_killed().then_some(Symptom::Killed))
 }
 
 fn describe_limit(error: &BridgeError, watch: &TreeWatch) -> Option<String> {
@@ -33,9 +140,11 @@ fn describe_limit(error: &BridgeError, watch: &TreeWatch) -> Option<String> {
         )),
         Some(LimitHit::Processes(count)) => {
             let max = limits.processes.unwrap_or_default();
-            Some(format!(
-                "`maxProcesses` exceeded: the watchdog counted {count} processes, the limit is {max}"
-            ))
+            Some(format!("`maxProcesses` exceeded: it had {count} processes, the limit is {max}"))
+        }
+        Some(LimitHit::Disk(_)) => {
+            let max = limits.disk_bytes.unwrap_or_default() >> 20;
+            Some(format!("`maxHomeMb` exceeded: its own home and temporary files are larger than {max} MB"))
         }
         None if error.exit.is_some() && reports_out_of_memory(error.stderr.as_deref()) => Some(format!(
             "`maxMemoryMb` probably exceeded: its stderr reports a failed allocation, the limit is {memory} MB"
@@ -66,18 +175,30 @@ fn reports_out_of_memory(stderr: Option<&str>) -> bool {
     stderr.is_some_and(|text| MESSAGES.iter().any(|message| text.contains(message)))
 }
 
+/// Replaces configured secrets in a text of a server.
+pub(crate) fn redact(text: &mut String, settings: &ServerSettings) {
+    secrets_of(settings).hide(text);
+}
+
 /// Replaces configured secrets, which a server may quote in its errors.
 fn redact_secrets(mut error: Box<BridgeError>, settings: &ServerSettings) -> Box<BridgeError> {
+    let secrets = secrets_of(settings);
+    secrets.hide(&mut error.message);
+    let texts = [&mut error.stderr, &mut error.hint, &mut error.limit];
+    texts.into_iter().flatten().for_each(|text| secrets.hide(text));
+    if let Some(fault) = &mut error.provider_error {
+        secrets.hide(&mut fault.message);
+        fault.raw.take_if(|raw| secrets.occur_in(raw.get()));
+        fault.data.take_if(|data| secrets.occur_in(data.get()));
+    }
+    error
+}
+
+/// Returns the secrets that are configured for a server.
+pub(crate) fn secrets_of(settings: &ServerSettings) -> SecretForms {
     let secrets = match &settings.transport {
         TransportSettings::Stdio { env, .. } => env,
         TransportSettings::Remote { headers, .. } => headers,
     };
-    let secrets = SecretForms::new(secrets.iter().map(|(_, value)| value.reveal().as_str()));
-    secrets.hide(&mut error.message);
-    error.stderr.iter_mut().for_each(|stderr| secrets.hide(stderr));
-    if let Some(fault) = &mut error.provider_error {
-        secrets.hide(&mut fault.message);
-        fault.raw.take_if(|raw| secrets.are_in(raw.get()));
-    }
-    error
+    SecretForms::new(secrets.iter().map(|(_, value)| value.reveal().as_str()))
 }

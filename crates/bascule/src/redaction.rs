@@ -28,7 +28,7 @@ impl SecretForms {
         }
     }
 
-    pub(crate) fn are_in(&self, text: &str) -> bool {
+    pub(crate) fn occur_in(&self, text: &str) -> bool {
         self.0.iter().any(|form| text.contains(form))
     }
 }
@@ -135,6 +135,6 @@ mod tests {
         let mut text = "abc 12345 Bearer".to_owned();
         forms.hide(&mut text);
         assert_eq!(text, "abc 12345 ***");
-        assert!(!forms.are_in("abc 12345"));
+        assert!(!forms.occur_in("abc 12345"));
     }
 }

@@ -1,26 +1,28 @@
-//! `bascule __relay`: forwards requests to a remote server, in a confined process (SB-01).
+//! `bascule __relay`: forwards requests to a remote server, in a confined process.
 //!
 //! To the bridge it is a stdio server. It forwards every request with its parameters unchanged, and returns the
 //! response. If the connection to the remote server fails, it writes the reason to stderr and exits.
 
 use std::collections::HashMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use bascule_client::{ClientOptions, McpClient};
 use bascule_mcp::{
-    Failure, HttpEndpoint, Id, Message, RpcError, ServerMessage, Unsolicited, error_response, notification,
-    success_response,
+    Failure, HttpEndpoint, Id, Message, RpcError, ServerMessage, Unsolicited, error_response,
+    error_response_from, notification, success_response,
 };
+use bascule_model::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::config::{
-    CustomProfile, NetworkAccess, RemoteProtocol, Sandbox, ServerSettings, TransportSettings,
+    CustomProfile, HomeAccess, NetworkAccess, RemoteProtocol, Sandbox, SandboxPaths, ServerSettings,
+    TransportSettings,
 };
 
 /// The environment variable with the `RelayTarget` as JSON. Arguments would be visible to other users.
@@ -48,8 +50,9 @@ impl RelayTarget {
     }
 }
 
-/// Returns the settings of a relay process. It may use the network and read the resolver configuration, and nothing else.
-pub(crate) fn relay_settings(settings: &ServerSettings) -> ServerSettings {
+/// Returns the settings of a relay process: `jailer` with the remote server in its environment. It may use the network and
+/// read the resolver configuration, and nothing else.
+pub(crate) fn relay_settings(settings: &ServerSettings, jailer: &Path, target: String) -> ServerSettings {
     const RESOLVER: [&str; 6] = [
         "/etc/resolv.conf",
         "/etc/hosts",
@@ -61,6 +64,7 @@ pub(crate) fn relay_settings(settings: &ServerSettings) -> ServerSettings {
     let read = RESOLVER.iter().map(PathBuf::from).filter(|path| path.exists()).collect();
     let sandbox = Sandbox::Custom {
         profile: CustomProfile::Strict,
+        home: HomeAccess::None,
         read,
         write: Vec::new(),
         network: NetworkAccess::Full,
@@ -68,7 +72,14 @@ pub(crate) fn relay_settings(settings: &ServerSettings) -> ServerSettings {
         processes: None,
         files: None,
     };
-    ServerSettings { sandbox, ..settings.clone() }
+    let transport = TransportSettings::Stdio {
+        command: jailer.to_string_lossy().into_owned(),
+        args: vec!["__relay".into()],
+        env: vec![(TARGET_VARIABLE.to_owned(), Secret::new(target))],
+        cwd: None,
+    };
+    // A remote server has no paths in the configuration.
+    ServerSettings { sandbox, transport, paths: SandboxPaths::default(), ..settings.clone() }
 }
 
 /// Runs the relay until stdin ends.
@@ -171,12 +182,10 @@ async fn forward(
         .await
     {
         Ok(result) => send(&success_response(id, result.get())),
-        Err(Failure::ErrorResponse(error)) => {
-            let data = error.data.map_or_else(String::new, |data| format!(r#","data":{data}"#));
-            let (code, message) = (error.code, serde_json::Value::from(error.message));
-            let error = format!(r#"{{"code":{code},"message":{message}{data}}}"#);
-            send(format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).as_bytes());
+        Err(Failure::ErrorResponse(RpcError { raw: Some(error), .. })) => {
+            send(&error_response_from(id, error.get()));
         }
+        Err(Failure::ErrorResponse(error)) => send(&error_response(id, error.code, &error.message)),
         Err(failure @ (Failure::TooLong { .. } | Failure::InvalidResponse)) => {
             send(&error_response(id, RpcError::INTERNAL_ERROR, &failure.to_string()));
         }

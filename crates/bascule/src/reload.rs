@@ -1,9 +1,10 @@
-//! Switches to a changed configuration (BR-13) in one step.
+//! Switches to a changed configuration in one step.
 //!
 //! A reload is planned, starts the added and changed servers, publishes one new snapshot, then retires the replaced and
 //! removed servers after their calls. Reading and watching the file is `config`.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::McpBridgeAdapter;
 use crate::config::{ServerSettings, Settings};
 use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::server::Server;
+use crate::fleet::server_log::OPERATIONS;
 use crate::fleet::snapshot::Snapshot;
 use crate::fleet::status::ServerState;
 
@@ -42,6 +44,21 @@ impl Plan {
         let gone = current.servers.iter().filter(|old| next.server(old.name.as_str()).is_none());
         plan.removed = gone.map(|server| server.name.clone()).collect();
         plan
+    }
+}
+
+/// In one line: `added a, b; changed c; 3 unchanged`.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (change, names) in
+            [("added", &self.added), ("changed", &self.changed), ("removed", &self.removed)]
+        {
+            if !names.is_empty() {
+                let names: Vec<&str> = names.iter().map(ServerName::as_str).collect();
+                write!(f, "{change} {}; ", names.join(", "))?;
+            }
+        }
+        write!(f, "{} unchanged", self.unchanged)
     }
 }
 
@@ -100,6 +117,17 @@ impl McpBridgeAdapter {
         }
     }
 
+    /// Records and announces that the configuration file cannot be used.
+    pub(crate) fn refuse_reload(&self, cause: String) {
+        self.fleet.events.offer(Event::ReloadRefused { server: None, cause: cause.clone() });
+        *self.refused_reload.lock().expect("no code panics while it holds the lock") = Some(cause);
+    }
+
+    /// Returns the reason for which the last reload was refused, if it was.
+    pub(crate) fn refused_reload(&self) -> Option<String> {
+        self.refused_reload.lock().expect("no code panics while it holds the lock").clone()
+    }
+
     fn issue_ticket(&self) -> u64 {
         let mut tickets = self.reloads.lock().expect("no code panics while it holds the lock");
         tickets.last_issued += 1;
@@ -117,25 +145,24 @@ impl McpBridgeAdapter {
             return Commit::Outdated;
         }
         tickets.last_applied = ticket;
+        *self.refused_reload.lock().expect("no code panics while it holds the lock") = None;
         let Staged { settings, servers, reloaded, replaced, .. } = staged;
-        self.fleet.snapshot.store(Arc::new(Snapshot::of(settings.clone(), servers.clone())));
+        self.fleet.snapshot.store(Arc::new(Snapshot::new(settings.clone(), servers.clone())));
         self.fleet.catch_up();
         replaced.iter().for_each(|(old, new)| self.announce_health(old, new));
+        for (server, cause) in &reloaded.refused {
+            let (server, cause) = (Some(server.clone()), cause.clone());
+            self.fleet.events.offer(Event::ReloadRefused { server, cause });
+        }
         self.fleet.snapshot.load().in_order().for_each(|server| server.retry_unavailable());
-        let Plan { added, changed, removed, .. } = &reloaded.plan;
-        info!(
-            added = added.len(),
-            changed = changed.len(),
-            removed = removed.len(),
-            "configuration reloaded"
-        );
+        info!(target: OPERATIONS, "configuration reloaded: {}", reloaded.plan);
         Commit::Published
     }
 
     /// Announces the tools of all servers, once the added ones have started or have taken too long.
     async fn announce_tools(&self, added: &[Arc<Server>]) {
         let by = Instant::now() + ADDED_WITHIN;
-        futures_util::future::join_all(added.iter().map(|server| server.first_start(by))).await;
+        futures_util::future::join_all(added.iter().map(|server| server.wait_for_first_start(by))).await;
         self.fleet.notify_reloaded();
         let tools: Vec<ToolId> = self.list_tools().iter().map(|tool| tool.id().clone()).collect();
         self.fleet.events.offer(Event::ToolsAvailable { count: tools.len(), tools });
@@ -159,7 +186,7 @@ impl McpBridgeAdapter {
         };
         let started: Vec<_> = wanted.map(|settings| (settings.name.clone(), start(settings))).collect();
         let changed = started.iter().filter(|(name, _)| plan.changed.contains(name));
-        let ready = changed.map(|(_, server)| server.first_start(Instant::now() + START_LATEST));
+        let ready = changed.map(|(_, server)| server.wait_for_first_start(Instant::now() + START_LATEST));
         futures_util::future::join_all(ready).await;
         started
     }
@@ -221,7 +248,7 @@ const ADDED_WITHIN: Duration = Duration::from_secs(10);
 
 fn not_ready(server: &Server) -> Option<String> {
     match server.state() {
-        ServerState::Healthy(_) => None,
+        ServerState::Healthy(_) | ServerState::OnDemand(_) => None,
         state => {
             Some(state.cause().map_or_else(|| "it did not start".to_owned(), |error| error.message.clone()))
         }
@@ -254,6 +281,7 @@ mod tests {
         let expected =
             Plan { added: vec![name("d")], changed: vec![name("b")], removed: vec![name("c")], unchanged: 1 };
         assert_eq!(Plan::between(&current, &next), expected);
+        assert_eq!(expected.to_string(), "added d; changed b; removed c; 1 unchanged");
         assert_eq!(
             Plan::between(&current, &current),
             Plan { unchanged: current.servers.len(), ..Plan::default() }

@@ -1,23 +1,21 @@
 //! The token of a configuration, which HTTP clients present. It is generated once and kept for the next starts.
 
 use std::fs;
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use bascule_model::Secret;
 use tracing::warn;
 
 use crate::control::config_hash;
+use crate::private_file;
 
 /// Hexadecimal digits of a token.
 const LENGTH: u64 = 64;
 
 /// Reads the token of a configuration file, or generates it.
 pub(crate) fn load_or_create(config: &Path) -> io::Result<Secret<String>> {
-    let folder =
-        folder().ok_or_else(|| io::Error::other("neither HOME nor the user database names a home"))?;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
+    let folder = private_file::folder("tokens")?;
     let path = folder.join(format!("{:016x}", config_hash(&config.canonicalize()?)));
     match read(&path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => create(&path),
@@ -39,24 +37,13 @@ pub(crate) fn generate() -> io::Result<String> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// No sandbox grants access to it. It does not depend on the environment: a bridge that was started with another one must
-/// close the same folder.
-fn folder() -> Option<PathBuf> {
-    bascule_sandbox::own_home().map(|home| home.join(".local/share/bascule/tokens"))
-}
-
 /// Refuses a token that others may know or have written.
 fn read(path: &Path) -> io::Result<Secret<String>> {
-    // Opening a pipe would wait for its writer.
-    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
-    let file = fs::OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
-    let metadata = file.metadata()?;
-    let is_own = metadata.is_file() && metadata.uid() == rustix::process::getuid().as_raw();
-    let token = if is_own { io::read_to_string(file.take(LENGTH + 1))? } else { String::new() };
-    match metadata.mode() & 0o077 == 0 && token.len() as u64 == LENGTH {
+    let token = private_file::read(path, LENGTH)?;
+    match token.len() as u64 == LENGTH {
         true => Ok(Secret::new(token)),
         false => {
-            let message = format!("the token `{}` is damaged, or other users can access it", path.display());
+            let message = format!("the token `{}` is damaged", path.display());
             Err(io::Error::new(io::ErrorKind::InvalidData, message))
         }
     }
@@ -64,10 +51,7 @@ fn read(path: &Path) -> io::Result<Secret<String>> {
 
 /// Two bridges may start at once: the first one that links its file wins, and the other one reads it.
 fn create(path: &Path) -> io::Result<Secret<String>> {
-    let own = path.with_extension(std::process::id().to_string());
-    let _ = fs::remove_file(&own);
-    let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&own)?;
-    file.write_all(generate()?.as_bytes())?;
+    let own = private_file::write_beside(path, &generate()?)?;
     let linked = fs::hard_link(&own, path);
     fs::remove_file(&own)?;
     match linked {
@@ -78,7 +62,7 @@ fn create(path: &Path) -> io::Result<Secret<String>> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
     use super::*;
 
@@ -102,9 +86,6 @@ mod tests {
         create(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("other users"));
-        let link = folder.path().join("link");
-        std::os::unix::fs::symlink(&path, &link).unwrap();
-        read(&link).unwrap_err();
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert!(read(&path).unwrap_err().to_string().contains("damaged"));

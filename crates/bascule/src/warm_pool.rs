@@ -57,6 +57,10 @@ impl<S: Clone + PartialEq + Send + 'static, P: Send + 'static> WarmPool<S, P> {
         self.state().ready.iter().find_map(find)
     }
 
+    pub(crate) fn count_ready(&self) -> usize {
+        self.state().ready.len()
+    }
+
     /// Keeps a started process, or drops it if the pool has size zero.
     pub(crate) fn add(&self, process: P) {
         if self.size > 0 {

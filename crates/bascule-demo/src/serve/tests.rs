@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::{DemoCall, DemoServer, DemoSession};
-use crate::reply::{Reply, ToolResult};
+use crate::reply::{Reply, ReplyResult};
 use crate::tool::ToolDeclaration;
 
 /// A client of a session in this process.
@@ -90,7 +90,7 @@ impl DemoServer for Mirror {
         vec![ToolDeclaration::new("mirror", "Returns its arguments")]
     }
 
-    fn call(&self, _tool: &str, arguments: &Value, _call: &DemoCall) -> ToolResult {
+    fn call(&self, _tool: &str, arguments: &Value, _call: &DemoCall) -> ReplyResult {
         Ok(Reply::structured(arguments.clone()))
     }
 }

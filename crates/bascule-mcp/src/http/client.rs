@@ -2,6 +2,8 @@
 //!
 //! The two HTTP transports decide about the contents of the requests.
 
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -10,6 +12,7 @@ use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION,
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -19,20 +22,28 @@ use super::pool::ConnectionPool;
 use super::{HttpEndpoint, redact_url};
 use crate::router::MessageRouter;
 use crate::sse::{EventReader, SseEvent};
-use crate::{Failure, Message, RpcError, TransportError};
+use crate::{Failure, Message, RpcError, TransportError, is_large, run_large};
 
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const EVENT_STREAM: &str = "text/event-stream";
 /// Maximum length of a quotation of an unexpected body, in characters.
 const MAX_EXCERPT: usize = 300;
-/// Maximum number of responses to requests of the server that are sent at once.
-const MAX_REPLIES: usize = 32;
+/// Maximum number of messages of one kind that are being sent at once.
+const MAX_SENDING: usize = 32;
+/// Maximum number of messages of one kind that are being sent or wait for that. A server that causes more than it accepts
+/// does not get them.
+const MAX_QUEUED: usize = 256;
+/// Maximum number of bytes of an event stream that are handled before other tasks can run.
+pub(crate) const MAX_FED_BYTES: usize = 8 << 10;
 /// Time for reading the rest of a response, so that its connection can be used again.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+pub(crate) const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 /// Time limit for ending a session, and for messages that are being sent when the connection is closed.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time limit for a server to accept a notification.
-const NOTIFICATION_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time limit for a server to accept a message that has no response.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Delivers a message to the router that is too large for the runtime's thread. The next message waits for it.
+pub(crate) type LargeDelivery = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Sends the HTTP requests of one MCP connection.
 pub(crate) struct HttpClient {
@@ -40,10 +51,32 @@ pub(crate) struct HttpClient {
     endpoint: HttpEndpoint,
     path: Uri,
     limit: usize,
-    replies: Arc<Semaphore>,
+    cancellations: Outbox,
+    /// Responses to requests of the server, and notifications.
+    replies: Outbox,
     pub(crate) router: Arc<MessageRouter>,
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
+}
+
+/// The kind of a message that has no response.
+#[derive(Clone, Copy)]
+pub(crate) enum MessageKind {
+    /// Sent apart from the others: a server that delays these still gets cancellations.
+    Cancellation,
+    Reply,
+}
+
+/// The bounds on messages of one kind.
+struct Outbox {
+    queued: Arc<Semaphore>,
+    sending: Arc<Semaphore>,
+}
+
+impl Default for Outbox {
+    fn default() -> Self {
+        Self { queued: Semaphore::new(MAX_QUEUED).into(), sending: Semaphore::new(MAX_SENDING).into() }
+    }
 }
 
 impl HttpClient {
@@ -54,8 +87,9 @@ impl HttpClient {
         tasks: TaskTracker,
         stop: CancellationToken,
     ) -> Self {
-        let (pool, replies) = (OnceLock::new(), Arc::new(Semaphore::new(MAX_REPLIES)));
-        Self { pool, path: path_of(&endpoint.url), endpoint, limit, replies, router, tasks, stop }
+        let (pool, path) = (OnceLock::new(), path_of(&endpoint.url));
+        let (cancellations, replies) = (Outbox::default(), Outbox::default());
+        Self { pool, path, endpoint, limit, cancellations, replies, router, tasks, stop }
     }
 
     /// Returns the URL without secrets.
@@ -100,7 +134,16 @@ impl HttpClient {
 
     pub(crate) async fn fetch(
         &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, TransportError> {
+        self.fetch_and_mark(request, &AtomicBool::default()).await
+    }
+
+    /// Sends an HTTP request, and sets `is_sent` while a connection has it.
+    pub(crate) async fn fetch_and_mark(
+        &self,
         mut request: Request<Full<Bytes>>,
+        is_sent: &AtomicBool,
     ) -> Result<Response<Incoming>, TransportError> {
         let pool = self.pool.get_or_init(|| ConnectionPool::new(&self.endpoint.url)).as_ref();
         let pool = pool.map_err(|reason| self.unreachable(reason.clone()))?;
@@ -114,15 +157,22 @@ impl HttpClient {
                     connected.map_err(|error| self.unreachable(chain(&*error)))?
                 }
             };
+            is_sent.store(true, Ordering::Relaxed);
             match sender.try_send_request(request).await {
                 Ok(response) => {
                     pool.put(sender);
                     return Ok(response);
                 }
                 Err(mut error) => match error.take_message() {
-                    // The server closed an idle connection before anything of the request was sent.
-                    Some(unsent) if is_reused => request = unsent,
-                    _ => return Err(self.interrupted(chain(&error.into_error()))),
+                    // The server closed the connection before anything of the request was sent.
+                    Some(unsent) => {
+                        is_sent.store(false, Ordering::Relaxed);
+                        if !is_reused {
+                            return Err(self.unreachable(chain(&error.into_error())));
+                        }
+                        request = unsent;
+                    }
+                    None => return Err(self.interrupted(chain(&error.into_error()))),
                 },
             }
         }
@@ -132,32 +182,66 @@ impl HttpClient {
         TransportError::Connect { url: self.url(), reason }
     }
 
-    /// Sends a notification or a response, in a separate task.
+    /// Sends a message that has no response, in a separate task. Drops it if too many are queued, or outside of a runtime.
     pub(crate) fn spawn_exchange(
         self: &Arc<Self>,
+        kind: MessageKind,
         exchange: impl Future<Output = Result<(), Failure>> + Send + 'static,
     ) {
-        let client = self.clone();
-        self.tasks.spawn(async move {
-            let result = tokio::select! {
-                biased;
-                () = client.notification_deadline() => return,
-                result = exchange => result,
+        let outbox = match kind {
+            MessageKind::Cancellation => &self.cancellations,
+            MessageKind::Reply => &self.replies,
+        };
+        let (Ok(place), Ok(runtime)) = (outbox.queued.clone().try_acquire_owned(), Handle::try_current())
+        else {
+            return tracing::debug!("dropped a message: too many are being sent");
+        };
+        let (client, sending) = (self.clone(), outbox.sending.clone());
+        let send = async move {
+            let exchange = async {
+                let _permit = sending.acquire().await;
+                exchange.await
             };
-            if let Err(failure) = result {
-                tracing::debug!(%failure, "could not deliver a notification");
+            tokio::select! {
+                biased;
+                () = client.send_deadline() => {}
+                sent = exchange => {
+                    if let Err(failure) = sent {
+                        tracing::debug!(%failure, "could not deliver a message");
+                    }
+                }
             }
-        });
+            drop(place);
+        };
+        self.tasks.spawn_on(send, &runtime);
     }
 
     /// Returns `CLOSE_TIMEOUT` after the connection was closed, because the message may be a cancellation. Returns after
-    /// `NOTIFICATION_TIMEOUT` in any case, because no caller waits for the message.
-    async fn notification_deadline(&self) {
+    /// `SEND_TIMEOUT` in any case, because no caller waits for the message.
+    async fn send_deadline(&self) {
         let ended = async {
             self.stop.cancelled().await;
             tokio::time::sleep(CLOSE_TIMEOUT).await;
         };
-        let _ = timeout(NOTIFICATION_TIMEOUT, ended).await;
+        let _ = timeout(SEND_TIMEOUT, ended).await;
+    }
+
+    /// Delivers a message of any size. A large one is returned as a future, which must be awaited before the next message.
+    pub(crate) fn deliver_any<R>(
+        self: &Arc<Self>,
+        frame: impl AsRef<[u8]> + Send + 'static,
+        stream_request_id: Option<u64>,
+        reply: impl FnOnce(Vec<u8>) -> R + Send + 'static,
+    ) -> Option<LargeDelivery>
+    where
+        R: Future<Output = Result<(), Failure>> + Send + 'static,
+    {
+        if !is_large(frame.as_ref().len()) {
+            self.deliver(frame.as_ref(), stream_request_id, reply);
+            return None;
+        }
+        let client = self.clone();
+        Some(Box::pin(run_large(move || client.deliver(frame.as_ref(), stream_request_id, reply))))
     }
 
     /// Delivers a message to the router. `stream_request_id` is the id of the request whose response carried the message, if
@@ -170,36 +254,29 @@ impl HttpClient {
     ) where
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
-        let Some(response) = self.router.deliver(frame, stream_request_id) else { return };
-        // A server that sends requests faster than it accepts responses gets none.
-        let Ok(permit) = self.replies.clone().try_acquire_owned() else {
-            return tracing::debug!("too many responses are being sent; dropping one");
-        };
-        let (exchange, stop) = (reply(response), self.stop.clone());
-        self.tasks.spawn(async move {
-            let _ = stop.run_until_cancelled(exchange).await;
-            drop(permit);
-        });
+        if let Some(response) = self.router.deliver(frame, stream_request_id) {
+            self.spawn_exchange(MessageKind::Reply, reply(response));
+        }
     }
 
-    /// Reads an event stream to its end. After the response to the request `id`, also stops when nothing arrives for
-    /// `DRAIN_TIMEOUT`.
+    /// Reads an event stream to its end.
     pub(crate) async fn read_events(
         &self,
-        id: Option<u64>,
         body: &mut Incoming,
         events: &mut EventReader,
-        mut on_event: impl FnMut(SseEvent),
+        mut on_event: impl FnMut(SseEvent) -> Option<LargeDelivery>,
     ) -> Result<(), TransportError> {
-        loop {
-            let is_complete = id.is_some_and(|id| !self.router.is_pending(id));
-            let chunk = match is_complete {
-                false => self.next_chunk(body).await?,
-                true => timeout(DRAIN_TIMEOUT, self.next_chunk(body)).await.unwrap_or(Ok(None))?,
-            };
-            let Some(chunk) = chunk else { return Ok(()) };
-            events.feed(&chunk, &mut on_event);
+        while let Some(chunk) = self.next_chunk(body).await? {
+            for part in chunk.chunks(MAX_FED_BYTES) {
+                self.router.pacer.pace().await;
+                let mut received = Vec::new();
+                events.feed(part, |event| received.push(event));
+                for delivery in received.into_iter().filter_map(&mut on_event) {
+                    delivery.await;
+                }
+            }
         }
+        Ok(())
     }
 
     /// Returns the next chunk of a body, or `None` at its end.
@@ -229,11 +306,8 @@ impl HttpClient {
     }
 
     /// Reads and ignores the rest of a response, so that its connection can be used again.
-    pub(crate) fn drain(&self, body: Incoming) {
-        let stop = self.stop.clone();
-        self.tasks.spawn(async move {
-            let _ = stop.run_until_cancelled(timeout(DRAIN_TIMEOUT, read_start(body, MAX_EXCERPT))).await;
-        });
+    pub(crate) async fn drain(&self, body: Incoming) {
+        let _ = timeout(DRAIN_TIMEOUT, read_start(body, MAX_EXCERPT)).await;
     }
 
     /// Returns the failure of a message that got an HTTP error. A JSON-RPC error in the body is the server's response.

@@ -1,5 +1,4 @@
-//! Event streams: resumes interrupted ones, and keeps the GET stream open, on which the server sends requests and
-//! notifications.
+//! Resumes interrupted event streams, and keeps the GET stream open on which a server sends requests and notifications.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,14 +9,14 @@ use http::header::{HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep};
 
-use super::{EVENT_STREAM, HttpLink, has_media_type, transport_failure};
+use super::{EVENT_STREAM, HttpLink, LargeDelivery, has_media_type, transport_failure};
 use crate::scan::ScannedMessage;
 use crate::sse::{EventReader, ResumePoint, SseEvent};
 use crate::{Failure, TransportError};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
-/// Most attempts to resume the stream of a response without a new event.
-const MAX_FRUITLESS: u32 = 5;
+/// The stream of a response is resumed at most this many times in a row without a new event.
+const MAX_RESUMES: u32 = 5;
 const DEFAULT_PAUSE: Duration = Duration::from_secs(1);
 /// Lower limit for the pause that a server asks for: it may ask for none, again and again.
 const MIN_PAUSE: Duration = Duration::from_millis(100);
@@ -33,27 +32,27 @@ impl HttpLink {
     /// Reads a response from its event stream. Resumes a stream that ends too early, if its events have ids.
     pub(super) async fn receive_events(self: &Arc<Self>, id: u64, mut body: Incoming) -> Result<(), Failure> {
         let mut events = EventReader::new(self.client.limit());
-        let mut fruitless = 0;
+        let mut attempts = 0;
         loop {
             let on_event = |event| self.deliver_event(id, event);
-            let ended = self.client.read_events(Some(id), &mut body, &mut events, on_event).await;
+            let ended = self.client.read_events(&mut body, &mut events, on_event).await;
             if !self.client.router.is_pending(id) {
                 return Ok(());
             }
             if events.count() > 0 {
-                fruitless = 0;
+                attempts = 0;
             }
             let interrupted = ended
                 .err()
                 .unwrap_or_else(|| self.client.interrupted("the stream ended before the response"));
-            body = self.resume(events.resume_point(), &mut fruitless, interrupted).await?;
+            body = self.resume(events.resume_point(), &mut attempts, interrupted).await?;
             events = EventReader::resuming(self.client.limit(), events.resume_point().clone());
         }
     }
 
-    fn deliver_event(self: &Arc<Self>, id: u64, event: SseEvent) {
+    fn deliver_event(self: &Arc<Self>, id: u64, event: SseEvent) -> Option<LargeDelivery> {
         match event {
-            SseEvent::Data(data) | SseEvent::Endpoint(data) => self.deliver(&data, Some(id)),
+            SseEvent::Data(data) | SseEvent::Endpoint(data) => return self.deliver(data, Some(id)),
             // The stream belongs to one request and holds no other response.
             SseEvent::TooLong(ScannedMessage::Unknown) => {
                 let limit = self.client.limit();
@@ -61,19 +60,20 @@ impl HttpLink {
             }
             SseEvent::TooLong(scanned) => self.client.router.deliver_oversized(scanned),
         }
+        None
     }
 
     /// Opens the continuation of an interrupted stream, or returns the failure of the request.
     async fn resume(
         &self,
         point: &ResumePoint,
-        fruitless: &mut u32,
+        attempts: &mut u32,
         interrupted: TransportError,
     ) -> Result<Incoming, Failure> {
         let Some(last) = &point.last_id else { return Err(transport_failure(interrupted)) };
-        while *fruitless < MAX_FRUITLESS {
-            sleep(pause(point.retry, *fruitless)).await;
-            *fruitless += 1;
+        while *attempts < MAX_RESUMES {
+            sleep(pause(point.retry, *attempts)).await;
+            *attempts += 1;
             match self.open_stream(Some(last)).await {
                 Ok(body) => return Ok(body),
                 Err(OpenError::Temporary(cause)) => tracing::debug!(%cause, "could not resume a stream yet"),
@@ -101,7 +101,7 @@ impl HttpLink {
     }
 
     async fn keep_server_stream(self: &Arc<Self>) {
-        let (mut point, mut fruitless) = (ResumePoint::default(), 0);
+        let (mut point, mut attempts) = (ResumePoint::default(), 0);
         loop {
             match self.open_stream(point.last_id.as_ref()).await {
                 Ok(body) => {
@@ -110,7 +110,7 @@ impl HttpLink {
                     (point, had_events) = self.read_server_stream(body, point).await;
                     // A proxy may have closed a stream without messages because it was idle, which is no failure.
                     if had_events || since.elapsed() >= MAX_PAUSE {
-                        fruitless = 0;
+                        attempts = 0;
                     }
                 }
                 Err(OpenError::Temporary(cause)) => {
@@ -122,8 +122,8 @@ impl HttpLink {
                     return tracing::debug!(%cause, "the server has no stream for its own messages");
                 }
             }
-            sleep(pause(point.retry, fruitless)).await;
-            fruitless = fruitless.saturating_add(1);
+            sleep(pause(point.retry, attempts)).await;
+            attempts = attempts.saturating_add(1);
         }
     }
 
@@ -135,13 +135,14 @@ impl HttpLink {
     ) -> (ResumePoint, bool) {
         let mut events = EventReader::resuming(self.client.limit(), point);
         let on_event = |event| match event {
-            SseEvent::Data(data) | SseEvent::Endpoint(data) => self.deliver(&data, None),
+            SseEvent::Data(data) | SseEvent::Endpoint(data) => self.deliver(data, None),
             // This stream holds no responses.
             SseEvent::TooLong(_) => {
-                self.client.router.deliver_oversized(ScannedMessage::RequestOrNotification(None))
+                self.client.router.deliver_oversized(ScannedMessage::RequestOrNotification(None));
+                None
             }
         };
-        let ended = self.client.read_events(None, &mut body, &mut events, on_event).await;
+        let ended = self.client.read_events(&mut body, &mut events, on_event).await;
         tracing::debug!(?ended, events = events.count(), "a stream ended");
         (events.resume_point().clone(), events.count() > 0)
     }
@@ -170,10 +171,10 @@ impl HttpLink {
     }
 }
 
-/// Returns the pause before a stream is opened again, after a number of streams without events.
-fn pause(retry: Option<Duration>, fruitless: u32) -> Duration {
+/// Returns the pause before a stream is opened again. `attempts` counts the attempts since the last event.
+fn pause(retry: Option<Duration>, attempts: u32) -> Duration {
     let first = retry.unwrap_or(DEFAULT_PAUSE).max(MIN_PAUSE);
-    first.saturating_mul(1 << fruitless.min(10)).min(MAX_PAUSE.max(first))
+    first.saturating_mul(1 << attempts.min(10)).min(MAX_PAUSE.max(first))
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! Streamable HTTP against a scripted server on a real socket.
 
+use std::net::TcpListener;
 use std::time::Duration;
 
+use bascule_model::Delivery;
 use bascule_testkit::{Behaviour, HttpFault, Script, ScriptedHttp, SseFeature};
 
 use crate::testing::{TestClient, echoing, endpoint, timer_wait, to_text, wait_until, with_timeout};
-use crate::{HttpEndpoint, Transport, TransportError};
+use crate::{HttpEndpoint, ProtocolVersion, Transport, TransportError};
 
 async fn connect(script: Script) -> (ScriptedHttp, TestClient) {
     let server = ScriptedHttp::start(script);
@@ -258,5 +260,123 @@ async fn configured_session_and_version_do_not_replace_those_of_the_server() {
     let call = requests.iter().find(|request| request.body.contains("tools/call")).unwrap();
     assert_eq!(call.header("mcp-session-id"), Some("own"));
     assert_ne!(call.header("mcp-protocol-version"), Some("1999-01-01"));
+    client.close().await;
+}
+
+// req: BR-12
+#[tokio::test]
+async fn bounds_messages_that_the_server_does_not_accept() {
+    let (server, client) = connect(echoing()).await;
+    server.fail_always("POST", HttpFault::Silence);
+    let send_reply = || client.connection.send_frame(br#"{"jsonrpc":"2.0","id":"q","result":{}}"#.to_vec());
+    let replies = || server.received().iter().filter(|body| body.contains("\"q\"")).count();
+    (0..1000).for_each(|_| send_reply());
+    wait_until(|| replies() >= 32).await;
+    // Cancellations do not wait for the replies.
+    let call = client.start_call();
+    wait_until(|| server.methods().contains(&"tools/call".to_owned())).await;
+    call.abort();
+    wait_until(|| server.methods().contains(&"notifications/cancelled".to_owned())).await;
+    assert_eq!(replies(), 32);
+    // Replies that were not accepted in time make room for others.
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tokio::time::resume();
+    wait_until(|| {
+        send_reply();
+        replies() > 32
+    })
+    .await;
+    drop(server);
+    client.close().await;
+}
+
+// req: BR-12
+#[test]
+fn pending_request_can_be_dropped_outside_of_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (server, client) = runtime.block_on(connect(echoing().calls("x", [Behaviour::silence()])));
+    let mut pending = client.connection.request("tools/call", |_| Some(r#"{"name":"x"}"#.to_owned()));
+    runtime.block_on(async {
+        let is_sent = wait_until(|| server.methods().contains(&"tools/call".to_owned()));
+        tokio::select! {
+            result = pending.response() => panic!("{}", to_text(result)),
+            () = is_sent => {}
+        }
+    });
+    drop(pending);
+    runtime.block_on(client.close());
+}
+
+fn closed_connections(server: &ScriptedHttp) -> u64 {
+    server.accepted() - server.open_connections() as u64
+}
+
+// req: BR-12
+#[tokio::test]
+async fn ends_a_stream_that_goes_on_after_the_response() {
+    let (server, client) = connect(echoing()).await;
+    wait_for_count(&server, "GET", 1).await;
+    let before = closed_connections(&server);
+    let text = "data: {\"jsonrpc\":\"2.0\",\"id\":2,\"result\":{}}\n\n".to_owned();
+    server.fail_next("tools/call", HttpFault::Endless { text });
+    assert_eq!(to_text(client.call().await), "{}");
+    wait_until(|| closed_connections(&server) > before).await;
+    client.close().await;
+}
+
+// req: BR-12
+#[tokio::test]
+async fn ends_an_exchange_whose_response_came_on_another_stream() {
+    let response = r#"{"jsonrpc":"2.0","id":2,"result":{}}"#;
+    let script = echoing().calls("x", [Behaviour::silence()]);
+    let server = ScriptedHttp::start(script.on("GET", [Behaviour::silence().after_line(response)]));
+    let client = TestClient::open(Transport::Http(endpoint(&server)));
+    client.initialize().await.unwrap();
+    client.connection.set_version(ProtocolVersion::LATEST);
+    let call = client.start_call();
+    wait_until(|| server.methods().contains(&"tools/call".to_owned())).await;
+    let before = closed_connections(&server);
+    client.connection.open_server_stream();
+    assert_eq!(to_text(with_timeout(call).await.unwrap()), "{}");
+    wait_until(|| closed_connections(&server) > before).await;
+    client.close().await;
+}
+
+/// A port that accepts connections and never completes a TLS handshake.
+fn mute_tls_server() -> (TcpListener, Transport) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}/mcp", listener.local_addr().unwrap());
+    (listener, Transport::Http(HttpEndpoint::new(&url, []).unwrap()))
+}
+
+// req: BR-05
+#[tokio::test]
+async fn request_that_waits_for_its_connection_is_not_sent() {
+    let (listener, transport) = mute_tls_server();
+    let client = TestClient::open(transport);
+    let mut pending = client.connection.request("tools/call", |_| None);
+    let accepted = tokio::task::spawn_blocking(move || listener.accept());
+    tokio::select! {
+        result = pending.response() => panic!("{}", to_text(result)),
+        accepted = accepted => drop(accepted.unwrap().unwrap()),
+    }
+    assert_eq!(pending.cancel("enough"), Delivery::NotSent);
+    client.close().await;
+}
+
+// req: BR-12
+#[tokio::test]
+async fn tls_handshake_has_a_deadline() {
+    let (listener, transport) = mute_tls_server();
+    let client = TestClient::open(transport);
+    let accepted = tokio::task::spawn_blocking(move || listener.accept());
+    let call = client.start_call();
+    let _connection = accepted.await.unwrap().unwrap();
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(10)).await;
+    tokio::time::resume();
+    let text = to_text(with_timeout(call).await.unwrap());
+    assert!(text.starts_with("NotSent: ") && text.contains("no connection within"), "{text}");
     client.close().await;
 }

@@ -29,12 +29,12 @@ pub struct AccessPolicy {
 /// connection, when a request has arrived, and for one connection at a time.
 pub type PeerPredicate = fn(SocketAddr, SocketAddr) -> bool;
 
-/// Checks `Host`, `Origin` and, unless the route is public, the token.
+/// Checks `Host`, `Origin` and, unless the route is public, the token. Returns the position of the token.
 pub(super) fn check_headers(
     policy: &AccessPolicy,
     request: &Parts,
     access: RouteAccess,
-) -> Result<(), HttpError> {
+) -> Result<Option<usize>, HttpError> {
     let host = single(&request.headers, header::HOST)?
         .ok_or_else(|| HttpError::forbidden("the header `Host` is missing"))?;
     // The request target may name a host too, and then that one counts.
@@ -48,7 +48,7 @@ pub(super) fn check_headers(
         Some(origin) if !is_allowed_origin(origin, &policy.origins) => {
             Err(HttpError::forbidden("the value of `Origin` is not allowed (see `allowedOrigins`)"))
         }
-        _ if access == RouteAccess::Public => Ok(()),
+        _ if access == RouteAccess::Public => Ok(None),
         _ => check_token(&policy.tokens, &request.headers),
     }
 }
@@ -108,18 +108,37 @@ fn is_loopback(name: &str) -> bool {
         || name.parse::<Ipv4Addr>().is_ok_and(|address| address.is_loopback())
 }
 
-fn check_token(tokens: &[Secret<String>], headers: &HeaderMap) -> Result<(), HttpError> {
+fn check_token(tokens: &[Secret<String>], headers: &HeaderMap) -> Result<Option<usize>, HttpError> {
     if tokens.is_empty() {
-        return Ok(());
+        return Ok(None);
     }
-    let presented =
-        headers.get(header::AUTHORIZATION).and_then(|value| bearer(value.as_bytes())).unwrap_or_default();
+    let authorization = headers.get(header::AUTHORIZATION);
+    let presented = authorization.and_then(|value| bearer(value.as_bytes()));
     // Compares with all of them, so that the time does not reveal which one was close.
-    match tokens.iter().fold(false, |known, token| known | token.matches(presented)) {
-        true => Ok(()),
-        false => Err(HttpError::new(StatusCode::UNAUTHORIZED, "a valid bearer token is required")
-            .with_header(header::WWW_AUTHENTICATE, "Bearer")),
+    let find = |found, (position, token): (usize, &Secret<String>)| match token
+        .matches(presented.unwrap_or_default())
+    {
+        true => Some(position),
+        false => found,
+    };
+    match tokens.iter().enumerate().fold(None, find) {
+        Some(position) => Ok(Some(position)),
+        None => Err(unauthorized(authorization.is_some(), presented.is_some())),
     }
+}
+
+/// Says what is wrong with the token, and how RFC 6750 tells that to programs.
+fn unauthorized(has_header: bool, has_token: bool) -> HttpError {
+    const HELP: &str = "`bascule token` prints the token";
+    let (reason, challenge) = match (has_header, has_token) {
+        (false, _) => ("a token is required: send the header `Authorization: Bearer TOKEN`", "Bearer"),
+        (true, false) => {
+            ("the header `Authorization` must be `Bearer TOKEN`", "Bearer error=\"invalid_request\"")
+        }
+        (true, true) => ("the bearer token is wrong", "Bearer error=\"invalid_token\""),
+    };
+    HttpError::new(StatusCode::UNAUTHORIZED, format!("{reason}; {HELP}"))
+        .with_header(header::WWW_AUTHENTICATE, challenge)
 }
 
 fn bearer(value: &[u8]) -> Option<&[u8]> {

@@ -19,13 +19,14 @@ const SMALL_BODY_BYTES: usize = 64 << 10;
 const BYTES_PER_SECOND: u64 = 64 << 10;
 
 /// Reads the body within `grace` and one second for every 64 KiB received. `budget` has a permit for each byte of all large
-/// bodies that are being read. Nothing waits for permits: all requests might wait for each other.
-pub(super) async fn read_body(
+/// bodies in memory; those of this body are returned with it. Nothing waits for permits: all requests might wait for each
+/// other.
+pub(super) async fn read_body<'a>(
     body: &mut Incoming,
     limit: usize,
     grace: Duration,
-    budget: &Semaphore,
-) -> Result<Vec<u8>, HttpError> {
+    budget: &'a Semaphore,
+) -> Result<(Vec<u8>, Option<SemaphorePermit<'a>>), HttpError> {
     let announced = body.size_hint().lower();
     if announced > limit as u64 {
         return Err(too_large(limit));
@@ -37,7 +38,7 @@ pub(super) async fn read_body(
         let deadline = started + grace + Duration::from_secs(bytes.len() as u64 / BYTES_PER_SECOND);
         // The timeout polls the body first, so a body that has arrived costs no timer.
         let chunk = timeout_at(deadline, next_chunk(body)).await.map_err(|_| too_slow())?;
-        let Some(chunk) = chunk.transpose().map_err(|_| incomplete())? else { return Ok(bytes) };
+        let Some(chunk) = chunk.transpose().map_err(|_| incomplete())? else { return Ok((bytes, permit)) };
         if bytes.len() + chunk.len() > limit {
             return Err(too_large(limit));
         }
@@ -84,7 +85,7 @@ fn too_large(limit: usize) -> HttpError {
 fn over_budget() -> HttpError {
     HttpError::new(
         StatusCode::SERVICE_UNAVAILABLE,
-        "too many large messages are being received; try again later",
+        "too many large messages are being handled; try again later",
     )
     .with_header(header::RETRY_AFTER, "1")
 }

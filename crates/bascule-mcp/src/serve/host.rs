@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bascule_model::are_confusable;
 
-use super::ResponseStream;
+use super::{PeerId, ResponseStream};
 use crate::call_params::refuse_lookalikes;
 use crate::{Message, MessageError, envelope};
 
@@ -26,6 +26,17 @@ pub struct ClientMessage<'a> {
     pub message: Message<'a>,
     /// The members that JSON-RPC does not define (see [`Message::parse_with_extra_members`]).
     pub extra_members: Option<String>,
+    /// The trace that the headers of an HTTP request name.
+    pub trace: Option<Box<TraceHeaders>>,
+}
+
+/// The W3C trace context in the headers of an HTTP request, unchecked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceHeaders {
+    /// `traceparent`.
+    pub parent: String,
+    /// `tracestate`, its lines joined.
+    pub state: Option<String>,
 }
 
 impl<'a> ClientMessage<'a> {
@@ -34,7 +45,7 @@ impl<'a> ClientMessage<'a> {
     pub fn parse(frame: &'a [u8]) -> Result<Self, MessageError> {
         let (message, extra_members) = Message::parse_with_extra_members(frame)?;
         if let Some(members) = &extra_members {
-            refuse_lookalikes(members, &envelope::KNOWN).map_err(MessageError::Ambiguous)?;
+            refuse_lookalikes(members, &envelope::JSONRPC_MEMBERS).map_err(MessageError::Ambiguous)?;
         }
         if let Message::Request { method, .. } | Message::Notification { method, .. } = &message
             && (!method.chars().all(|letter| letter.is_ascii_graphic())
@@ -43,7 +54,7 @@ impl<'a> ClientMessage<'a> {
             let method = method.escape_debug();
             return Err(MessageError::Ambiguous(format!("the method `{method}` may be read as another one")));
         }
-        Ok(Self { frame, message, extra_members })
+        Ok(Self { frame, message, extra_members, trace: None })
     }
 }
 
@@ -60,6 +71,7 @@ pub trait Host: Send + Sync + 'static {
     fn initialize(
         self: &Arc<Self>,
         endpoint: Endpoint,
+        sender: PeerId,
         request: Vec<u8>,
         stream: ResponseStream,
     ) -> impl Future<Output = Option<String>> + Send;

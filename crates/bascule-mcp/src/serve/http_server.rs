@@ -1,10 +1,13 @@
 //! Accepts HTTP connections and serves each until its end.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -16,11 +19,12 @@ use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::access::AccessPolicy;
+use super::connections::{ConnectionState, Connections};
 use super::peer_check::{Peer, PeerCheckLock};
+use super::peer_id::peer_address;
 use super::router::Router;
 use super::service::HttpService;
-use super::silent_connections::{ConnectionState, SilentConnections};
-use super::timed_socket::{Activity, SocketTimeouts, TimedSocket};
+use super::timed_socket::{SocketTimeouts, TimedSocket};
 use crate::DEFAULT_MESSAGE_LIMIT;
 
 /// The pause after a failed `accept`, for example when the process has no free file descriptors.
@@ -36,11 +40,11 @@ pub struct HttpServer {
     pub access: watch::Receiver<AccessPolicy>,
     /// The largest accepted body.
     pub body_limit: usize,
-    /// The size of all large bodies that may be read at the same time. Requests beyond it are refused with 503.
+    /// The size of all large bodies that may be read and handled at the same time. Requests beyond it are refused with 503.
     pub body_budget: usize,
     /// The bytes that may wait for a slow client on each response stream.
     pub stream_limit: usize,
-    /// Connections beyond this number are closed.
+    /// For each connection beyond this number another one is closed, unless all have requests in flight.
     pub max_connections: usize,
     /// The time for the head of a request.
     pub head_timeout: Duration,
@@ -87,7 +91,8 @@ impl HttpServer {
             peer_check_lock: Arc::new(Semaphore::new(1)),
             event_streams: Arc::default(),
         });
-        let (connections, mut silent) = (TaskTracker::new(), SilentConnections::default());
+        let (tasks, mut connections) = (TaskTracker::new(), Connections::default());
+        let places = Arc::new(Semaphore::new(max_connections));
         loop {
             let accepted = tokio::select! {
                 accepted = accept(&listener, &stop) => accepted,
@@ -96,19 +101,25 @@ impl HttpServer {
                     continue;
                 }
             };
-            let Some(stream) = accepted else { break };
-            if connections.len() >= max_connections && !silent.close_oldest() {
-                warn!(max_connections, "connection refused: too many connections");
+            let Some((stream, address)) = accepted else { break };
+            if places.available_permits() == 0 && !connections.make_room() {
+                warn!(max_connections, "connection refused: all connections have requests in flight");
                 continue;
             }
-            connections.spawn(service.clone().serve_connection(stream, silent.add(), stop.clone()));
+            let Ok(place) = places.clone().acquire_owned().await else { break };
+            let state = connections.add(peer_address(address.ip()));
+            let serving = service.clone().serve_connection(stream, state, stop.clone());
+            tasks.spawn(async move {
+                serving.await;
+                drop(place);
+            });
         }
         drop(listener);
         service.event_streams.close_all();
-        connections.close();
+        tasks.close();
         // Every connection ends itself after its grace; this covers those that could not.
-        if timeout(grace + Duration::from_secs(1), connections.wait()).await.is_err() {
-            warn!(open = connections.len(), "connections did not end in time");
+        if timeout(grace + Duration::from_secs(1), tasks.wait()).await.is_err() {
+            warn!(open = tasks.len(), "connections did not end in time");
         }
     }
 
@@ -118,7 +129,7 @@ impl HttpServer {
 }
 
 /// Returns the next connection, or `None` after `stop`.
-async fn accept(listener: &TcpListener, stop: &CancellationToken) -> Option<TcpStream> {
+async fn accept(listener: &TcpListener, stop: &CancellationToken) -> Option<(TcpStream, SocketAddr)> {
     loop {
         let accepted = tokio::select! {
             biased;
@@ -126,7 +137,7 @@ async fn accept(listener: &TcpListener, stop: &CancellationToken) -> Option<TcpS
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((stream, _)) => return Some(stream),
+            Ok(accepted) => return Some(accepted),
             Err(error) => {
                 warn!(%error, "could not accept a connection");
                 sleep(ACCEPT_RETRY_DELAY).await;
@@ -146,7 +157,7 @@ impl HttpService {
         access.mark_unchanged();
         let peer = Peer::new(&stream);
         set_socket_options(&stream, self.config.write_timeout);
-        let activity = Arc::new(Activity::default());
+        let activity = &state.activity;
         let socket = TimedSocket::new(stream, self.config.socket_timeouts(), activity.clone());
         let service = service_fn(|request| {
             let guard = activity.start_request();
@@ -157,13 +168,16 @@ impl HttpService {
         // The socket keeps these deadlines itself, with fewer timers, and distinguishes an idle client from a slow one.
         http.header_read_timeout(None).max_headers(MAX_HEADERS).max_header_size(MAX_HEAD_BYTES);
         let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
+        // A connection is polled several times for each request; this set polls its future only when that is woken.
+        let mut end =
+            FuturesUnordered::from_iter([must_end(access, &peer, &self.peer_check_lock, &stop, &state)]);
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
-            () = state.evicted.cancelled() => None,
-            () = must_end(access, &peer, &self.peer_check_lock, &stop) => {
+            _ = end.next() => {
                 connection.as_mut().graceful_shutdown();
                 tokio::select! {
                     ended = connection => Some(ended),
+                    () = state.evicted.cancelled() => None,
                     () = self.grace_period(&stop) => None,
                 }
             }
@@ -182,12 +196,13 @@ impl HttpService {
     }
 }
 
-/// Returns when a connection must end after its current request: the server stops, or its peer is no longer allowed.
+/// Returns when a connection must end: the server stops, its peer is no longer allowed, or it makes room for another one.
 async fn must_end(
     mut access: watch::Receiver<AccessPolicy>,
     peer: &Peer,
     lock: &PeerCheckLock,
     stop: &CancellationToken,
+    state: &ConnectionState,
 ) {
     let peer_refused = async {
         while access.changed().await.is_ok() {
@@ -200,6 +215,7 @@ async fn must_end(
     };
     tokio::select! {
         () = stop.cancelled() => {}
+        () = state.evicted.cancelled() => {}
         () = peer_refused => {}
     }
 }

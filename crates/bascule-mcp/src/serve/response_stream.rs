@@ -1,7 +1,10 @@
 //! An ordered stream of frames to one client. Sending never waits.
 //!
-//! A stream can forward: another stream, its target, takes all its frames. A *branch* is a stream for one request that
-//! forwards to the stream of the whole connection. Over stdio all messages to a client share one stream in this way.
+//! A stream can forward its frames to another stream, its *target*. A *branch* is a stream for one request that forwards to
+//! the stream of the whole connection. Over stdio all messages to a client share one stream in this way.
+//!
+//! Two invariants hold. A target does not forward itself, so there is one level of forwarding. The lock of a branch is taken
+//! before that of its target, never after it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -13,7 +16,8 @@ use tokio::sync::Notify;
 
 use super::response_body::missing_response_error;
 
-/// The sending side of a stream of frames to a client. A client that reads too slowly is disconnected.
+/// The sending side of a stream of frames to a client. If the client reads too slowly, the stream closes and discards its
+/// frames.
 ///
 /// Clones share the stream. Dropping the last one closes it.
 pub struct ResponseStream(Arc<Inner>);
@@ -23,7 +27,8 @@ pub struct ResponseStream(Arc<Inner>);
 pub(super) struct ResponseFrame {
     /// The message, one line of JSON.
     pub(super) bytes: Vec<u8>,
-    /// True for the response to the request. It is the last frame, except on the target of a forward.
+    /// True for the response to the request of the stream. Other frames are notifications and requests to the client.
+    /// The response is the last frame, except on a target, which takes the responses of many requests.
     pub(super) is_response: bool,
 }
 
@@ -37,7 +42,8 @@ struct Inner {
     state: Mutex<State>,
     /// Notified when the stream ends, its queue shrinks to the limit, a forward begins, or a branch ends.
     changed: Notify,
-    handles: AtomicUsize,
+    sender_count: AtomicUsize,
+    /// The most queued bytes of frames that are not responses.
     limit: usize,
 }
 
@@ -49,7 +55,7 @@ struct State {
     response_bytes: usize,
     end: Option<StreamEnd>,
     /// Wakes the task that waits for the next frame.
-    receiver: Option<Waker>,
+    receiver_waker: Option<Waker>,
     forward: Option<Forward>,
     /// The number of open branches that forward to this stream.
     branches: usize,
@@ -67,7 +73,7 @@ struct Forward {
 enum StreamEnd {
     /// The response was sent.
     Finished,
-    /// The host or the server closed the stream, its receiver was dropped, or the target of its forward has ended.
+    /// The `Host` or the serving side closed the stream, its receiver was dropped, or the target of its forward has ended.
     Closed,
     /// All senders were dropped before the response was sent.
     Dropped,
@@ -82,7 +88,7 @@ impl ResponseStream {
         Self(Arc::new(Inner {
             state: Mutex::default(),
             changed: Notify::new(),
-            handles: AtomicUsize::new(1),
+            sender_count: AtomicUsize::new(1),
             limit: limit_bytes,
         }))
     }
@@ -139,6 +145,7 @@ impl ResponseStream {
         poll_fn(|cx| self.0.poll_next(cx)).await
     }
 
+    /// Returns the receiving side. To be called once: dropping any receiver closes the stream.
     pub(super) fn receiver(&self) -> FrameReceiver {
         FrameReceiver(self.0.clone())
     }
@@ -160,6 +167,7 @@ impl ResponseStream {
     pub(super) fn forward_to(&self, target: &ResponseStream) {
         let mut state = self.0.lock();
         while let Some(frame) = state.pop() {
+            // A target that has ended takes no frame: nobody would read it.
             let _ = target.0.send_forwarded(frame);
         }
         if state.end.is_none() {
@@ -188,14 +196,14 @@ impl ResponseStream {
 
 impl Clone for ResponseStream {
     fn clone(&self) -> Self {
-        self.0.handles.fetch_add(1, Ordering::Relaxed);
+        self.0.sender_count.fetch_add(1, Ordering::Relaxed);
         Self(self.0.clone())
     }
 }
 
 impl Drop for ResponseStream {
     fn drop(&mut self) {
-        if self.0.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
+        if self.0.sender_count.fetch_sub(1, Ordering::AcqRel) == 1 {
             self.0.end(StreamEnd::Dropped);
         }
     }
@@ -252,7 +260,7 @@ impl Inner {
             Ok(()) => is_response.then_some(StreamEnd::Finished),
             Err(end) => Some(end),
         };
-        self.update(state, end);
+        self.unlock_and_wake(state, end);
         sent.is_ok()
     }
 
@@ -266,7 +274,7 @@ impl Inner {
             None => {}
         }
         let queued = state.enqueue(frame, self.limit);
-        self.update(state, queued.err());
+        self.unlock_and_wake(state, queued.err());
         queued
     }
 
@@ -274,22 +282,24 @@ impl Inner {
         self.end_locked(self.lock(), end);
     }
 
+    /// Ends the stream, unless it has ended before: the first reason stays.
     fn end_locked(&self, state: MutexGuard<'_, State>, end: StreamEnd) {
-        let end = if state.end.is_none() { Some(end) } else { None };
-        self.update(state, end);
+        let is_open = state.end.is_none();
+        self.unlock_and_wake(state, is_open.then_some(end));
     }
 
-    /// Records the end of the stream, if any, and wakes the tasks that wait for it or for a frame.
-    fn update(&self, mut state: MutexGuard<'_, State>, end: Option<StreamEnd>) {
-        let receiver = state.receiver.take();
+    /// Records the end of the stream, if any, unlocks the state, and wakes the tasks that wait for the end or for a frame. The
+    /// end of a branch is then reported to its target.
+    fn unlock_and_wake(&self, mut state: MutexGuard<'_, State>, end: Option<StreamEnd>) {
+        let receiver_waker = state.receiver_waker.take();
         let mut forward = None;
         if end.is_some() {
             state.end = end;
             forward = state.forward.take();
         }
         drop(state);
-        if let Some(receiver) = receiver {
-            receiver.wake();
+        if let Some(waker) = receiver_waker {
+            waker.wake();
         }
         if end.is_some() {
             self.changed.notify_waiters();
@@ -297,6 +307,7 @@ impl Inner {
         if let Some(Forward { to, request_id: Some(id) }) = forward {
             if end == Some(StreamEnd::Dropped) {
                 let response = ResponseFrame { bytes: missing_response_error(&id), is_response: true };
+                // Refused only if the target has ended.
                 let _ = to.0.send_forwarded(response);
             }
             to.0.lock().branches -= 1;
@@ -312,8 +323,8 @@ impl Inner {
         if state.end.is_some() {
             return Poll::Ready(None);
         }
-        if !state.receiver.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
-            state.receiver = Some(cx.waker().clone());
+        if !state.receiver_waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+            state.receiver_waker = Some(cx.waker().clone());
         }
         Poll::Pending
     }

@@ -3,11 +3,14 @@
 use std::pin::Pin;
 
 use http::request::Parts;
-use http::{Method, Response};
+use http::{Method, Response, StatusCode};
 use hyper::body::Incoming;
 use percent_encoding::percent_decode_str;
+use tokio::sync::SemaphorePermit;
 
+use super::connections::ConnectionState;
 use super::http_error::HttpError;
+use super::peer_id::PeerId;
 use super::response_body::ResponseContent;
 use super::service::{HttpService, response_of_type};
 
@@ -23,9 +26,14 @@ pub struct RouteRequest<'a> {
     pub head: &'a Parts,
     /// The values of the pattern's parameters.
     pub params: Vec<String>,
+    /// The sender, as far as it is known.
+    pub sender: PeerId,
+    pub(super) connection: &'a ConnectionState,
     pub(super) service: &'a HttpService,
     /// `None` after an attempt to read it whose rest must not be read.
     pub(super) body: &'a mut Option<Incoming>,
+    /// The share of the budget for large bodies. It is held while the request is handled.
+    pub(super) body_permit: Option<SemaphorePermit<'a>>,
 }
 
 /// The checks in front of a route.
@@ -35,6 +43,13 @@ pub enum RouteAccess {
     Clients,
     /// `Host` and `Origin` only. The response must not depend on the state of the program.
     Public,
+}
+
+/// A text for operators. The response is 503 unless it is available.
+pub struct TextPage {
+    pub media_type: &'static str,
+    pub is_available: bool,
+    pub text: String,
 }
 
 pub(super) struct Route {
@@ -77,6 +92,18 @@ impl Router {
         })
     }
 
+    /// Adds `GET` of a text that is made for each request, for clients with access.
+    pub fn text_page(self, path: &'static str, make: impl Fn() -> TextPage + Send + Sync + 'static) -> Self {
+        self.route(Method::GET, path, RouteAccess::Clients, move |_| {
+            let TextPage { media_type, is_available, text } = make();
+            let mut response = response_of_type(media_type, ResponseContent::Buffer(text.into()));
+            if !is_available {
+                *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;
+            }
+            Box::pin(async { Ok(response) })
+        })
+    }
+
     pub(super) fn find(&self, method: &Method, path: &str) -> RouteMatch<'_> {
         let mut allowed = Vec::new();
         for route in &self.0 {
@@ -94,19 +121,15 @@ impl Router {
 }
 
 /// Returns the values of the parameters if the path matches.
-fn match_path(pattern: &str, path: &str) -> Option<Vec<String>> {
-    if !pattern.contains('{') {
-        return (pattern == path).then(Vec::new);
+fn match_path(mut pattern: &str, mut path: &str) -> Option<Vec<String>> {
+    let mut params = Vec::new();
+    while let Some((before, parameter)) = pattern.split_once('{') {
+        path = path.strip_prefix(before)?;
+        let (segment, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+        params.push(decode(segment)?);
+        (pattern, path) = (parameter.split_once('}')?.1, rest);
     }
-    let (mut pattern, mut path, mut params) = (pattern.split('/'), path.split('/'), Vec::new());
-    loop {
-        match (pattern.next(), path.next()) {
-            (None, None) => return Some(params),
-            (Some(expected), Some(segment)) if expected.starts_with('{') => params.push(decode(segment)?),
-            (Some(expected), Some(segment)) if expected == segment => {}
-            _ => return None,
-        }
-    }
+    (pattern == path).then_some(params)
 }
 
 fn decode(segment: &str) -> Option<String> {

@@ -12,12 +12,13 @@ use tracing::debug;
 use super::HttpServer;
 use super::access::check_headers;
 use super::body_reader::read_body;
+use super::connections::ConnectionState;
 use super::event_streams::EventStreams;
 use super::http_error::HttpError;
 use super::peer_check::{Peer, PeerCheckLock};
+use super::peer_id::PeerId;
 use super::response_body::{RefusalBody, ResponseBody, ResponseContent};
 use super::router::{RouteAccess, RouteMatch, RouteRequest, Router};
-use super::silent_connections::ConnectionState;
 use super::timed_socket::RequestGuard;
 
 /// The state that all connections share.
@@ -65,14 +66,19 @@ impl HttpService {
         };
         let checked = check_headers(&self.config.access.borrow(), head, access);
         // A refused client must not occupy a connection.
-        checked.map_err(HttpError::with_connection_close)?;
+        let token = checked.map_err(HttpError::with_connection_close)?;
+        let sender = PeerId { token, address: state.address };
         if access == RouteAccess::Clients {
             peer.check(&self.config.access, &self.peer_check_lock).await?;
-            state.accept_request();
+            state.accept_request(sender);
         }
         match found {
             RouteMatch::Found(route, params) => {
-                (route.handler)(RouteRequest { head, params, service: self, body }).await
+                let connection = state;
+                let body_permit = None;
+                let request =
+                    RouteRequest { head, params, sender, connection, service: self, body, body_permit };
+                (route.handler)(request).await
             }
             RouteMatch::OtherMethods(allowed) => Err(HttpError::method_not_allowed(&allowed)),
             RouteMatch::NotFound => Err(HttpError::not_found("nothing is served at this path; try `/mcp`")),
@@ -116,7 +122,9 @@ impl RouteRequest<'_> {
         if !may_drain {
             *self.body = None;
         }
-        read
+        let (bytes, permit) = read?;
+        self.body_permit = permit;
+        Ok(bytes)
     }
 }
 

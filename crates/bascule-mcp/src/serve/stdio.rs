@@ -7,17 +7,20 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use super::response_stream::FrameReceiver;
-use super::{ClientMessage, Endpoint, Host, ResponseStream};
+use super::{ClientMessage, Endpoint, Host, PeerId, ResponseStream};
 use crate::envelope::replace_line_breaks;
 use crate::line::{InputLine, LineReader};
 use crate::scan::ScannedMessage;
-use crate::{DEFAULT_MESSAGE_LIMIT, Id, Message, MessageError, RpcError, error_response};
+use crate::{
+    DEFAULT_MESSAGE_LIMIT, Id, Message, MessageError, RpcError, error_response, is_large, run_large,
+};
 
 /// The time that the client may take before it reads some of the bytes written to it.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -29,10 +32,10 @@ const WRITE_BYTES: usize = 64 << 10;
 pub struct StdioServer {
     /// The largest accepted message.
     pub message_limit: usize,
-    /// The bytes that may wait to be written, responses aside. While more than this waits, responses included, nothing is
-    /// read: a client must read its responses before it can send more requests.
+    /// The most bytes that may wait to be written, not counting responses. While more bytes wait, counting responses, the
+    /// server reads nothing: a client must read its responses before it can send more requests.
     pub stream_limit: usize,
-    /// The time that requests in flight have when the input ends or the server stops.
+    /// The time in which requests in flight can end after the input has ended or the server was stopped.
     pub shutdown_grace: Duration,
 }
 
@@ -109,38 +112,40 @@ impl<H: Host> StdioConnection<H> {
         let mut lines = LineReader::new(stdin, self.limit);
         while let Some(line) = lines.next().await? {
             match line {
-                InputLine::Whole(line) => self.handle_line(line.trim_ascii()).await,
+                InputLine::Whole(line) => self.handle_line(line).await,
                 InputLine::TooLong(scanned) => self.refuse_too_long(scanned),
+                InputLine::Blank(_) => tokio::task::yield_now().await,
             }
             self.stream.wait_for_room().await;
         }
         Ok(())
     }
 
-    async fn handle_line(&mut self, line: &[u8]) {
+    async fn handle_line(&mut self, line: Bytes) {
+        match self.client() {
+            Some(client) if is_large(line.len()) => {
+                let (host, stream, limit) = (self.host.clone(), self.stream.clone(), self.limit);
+                run_large(move || deliver(&host, client, &stream, limit, line.trim_ascii())).await;
+            }
+            Some(client) => deliver(&self.host, client, &self.stream, self.limit, line.trim_ascii()),
+            None => self.handle_without_session(line.trim_ascii()).await,
+        }
+    }
+
+    async fn handle_without_session(&mut self, line: &[u8]) {
         let message = match ClientMessage::parse(line) {
-            Ok(message) => message,
-            Err(error @ MessageError::NotJson(_)) => {
-                return self.refuse(Id::NULL, RpcError::PARSE_ERROR, &error.to_string());
-            }
-            Err(error) => return self.refuse(Id::NULL, RpcError::INVALID_REQUEST, &error.to_string()),
+            Ok(message) => message.message,
+            Err(error) => return refuse_invalid(&self.stream, &error),
         };
-        match (&message.message, self.client()) {
-            (Message::Request { id, .. }, Some(client)) => {
-                let stream = self.stream.branch(id.as_json());
-                self.host.deliver(client, message, stream);
+        match message {
+            Message::Request { id, .. } if self.session.is_some() => {
+                self.refuse(id, RpcError::INVALID_REQUEST, "the session has ended");
             }
-            (_, Some(client)) => self.host.deliver(client, message, ResponseStream::new(self.limit)),
-            (Message::Request { id, .. }, None) if self.session.is_some() => {
-                self.refuse(*id, RpcError::INVALID_REQUEST, "the session has ended");
+            Message::Request { id, method, .. } if method == "initialize" => self.initialize(id, line).await,
+            Message::Request { id, .. } => {
+                self.refuse(id, RpcError::INVALID_REQUEST, "there is no session; send `initialize` first");
             }
-            (Message::Request { id, method, .. }, None) if method == "initialize" => {
-                self.initialize(*id, line).await;
-            }
-            (Message::Request { id, .. }, None) => {
-                self.refuse(*id, RpcError::INVALID_REQUEST, "there is no session; send `initialize` first");
-            }
-            (_, None) => debug!(bytes = line.len(), "message ignored: there is no session"),
+            _ => debug!(bytes = line.len(), "message ignored: there is no session"),
         }
     }
 
@@ -151,7 +156,8 @@ impl<H: Host> StdioConnection<H> {
 
     async fn initialize(&mut self, id: Id<'_>, line: &[u8]) {
         let stream = self.stream.branch(id.as_json());
-        self.session = self.host.initialize(self.endpoint.clone(), line.to_vec(), stream).await;
+        self.session =
+            self.host.initialize(self.endpoint.clone(), PeerId::default(), line.to_vec(), stream).await;
         if let Some(client) = self.client() {
             self.host.open_stream(&client).forward_to(&self.stream);
         }
@@ -171,8 +177,40 @@ impl<H: Host> StdioConnection<H> {
     }
 
     fn refuse(&self, id: Id<'_>, code: i64, reason: &str) {
-        self.stream.branch(id.as_json()).finish(error_response(id, code, reason));
+        refuse(&self.stream, id, code, reason);
     }
+}
+
+/// Parses a message and passes it to the host.
+fn deliver<H: Host>(
+    host: &Arc<H>,
+    client: Arc<H::Client>,
+    stream: &ResponseStream,
+    limit: usize,
+    line: &[u8],
+) {
+    match ClientMessage::parse(line) {
+        Ok(message) => {
+            let stream = match &message.message {
+                Message::Request { id, .. } => stream.branch(id.as_json()),
+                _ => ResponseStream::new(limit),
+            };
+            host.deliver(client, message, stream);
+        }
+        Err(error) => refuse_invalid(stream, &error),
+    }
+}
+
+fn refuse_invalid(stream: &ResponseStream, error: &MessageError) {
+    let code = match error {
+        MessageError::NotJson(_) => RpcError::PARSE_ERROR,
+        _ => RpcError::INVALID_REQUEST,
+    };
+    refuse(stream, Id::NULL, code, &error.to_string());
+}
+
+fn refuse(stream: &ResponseStream, id: Id<'_>, code: i64, reason: &str) {
+    stream.branch(id.as_json()).finish(error_response(id, code, reason));
 }
 
 async fn write(receiver: FrameReceiver, stdout: impl AsyncWrite) -> io::Result<()> {

@@ -12,13 +12,15 @@ use super::response_body::{EventStream, ResponseContent, missing_response_error}
 use super::response_stream::{FrameReceiver, ResponseFrame};
 use super::router::{RouteAccess, RouteRequest, Router};
 use super::service::response_of_type;
-use super::{ClientMessage, Endpoint, Host, HttpServer, ResponseStream};
+use super::{ClientMessage, Endpoint, Host, HttpServer, PeerId, ResponseStream, TraceHeaders};
 use crate::envelope::replace_line_breaks;
-use crate::{Message, MessageError, ProtocolVersion, RpcError};
+use crate::{Message, MessageError, ProtocolVersion, RpcError, is_large, run_large};
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
+/// Longer states are dropped: W3C asks for 512 characters.
+const MAX_TRACE_STATE: usize = 512;
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 
@@ -56,10 +58,20 @@ async fn post<H: Host>(host: Arc<H>, mut request: RouteRequest<'_>) -> HttpResul
         return Err(HttpError::new(StatusCode::NOT_ACCEPTABLE, reason));
     }
     let mut frame = request.read_body().await?;
-    join_lines(&mut frame).map_err(invalid_message)?;
-    let endpoint = endpoint(request.params);
-    match deliver(&host, &endpoint, headers, &frame, config)? {
-        Delivered::Initialize(id) => initialize(&host, endpoint, id, frame, config).await,
+    let (endpoint, stream_limit) = (endpoint(std::mem::take(&mut request.params)), config.stream_limit);
+    let delivered = match is_large(frame.len()) {
+        false => deliver(&host, &endpoint, headers, &mut frame, stream_limit),
+        true => {
+            let (host, endpoint, headers) = (host.clone(), endpoint.clone(), headers.clone());
+            let mut frame = std::mem::take(&mut frame);
+            run_large(move || deliver(&host, &endpoint, &headers, &mut frame, stream_limit)).await
+        }
+    };
+    match delivered? {
+        // Boxed: most messages are no `initialize`, and need not have room for it.
+        Delivered::Initialize(id) => {
+            Box::pin(initialize(&host, (endpoint, request.sender), id, frame, config)).await
+        }
         Delivered::Request(id, receiver) => Ok(respond(id, receiver, config).await),
         Delivered::Other => Ok(empty_response(StatusCode::ACCEPTED)),
     }
@@ -79,15 +91,20 @@ fn deliver<H: Host>(
     host: &Arc<H>,
     endpoint: &Endpoint,
     headers: &HeaderMap,
-    frame: &[u8],
-    config: &HttpServer,
+    frame: &mut [u8],
+    stream_limit: usize,
 ) -> Result<Delivered, HttpError> {
-    let message = ClientMessage::parse(frame).map_err(invalid_message)?;
+    join_lines(frame).map_err(invalid_message)?;
+    let mut message = ClientMessage::parse(frame).map_err(invalid_message)?;
+    message.trace = trace_headers(headers);
     let id: Option<Box<str>> = match &message.message {
         Message::Request { id, method, .. }
             if method == "initialize" && !headers.contains_key(SESSION_ID) =>
         {
-            return Ok(Delivered::Initialize(id.as_json().into()));
+            return match is_large(frame.len()) {
+                true => Err(HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, "`initialize` is too large")),
+                false => Ok(Delivered::Initialize(id.as_json().into())),
+            };
         }
         Message::Request { id, .. } => Some(id.as_json().into()),
         _ => None,
@@ -96,22 +113,31 @@ fn deliver<H: Host>(
         Ok(client) => client,
         Err(error) => return Err(error.with_request_id(id)),
     };
-    let stream = ResponseStream::new(config.stream_limit);
+    let stream = ResponseStream::new(stream_limit);
     let receiver = stream.receiver();
     host.deliver(client, message, stream);
     Ok(id.map_or(Delivered::Other, |id| Delivered::Request(id, receiver)))
 }
 
+/// Returns the trace that the headers name. Few requests have one.
+fn trace_headers(headers: &HeaderMap) -> Option<Box<TraceHeaders>> {
+    let parent = headers.get("traceparent")?.to_str().ok()?.to_owned();
+    let lines = headers.get_all("tracestate").iter().map(HeaderValue::to_str);
+    let state = lines.collect::<Result<Vec<&str>, _>>().unwrap_or_default().join(",");
+    let is_usable = (1..=MAX_TRACE_STATE).contains(&state.len());
+    Some(Box::new(TraceHeaders { parent, state: is_usable.then_some(state) }))
+}
+
 async fn initialize<H: Host>(
     host: &Arc<H>,
-    endpoint: Endpoint,
+    (endpoint, sender): (Endpoint, PeerId),
     id: Box<str>,
     frame: Vec<u8>,
     config: &HttpServer,
 ) -> HttpResult {
     let stream = ResponseStream::new(config.stream_limit);
     let receiver = stream.receiver();
-    let session = host.initialize(endpoint.clone(), frame, stream).await;
+    let session = host.initialize(endpoint.clone(), sender, frame, stream).await;
     let session = session.map(|session| session_header(host, &endpoint, &session)).transpose()?;
     let mut response = respond(id, receiver, config).await;
     if let Some(session) = session {
@@ -153,6 +179,7 @@ fn get<H: Host>(host: &Arc<H>, request: RouteRequest<'_>) -> HttpResult {
     let (endpoint, session) = (endpoint(request.params), session_id(headers)?);
     let client = host.find_session(&endpoint, session).ok_or_else(unknown_session)?;
     let stream = host.open_stream(&client);
+    request.connection.open_event_stream();
     let receiver = stream.receiver();
     let guard = service.event_streams.insert((endpoint, session.to_owned()), stream.closer());
     Ok(event_stream_response(EventStream::new(receiver, service.config.keep_alive, Some(guard))))

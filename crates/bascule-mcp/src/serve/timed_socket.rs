@@ -56,6 +56,10 @@ impl Activity {
         RequestGuard(self.clone())
     }
 
+    pub(super) fn has_requests(&self) -> bool {
+        self.open.load(Ordering::Relaxed) > 0
+    }
+
     fn socket_task(&self) -> MutexGuard<'_, Option<Waker>> {
         self.socket_task.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -94,7 +98,7 @@ impl TimedSocket {
     /// Called when there is nothing to read.
     fn await_read(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.note_requests();
-        if self.activity.open.load(Ordering::Relaxed) > 0 {
+        if self.activity.has_requests() {
             self.read_deadline = None;
             *self.activity.socket_task() = Some(cx.waker().clone());
         } else if self.read_deadline.is_none() {
@@ -156,7 +160,10 @@ impl AsyncRead for TimedSocket {
             return socket.await_read(cx);
         }
         socket.note_requests();
-        if buf.filled().len() > before && socket.head_since.is_none() {
+        // While a request is in flight, the bytes are its body. Taken for a head, they would end the connection as soon as a
+        // long call is answered.
+        let is_head = !socket.activity.has_requests();
+        if buf.filled().len() > before && is_head && socket.head_since.is_none() {
             socket.head_since = Some(Instant::now());
             socket.read_deadline = None;
         }

@@ -25,7 +25,7 @@ function (native, own) {
   function inspectObject(value, depth, seen) {
     if (own.setHas(seen, value)) return '[Circular]';
     const kind = own.classOf(value);
-    if (kind === '[object Error]') return typeof value.stack === 'string' ? value.stack : ('[' + value + ']');
+    if (kind === '[object Error]') return inspectError(value, depth, seen);
     if (kind === '[object Date]') return own.isFinite(own.getTime(value)) ? own.toISOString(value) : 'Invalid Date';
     if (kind === '[object RegExp]') return own.regexText(value);
     if (depth === 0) return own.isArray(value) ? '[Array]' : '[Object]';
@@ -33,6 +33,20 @@ function (native, own) {
     const text = inspectParts(value, kind, depth - 1, seen);
     own.setDelete(seen, value);
     return text;
+  }
+
+  // Writes the stack of an error, its cause if that is an error, and the errors that it collects.
+  function inspectError(error, depth, seen) {
+    const text = typeof error.stack === 'string' ? error.stack : ('[' + error + ']');
+    const { cause, errors } = error;
+    const hasCause = own.classOf(cause) === '[object Error]';
+    if (depth === 0 || !(hasCause || own.isArray(errors))) return text;
+    own.setAdd(seen, error);
+    const parts = [];
+    if (hasCause) own.push(parts, '[cause]: ' + inspect(cause, depth - 1, seen));
+    if (own.isArray(errors)) own.push(parts, '[errors]: ' + inspect(errors, depth - 1, seen));
+    own.setDelete(seen, error);
+    return text + ' { ' + own.join(parts, ', ') + ' }';
   }
 
   function inspectParts(value, kind, depth, seen) {
@@ -72,11 +86,37 @@ function (native, own) {
     }
   }
 
-  function write(level, values) {
+  // Replaces `%s`, `%d` and the like in the first value by the next values, as in Node. Returns the text and the values left.
+  function formatted(values) {
+    const pattern = values[0];
+    if (typeof pattern !== 'string' || values.length < 2 || own.indexOf(pattern, '%') < 0) return ['', 0];
     let text = '';
-    for (let n = 0; n < values.length && text.length < LENGTH; n++) text += (n > 0 ? ' ' : '') + show(values[n]);
+    let next = 1;
+    for (let n = 0; n < pattern.length; n++) {
+      const letter = pattern[n] === '%' ? pattern[n + 1] : undefined;
+      const isKnown = letter !== undefined && own.indexOf('sdifjoOc%', letter) >= 0;
+      if (!isKnown || (letter !== '%' && next === values.length)) {
+        text += pattern[n];
+        continue;
+      }
+      n++;
+      if (letter === '%') text += '%';
+      else if (letter === 'c') next++;
+      else if (letter === 'd' || letter === 'f') text += own.Number(values[next++]);
+      else if (letter === 'i') text += own.trunc(own.Number(values[next++]));
+      else text += letter === 'j' ? own.stringify(values[next++]) : show(values[next++]);
+    }
+    return [text, next];
+  }
+
+  // Spaces before each line, two for each open group.
+  let indent = '';
+  function write(level, values) {
+    const start = formatted(values);
+    let text = start[0];
+    for (let n = start[1]; n < values.length && text.length < LENGTH; n++) text += (n > 0 ? ' ' : '') + show(values[n]);
     const clipped = text.length > LENGTH ? ('' + own.substring(text, 0, LENGTH) + ' …') : text;
-    native.log(level, own.toWellFormed(clipped));
+    native.log(level, own.toWellFormed(indent === '' ? clipped : indent + own.replaceAll(clipped, '\n', '\n' + indent)));
   }
 
   const console = {};
@@ -94,8 +134,24 @@ function (native, own) {
     const since = own.mapGet(startTimes, label);
     if (since !== undefined) write('log', [('' + label + ': ' + (native.now() - since) + 'ms')]);
   };
-  console.group = (...values) => { if (values.length > 0) write('log', values); };
-  console.groupEnd = () => {};
+  console.timeLog = (label = 'default', ...values) => {
+    const since = own.mapGet(startTimes, label);
+    if (since !== undefined) write('log', [('' + label + ': ' + (native.now() - since) + 'ms'), ...values]);
+  };
+  console.group = (...values) => {
+    if (values.length > 0) write('log', values);
+    if (indent.length < 40) indent += '  ';
+  };
+  console.groupCollapsed = console.group;
+  console.groupEnd = () => { indent = own.substring(indent, 2, indent.length); };
+  const counts = new own.Map();
+  console.count = (label = 'default') => {
+    const count = (own.mapGet(counts, '' + label) ?? 0) + 1;
+    own.mapSet(counts, '' + label, count);
+    write('log', ['' + label + ': ' + count]);
+  };
+  console.countReset = (label = 'default') => { own.mapSet(counts, '' + label, 0); };
+  console.clear = () => {};
   own.defineProperty(globalThis, 'console', { __proto__: null, value: console, writable: true, configurable: true });
   return own.freeze({ __proto__: null, show });
 }

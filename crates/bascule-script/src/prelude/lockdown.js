@@ -24,6 +24,15 @@ function (own) {
     require: 'require is not available: scripts cannot import modules; call tools through mcp and use the helpers on bascule',
     XMLHttpRequest: 'XMLHttpRequest is not available: scripts have no network; call a tool instead',
     WebSocket: 'WebSocket is not available: scripts have no network; call a tool instead',
+    EventSource: 'EventSource is not available: scripts have no network; call a tool instead',
+    Request: 'Request is not available: scripts have no network; call a tool instead',
+    Response: 'Response is not available: scripts have no network; call a tool instead',
+    FormData: 'FormData is not available: scripts have no network; pass an object to a tool',
+    Worker: 'Worker is not available: a script has one thread; run calls at once with Promise.all',
+    importScripts: 'importScripts is not available: scripts cannot import modules',
+    alert: 'alert is not available: use console.log',
+    prompt: 'prompt is not available: pass input as `context`',
+    confirm: 'confirm is not available: pass input as `context`',
   };
   const names = own.keysOf(absent);
   for (let n = 0; n < names.length; n++) {

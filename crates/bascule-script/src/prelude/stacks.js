@@ -41,9 +41,8 @@ function (native, own) {
       const name = site.getFunctionName(sites[n]);
       // Callers of the script are not part of its stack.
       if (name === '<eval>') break;
-      const position = site.isNative(sites[n])
-        ? 'native'
-        : ('' + file + ':' + native.origin(site.getLineNumber(sites[n]) ?? 0, site.getColumnNumber(sites[n]) ?? 0));
+      const origin = site.isNative(sites[n]) ? '' : native.origin(site.getLineNumber(sites[n]) ?? 0, site.getColumnNumber(sites[n]) ?? 0);
+      const position = site.isNative(sites[n]) ? 'native' : origin === '' ? '' + file : '' + file + ':' + origin;
       text += name ? ('\n    at ' + name + ' (' + position + ')') : ('\n    at ' + position);
     }
     return text;
@@ -65,9 +64,21 @@ function (native, own) {
     return target.stack;
   }
 
+  // Returns the line of the script in the first call site that is one of the script, or null.
+  function firstLine(sites) {
+    for (let n = 0; own.isArray(sites) && n < sites.length; n++) {
+      const file = site.getFileName(sites[n]);
+      if (site.isNative(sites[n]) || typeof file !== 'string' || own.startsWith(file, 'bascule:')) continue;
+      const origin = native.origin(site.getLineNumber(sites[n]) ?? 0, site.getColumnNumber(sites[n]) ?? 0);
+      return origin === '' ? null : +own.substring(origin, 0, own.indexOf(origin, ':'));
+    }
+    return null;
+  }
+
   return own.freeze({
     __proto__: null,
     capture,
+    firstLine,
     stackText: (error, sites) => heading(error) + (own.isArray(sites) ? format(sites) : ''),
   });
 }

@@ -1,7 +1,7 @@
 // Defines tools as functions: `mcp.github.listCommits({ … })`, and `github.listCommits({ … })` if the global name is free.
 //
 // No code is generated. The native functions look up names; this module has the proxies, the promises and the error class.
-function (native, own, stacks, format, sleep) {
+function (native, own, stacks, format, sleep, values) {
   'use strict';
   // The calls in flight, by number, and the number of each promise.
   const pending = own.create(null);
@@ -49,17 +49,24 @@ function (native, own, stacks, format, sleep) {
 
   function notFound(server, tool, message) {
     const sites = stacks.capture(notFound);
-    return newToolError(message, { __proto__: null, server, tool, code: 'TOOL_NOT_FOUND', sites });
+    const code = native.refusalCode(server, tool);
+    native.refuseCall(server, tool, code, message);
+    return newToolError(message, { __proto__: null, server, tool, code, sites });
   }
 
   // Starts a call. `settleCall` settles its promise; calls may end in any order.
   function startCall(server, tool, names, args) {
     const sites = stacks.capture(startCall);
-    const refuse = (message, cause) =>
-      own.reject(newToolError(message, { __proto__: null, ...names, code: 'INVALID_INPUT', cause, sites }));
+    const refuse = (message, cause) => {
+      const code = 'INVALID_INPUT';
+      native.refuseCall(names.server, names.tool, code, message);
+      const signature = native.signature(server, tool);
+      const text = signature === undefined ? message : message + '\n  ' + signature;
+      return own.reject(newToolError(text, { __proto__: null, ...names, code, cause, sites }));
+    };
     let text;
     try {
-      text = args === undefined ? '{}' : own.stringify(args);
+      text = args === undefined ? '{}' : values.argumentsToJson(args, quoted(names));
     } catch (cause) {
       if (isOutOfMemory(cause)) throw cause;
       return refuse('the arguments of ' + quoted(names) + ' cannot be converted to JSON: ' + format(cause?.message), cause);
@@ -73,25 +80,69 @@ function (native, own, stacks, format, sleep) {
     } catch (cause) {
       return refuse(quoted(names) + ' was not called: ' + format(cause?.message), cause);
     }
+    return promiseOf(number, names, sites);
+  }
+
+  function promiseOf(number, names, sites, adapt = (value) => value) {
     const promise = new own.Promise((resolve, reject) => {
-      pending[number] = { __proto__: null, names, sites, resolve, reject, raw: undefined };
+      pending[number] = { __proto__: null, names, sites, resolve, reject, adapt, raw: undefined };
     });
     own.weakSet(numbers, promise, number);
     return promise;
   }
 
+  // Returns a result that was too long for an earlier answer to this client.
+  function keptResult(id) {
+    const names = { __proto__: null, server: 'bascule', tool: 'result' };
+    const number = native.callHost('result', own.stringify({ __proto__: null, id: own.toWellFormed(own.String(id)) }));
+    return promiseOf(number, names, stacks.capture(keptResult));
+  }
+
+  // Asks the bridge about tools: `mcp.search(intent, { k, detail })` and `mcp.describe(tools, { format })`. Both also take one
+  // object. The answer is a list, which is also its own field `tools`, as in the answers of the bridge's MCP tools.
+  function askBridge(name, key, subject, options) {
+    const sites = stacks.capture(askBridge);
+    const names = { __proto__: null, server: 'mcp', tool: name };
+    const isWhole = typeof subject === 'object' && subject !== null && !own.isArray(subject) && !own.hasOwn(subject, 'id');
+    const query = isWhole ? subject : { __proto__: null, [key]: subject, ...options };
+    let number;
+    try {
+      number = native.callHost(name, values.argumentsToJson(query, 'mcp.' + name));
+    } catch (cause) {
+      if (isOutOfMemory(cause)) throw cause;
+    }
+    if (number === undefined) {
+      const message = 'the arguments of `mcp.' + name + '` cannot be converted to JSON';
+      return own.reject(newToolError(message, { __proto__: null, ...names, code: 'INVALID_INPUT', sites }));
+    }
+    return promiseOf(number, names, sites, (list) => own.defineProperty(list, 'tools', { __proto__: null, value: list }));
+  }
+  const queries = own.create(null);
+  queries.search = (intent, options) => askBridge('search', 'intent', intent, options);
+  queries.describe = (tools, options) => askBridge('describe', 'tools', tools, options);
+
+  // Returns the calls in flight, each with its tool and the line of the script that made it.
+  function pendingCalls() {
+    const all = [];
+    for (const number in pending) {
+      const { names, sites } = pending[number];
+      own.push(all, [names.server + ':' + names.tool, stacks.firstLine(sites)]);
+    }
+    return own.stringify(all);
+  }
+
   // Settles a call with its result. `kind` is the kind of `payload`: error, failed, json or text.
-  function settleCall(number, kind, payload, rawResult) {
+  function settleCall(number, kind, payload, rawResult, advice) {
     const call = pending[number];
     if (call === undefined) return;
     delete pending[number];
     const { raw } = call;
     try {
-      if (kind === 'error') throw bridgeError(call, own.parse(payload));
+      if (kind === 'error') throw bridgeError(call, own.parse(payload), advice);
       if (raw !== undefined) raw.resolve(own.parse(rawResult));
       if (kind === 'text') call.resolve(payload);
-      else if (kind === 'json') call.resolve(own.parse(payload));
-      else throw toolError(call, payload, own.parse(rawResult));
+      else if (kind === 'json') call.resolve(call.adapt(own.parse(payload)));
+      else throw toolError(call, payload, own.parse(rawResult), advice);
     } catch (thrown) {
       const error = thrown instanceof MCPToolError || isOutOfMemory(thrown) ? thrown : unreadable(call, thrown);
       call.reject(error);
@@ -110,16 +161,20 @@ function (native, own, stacks, format, sleep) {
   const ownField = (data, name) =>
     typeof data === 'object' && data !== null && own.hasOwn(data, name) ? data[name] : undefined;
 
-  function bridgeError({ names, sites }, error) {
+  // Returns the message with the tool that it is about, and advice.
+  const about = ({ server, tool }, message, advice) =>
+    (own.indexOf(message, tool) >= 0 && own.indexOf(message, server) >= 0 ? message : server + ':' + tool + ': ' + message) + (advice ?? '');
+
+  function bridgeError({ names, sites }, error, advice) {
     own.setPrototypeOf(error, null);
     const { code, message, retryable, ...rest } = error;
     const data = ownField(ownField(error, 'providerError'), 'data') ?? rest;
-    return newToolError(message, { __proto__: null, ...names, code, retryable, data, cause: error, sites });
+    return newToolError(about(names, message, advice), { __proto__: null, ...names, code, retryable, data, cause: error, sites });
   }
 
-  function toolError({ names, sites }, message, result) {
+  function toolError({ names, sites }, message, result, advice) {
     const data = ownField(result, 'structuredContent') ?? ownField(result, 'content');
-    return newToolError(message, { __proto__: null, ...names, code: 'TOOL_ERROR', data, cause: result, sites });
+    return newToolError(about(names, message, advice), { __proto__: null, ...names, code: 'TOOL_ERROR', data, cause: result, sites });
   }
 
   // Returns the whole result of a call in flight, or calls a tool (a function or an id) and returns its whole result.
@@ -153,8 +208,8 @@ function (native, own, stacks, format, sleep) {
     'inspect', 'length', 'nodeType', 'asymmetricMatch', '$$typeof', '@@iterator', 'hasOwnProperty'];
   for (let n = 0; n < probes.length; n++) probed[probes[n]] = true;
 
-  // Returns a read-only object whose properties are looked up when they are read.
-  function lazyObject(title, find, names, isKnown) {
+  // Returns a read-only object whose properties are looked up when they are read. It can be called if `target` is a function.
+  function lazyObject(title, find, names, isKnown, target = own.create(null)) {
     const found = own.create(null);
     const lookUp = (key) => found[key] ?? (found[key] = find(key));
     // The names are read once: they do not change while a script runs.
@@ -170,7 +225,7 @@ function (native, own, stacks, format, sleep) {
     };
     const has = (key) => list() && keys[key] === true;
     const refuse = () => { throw new own.TypeError(title + ' is read-only'); };
-    return new own.Proxy(own.create(null), {
+    return new own.Proxy(target, {
       __proto__: null,
       get(_, key) {
         if (typeof key === 'symbol') return undefined;
@@ -192,10 +247,21 @@ function (native, own, stacks, format, sleep) {
 
   const servers = own.create(null);
   function serverObject(index) {
-    if (servers[index] !== undefined) return servers[index];
+    return servers[index] ?? (servers[index] = newServerObject(index));
+  }
+
+  function newServerObject(index, target) {
     const title = 'server ' + native.serverName(index);
-    return (servers[index] = lazyObject(title, (key) => toolFunction(index, key), () => native.toolNames(index),
-      (key) => typeof native.findTool(index, key) === 'number'));
+    return lazyObject(title, (key) => toolFunction(index, key), () => native.toolNames(index),
+      (key) => typeof native.findTool(index, key) === 'number', target);
+  }
+
+  // Returns a member of `mcp`. A server that is named like a query has its tools as members of the query's function.
+  function serverOrQuery(key) {
+    const query = queries[key];
+    if (query === undefined) return serverObject(serverIndex(key));
+    const index = native.findServer(key);
+    return typeof index === 'number' ? newServerObject(index, query) : own.freeze(query);
   }
 
   function toolFunction(index, key) {
@@ -215,7 +281,7 @@ function (native, own, stacks, format, sleep) {
 
   // Defines the globals `mcp`, `context`, `bascule` and the servers by name.
   function defineGlobals(contextText) {
-    const mcp = lazyObject('mcp', (key) => serverObject(serverIndex(key)), () => native.serverNames(),
+    const mcp = lazyObject('mcp', serverOrQuery, () => native.serverNames(),
       (key) => typeof native.findServer(key) === 'number');
     define(globalThis, 'mcp', mcp);
     const context = own.parse(contextText);
@@ -228,15 +294,34 @@ function (native, own, stacks, format, sleep) {
     }
     define(globalThis, 'context', context);
     let ids;
-    const helpers = { call: callById, raw: rawResult, sleep, get tools() { return (ids ??= own.freeze(native.toolIds())); } };
+    const { search, describe } = queries;
+    const helpers = { call: callById, raw: rawResult, result: keptResult, search, describe, sleep, get tools() { return (ids ??= own.freeze(native.toolIds())); } };
     own.defineProperty(globalThis, 'bascule', { __proto__: null, value: own.freeze(helpers), enumerable: false });
+  }
+
+  const isError = (value) => own.classOf(value) === '[object Error]' || value instanceof own.Error;
+  const oneLine = (value) => own.substring(isError(value) ? value.name + ': ' + value.message : format(value), 0, 1000);
+
+  // Returns the cause of an error and the errors that it collects, as text to append to its message.
+  function reasons(error, depth) {
+    // The message of a failed call tells its cause.
+    if (depth === 0 || own.weakGet(codes, error) !== undefined) return '';
+    let text = '';
+    if (own.isArray(error.errors)) {
+      const count = error.errors.length;
+      for (let n = 0; n < own.min(count, 10); n++) text += '; [' + (n + 1) + '] ' + oneLine(error.errors[n]);
+      if (count > 10) text += '; and ' + (count - 10) + ' more errors';
+    }
+    const { cause } = error;
+    if (cause !== undefined) text += '; caused by ' + oneLine(cause) + (isError(cause) ? reasons(cause, depth - 1) : '');
+    return text;
   }
 
   // Returns a thrown value as JSON text with clipped fields.
   const MAX_LENGTH = 65_536;
   function describeError(thrown) {
     try {
-      if (own.classOf(thrown) !== '[object Error]' && !(thrown instanceof own.Error)) {
+      if (!isError(thrown)) {
         const message = own.substring('the script threw ' + format(thrown), 0, MAX_LENGTH);
         return own.stringify({ __proto__: null, name: 'Error', message: own.toWellFormed(message) });
       }
@@ -244,14 +329,18 @@ function (native, own, stacks, format, sleep) {
       const text = (value) =>
         value === undefined || value === null ? undefined : own.toWellFormed(own.substring('' + value, 0, MAX_LENGTH));
       const isFromBridge = own.weakGet(codes, thrown) !== undefined;
+      const details = reasons(thrown, 3);
+      const heading = text(name) + (text(message) ? ': ' + text(message) : '');
+      const withDetails = (stack) => own.startsWith(stack, heading)
+        ? heading + details + own.substring(stack, heading.length, stack.length) : stack;
       const ownCode = (code) =>
         (typeof code === 'string' && reserved[code] !== true) || typeof code === 'number' ? text(code) : undefined;
       return own.stringify({
         __proto__: null,
         name: text(name) ?? 'Error',
-        message: text(message) ?? '',
+        message: text((message ?? '') + details),
         code: own.weakGet(codes, thrown) ?? ownCode(code),
-        stack: typeof stack === 'string' ? text(stack) : undefined,
+        stack: typeof stack === 'string' ? text(withDetails(stack)) : undefined,
         toolName: isFromBridge ? text(toolName) : undefined,
         retryable: isFromBridge ? retryable === true : undefined,
       });
@@ -260,19 +349,5 @@ function (native, own, stacks, format, sleep) {
     }
   }
 
-  // Returns the value of the script as JSON text.
-  function valueToJson(value) {
-    if (value === undefined) return 'null';
-    let text;
-    try {
-      text = own.stringify(value);
-    } catch (cause) {
-      if (isOutOfMemory(cause)) throw cause;
-      throw new own.TypeError('the returned value cannot be converted to JSON: ' + format(cause?.message ?? cause));
-    }
-    if (typeof text !== 'string') throw new own.TypeError('the returned value cannot be converted to JSON: ' + format(value));
-    return text;
-  }
-
-  return own.freeze({ __proto__: null, defineGlobals, settleCall, describeError, valueToJson });
+  return own.freeze({ __proto__: null, defineGlobals, settleCall, describeError, pendingCalls });
 }

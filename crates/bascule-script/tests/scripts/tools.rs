@@ -86,7 +86,7 @@ fn failed_call_throws_tool_error() {
     assert_eq!(seen["code"], "PROVIDER_TIMEOUT");
     assert_eq!((&seen["attempts"], &seen["cause"]), (&json!(2), &json!("c")));
     assert_eq!((&seen["server"], &seen["t"]), (&json!("github"), &json!("list_commits")));
-    assert_eq!(seen["stack"], "MCPToolError: too slow\n    at script.ts:2:16");
+    assert_eq!(seen["stack"], "MCPToolError: github:list_commits: too slow\n    at script.ts:2:16");
 }
 
 // req: CM-05
@@ -96,7 +96,7 @@ fn reported_failure_throws_its_text() {
     let ran = run_with("\n  await github.listCommits({})", |_| {}, |_| Some(Ok(failed.clone())));
     let error = ran.error();
     assert_eq!((error.name.as_str(), error.code.as_deref()), ("MCPToolError", Some("TOOL_ERROR")));
-    assert_eq!(error.message, "no such repo");
+    assert_eq!(error.message, "github:list_commits: no such repo");
     assert_eq!(error.tool_name.as_deref(), Some("github:list_commits"));
     assert_eq!(error.line, Some(2));
     let whole =
@@ -178,9 +178,7 @@ fn raw_result_can_be_requested_twice() {
 
 #[test]
 fn refuses_arguments_that_are_not_an_object() {
-    for arguments in
-        ["'a'", "[1]", "1n", "() => 1", "(() => { const a = {}; a.a = a; return a })()", "{ a: 1n }"]
-    {
+    for arguments in ["'a'", "[1]", "1n", "() => 1", "(() => { const a = {}; a.a = a; return a })()"] {
         let ran = run(&format!("await myServer.echo({arguments})"));
         assert_eq!(ran.error().code.as_deref(), Some("INVALID_INPUT"), "{arguments}");
         assert!(ran.calls.is_empty());
@@ -199,4 +197,37 @@ fn context_holds_given_json() {
     );
     let text = r#"{"user":{"id":7},"github":"mine","__proto__":{"x":1}}"#;
     assert_eq!(ran.value(), json!([7, "mine", "object", null, text]));
+}
+
+// req: CM-05
+#[test]
+fn failed_call_names_unknown_arguments() {
+    let failed = json!({ "isError": true, "content": [{ "type": "text", "text": "bad" }] });
+    let ran = run_with("await github.listCommits({ per_pages: 1 })", |_| {}, |_| Some(Ok(failed.clone())));
+    let message = "github:list_commits: bad\n  unknown argument `per_pages`: did you mean `per_page`?";
+    assert_eq!(ran.error().message, message);
+}
+
+// req: CM-05
+#[test]
+fn tool_that_was_not_granted_is_no_unknown_tool() {
+    let not_granted = |init: &mut bascule_script::wire::Init| {
+        init.not_granted = vec!["github:delete_repo".into(), "other:x".into()];
+    };
+    let error = run_with("await github.deleteRepo({})", not_granted, |_| None).error();
+    let message = "`github:delete_repo` exists, but was not granted to this script: name it in `tools`";
+    assert!(error.message.starts_with(message), "{}", error.message);
+    let caught = "try { await github.deleteRepo({}) } catch (e) { return e.message }";
+    assert_eq!(run_with(caught, not_granted, |_| None).value(), message);
+    let error = run_with("await mcp.other.x({})", not_granted, |_| None).error();
+    assert!(error.message.contains("exists, but none of its tools was granted"), "{}", error.message);
+}
+
+// req: CM-15
+#[test]
+fn kept_results_come_from_the_bridge() {
+    let ran = run_with("return await bascule.result('r1')", |_| {}, |_| Some(structured(&json!([1, 2]))));
+    assert_eq!(ran.value(), json!([1, 2]));
+    assert_eq!((ran.calls[0].server.as_str(), ran.calls[0].tool.as_str()), ("", "result"));
+    assert_eq!(ran.calls[0].args.get(), r#"{"id":"r1"}"#);
 }

@@ -42,8 +42,8 @@ pub(crate) fn test_tools() -> Vec<InjectedTool> {
     let tool = |server: &str, name: &str, schema: Value| InjectedTool {
         server: server.into(),
         name: name.into(),
-        description: None,
         input_schema: Some(to_raw_value(&schema).unwrap()),
+        ..InjectedTool::default()
     };
     let page = json!({ "type": "object", "properties": { "per_page": {}, "repo": {} } });
     vec![
@@ -99,6 +99,8 @@ pub(crate) fn run_with(
                     push_frame(&mut out, &ToWorker::Init(Box::new(std::mem::take(&mut init)))).unwrap()
                 }
                 FromWorker::Console(line) => logs.push(line),
+                // The end of the script tells the same.
+                FromWorker::CallRefused(_) => {}
                 FromWorker::RpcCall(call) => {
                     if let Some(answer) = answer(&call) {
                         push_frame(&mut out, &ToWorker::RpcResult(result(&call.id, answer))).unwrap();
@@ -119,5 +121,5 @@ fn result(id: &str, answer: Result<Value, Value>) -> RpcResult {
     let raw = |value: Option<Value>| value.map(|value| to_raw_value(&value).unwrap());
     let success = answer.is_ok();
     let (result, error): (Option<Box<RawValue>>, _) = (raw(answer.clone().ok()), raw(answer.err()));
-    RpcResult { id: id.into(), success, result, error }
+    RpcResult { id: id.into(), success, result, error, hint: None }
 }

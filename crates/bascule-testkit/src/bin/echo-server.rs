@@ -5,11 +5,14 @@
 //! - `echo-server raw` echoes stdin, `echo-server raw-tcp ADDRESS` echoes each connection.
 //!
 //! The MCP servers list `--tools N` tools, or the tools of `--list FILE` (a JSON array), and respond with `--size BYTES`
-//! of text instead of the message. A listening server prints its address as the first line of stderr. Messages are
+//! of text instead of the message. Over stdin and stdout, `--flood LINE` writes this line without end after the first
+//! listing. A listening server prints its address as the first line of stderr. Messages are
 //! scanned, not decoded; echoed parts are copied as bytes.
 
+use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::thread;
@@ -33,7 +36,7 @@ fn main() -> ExitCode {
         Some("raw") => copy(&mut io::stdin().lock(), &mut io::stdout().lock()),
         Some("raw-tcp") => listen(after("raw-tcp"), |stream| copy(&mut &stream, &mut &stream)),
         Some("http") => listen(after("http"), over_http(responses)),
-        _ => over_stdio(&responses),
+        _ => over_stdio(&responses, after("--flood")),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -72,7 +75,8 @@ fn listen(
     Ok(())
 }
 
-fn over_stdio(responses: &Responses) -> io::Result<()> {
+fn over_stdio(responses: &Responses, flood: Option<&str>) -> io::Result<()> {
+    let mut flood = flood.map(str::to_owned);
     let mut input = BufReader::with_capacity(1 << 16, io::stdin().lock());
     let mut output = io::stdout().lock();
     let (mut line, mut answers) = (Vec::new(), Vec::new());
@@ -85,10 +89,21 @@ fn over_stdio(responses: &Responses) -> io::Result<()> {
         if input.buffer().is_empty() && !answers.is_empty() {
             output.write_all(&answers)?;
             output.flush()?;
+            let has_listed = answers.windows(10).any(|part| part == br#"{"tools":["#);
+            if let Some(line) = flood.take_if(|_| has_listed) {
+                let output = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+                thread::spawn(move || write_endlessly(&line, output));
+            }
             answers.clear();
         }
     }
     Ok(())
+}
+
+/// Writes blocks that the system does not split, so that they do not mix with responses.
+fn write_endlessly(line: &str, mut output: File) {
+    let block = format!("{line}\n").repeat((4096 / (line.len() + 1)).max(1));
+    while output.write_all(block.as_bytes()).is_ok() {}
 }
 
 fn over_http(responses: Responses) -> impl Fn(TcpStream) -> io::Result<()> {

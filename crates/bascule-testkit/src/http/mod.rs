@@ -107,6 +107,11 @@ impl ScriptedHttp {
         self.server.accepted()
     }
 
+    /// Returns the number of open connections.
+    pub fn open_connections(&self) -> usize {
+        self.server.open_connections()
+    }
+
     /// Closes all connections and accepts new ones.
     pub fn drop_connections(&self) {
         self.server.drop_connections();

@@ -95,6 +95,10 @@ impl HttpServerState {
         lock(&self.connections).remove(&number);
     }
 
+    pub(super) fn open_connections(&self) -> usize {
+        lock(&self.connections).len()
+    }
+
     pub(super) fn drop_connections(&self) {
         for (_, connection) in lock(&self.connections).drain() {
             // The client may have closed it.

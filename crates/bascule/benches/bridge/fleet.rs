@@ -176,7 +176,7 @@ impl Drop for ServeProcess {
 
 fn bascule(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.args(arguments).current_dir(folder).env("XDG_RUNTIME_DIR", folder);
+    command.args(["--config", "mcp.json"]).args(arguments).current_dir(folder).env("XDG_RUNTIME_DIR", folder);
     command
 }
 

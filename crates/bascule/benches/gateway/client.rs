@@ -21,14 +21,14 @@ pub(super) enum Target {
 }
 
 /// An initialized client that knows the tool to call.
-pub(super) struct Client {
+pub(super) struct LoadClient {
     connection: Connection,
     tool: String,
     sent: u64,
     answer: Vec<u8>,
 }
 
-impl Client {
+impl LoadClient {
     /// Connects and selects the first tool whose name ends with `echo`.
     pub(super) fn open(target: &Target) -> io::Result<Self> {
         let connection = match target {

@@ -1,13 +1,11 @@
 //! The bridge that a command uses: a running one, or one in its own process.
 
-use std::sync::Arc;
-
-use bascule_catalog::CatalogTool;
 use bascule_model::{BridgeResult, CallOutcome, CallRequest, CorrelationId, ServerName, ToolId};
 
-use crate::api::{self, AvailableTools};
+use crate::api::{self, AvailableTools, FoundTool};
 use crate::call_record::Face;
 use crate::control::RunningBridge;
+use crate::fleet::request::ProgressSink;
 use crate::{McpBridgeAdapter, ScriptOutcome, ScriptRequest};
 
 /// A bridge in this process or in another one.
@@ -22,13 +20,13 @@ impl BridgeHandle<'_> {
     /// Lists the tools of one server (`None`: all servers), and the errors of servers that are down.
     pub(crate) async fn list_tools(&self, server: Option<&ServerName>) -> BridgeResult<AvailableTools> {
         match self {
-            Self::InProcess(bridge) => Ok(api::list_tools(bridge, server).await),
+            Self::InProcess(bridge) => api::list_tools(bridge, server).await,
             Self::Running(bridge) => bridge.list_tools(server).await,
         }
     }
 
     /// Returns one tool, or the error that a call of it would return.
-    pub(crate) async fn find_tool(&self, id: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
+    pub(crate) async fn find_tool(&self, id: &ToolId) -> BridgeResult<FoundTool> {
         match self {
             Self::InProcess(bridge) => api::find_tool(bridge, id).await,
             Self::Running(bridge) => bridge.find_tool(id).await,
@@ -40,10 +38,11 @@ impl BridgeHandle<'_> {
         &self,
         request: CallRequest,
         id: CorrelationId,
+        progress: Option<ProgressSink>,
     ) -> BridgeResult<CallOutcome> {
         match self {
-            Self::InProcess(bridge) => api::call_tool(bridge, Face::Cli, request, Some(id)).await,
-            Self::Running(bridge) => bridge.call_tool(request, id).await,
+            Self::InProcess(bridge) => api::call_tool(bridge, Face::Cli, request, Some(id), progress).await,
+            Self::Running(bridge) => bridge.call_tool(request, id, progress).await,
         }
     }
 

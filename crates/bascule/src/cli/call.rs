@@ -11,12 +11,13 @@ use bascule_model::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::context::CommandContext;
+use super::context::{CommandContext, NeededServers};
 use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
-use super::terminal::{sanitize, with_spinner};
-use crate::call::random_id;
+use super::spinner::Spinner;
+use super::terminal::sanitize;
 use crate::normalise::addressed;
+use crate::unique_number::next_correlation_id;
 
 /// Call one tool and print its result
 #[derive(Debug, clap::Args)]
@@ -43,18 +44,18 @@ impl Call {
         let id = ToolId::parse(&self.tool).map_err(usage)?;
         let correlation =
             self.correlation_id.as_deref().map(CorrelationId::parse).transpose().map_err(usage)?;
-        let correlation = correlation.unwrap_or_else(random_id);
+        let correlation = correlation.unwrap_or_else(next_correlation_id);
         let timeout = self.timeout_ms.map(Duration::from_millis);
         let arguments = self.read_arguments(&id, &correlation)?;
         context.call = Some((id.clone(), correlation.clone()));
         context.start_timeout = timeout;
-        let servers = context.server_of(&id);
         context
-            .with_bridge(servers, printer, async |bridge| {
+            .with_bridge(NeededServers::OfTool(id.clone()), printer, async |bridge| {
                 let timeout = timeout.map(|duration| CallTimeout { since, duration });
-                let activity = format!("calling {id}");
-                let call = bridge.call_tool(CallRequest { tool: id, arguments, timeout }, correlation);
-                Ok(print(&with_spinner(printer.json, &activity, call).await?, printer))
+                let spinner = Spinner::new(printer.json, format!("calling {id}"));
+                let request = CallRequest { tool: id, arguments, timeout };
+                let call = bridge.call_tool(request, correlation, spinner.progress());
+                Ok(print(&spinner.show_during(call).await?, printer))
             })
             .await
     }
@@ -68,16 +69,18 @@ impl Call {
                 CommandError::Usage(format!("could not read the arguments from stdin: {error}"))
             })?;
         }
-        serde_json::from_str::<&RawValue>(&text)
-            .map(ToOwned::to_owned)
-            .map_err(|cause| not_json(&cause, id, correlation))
+        let parsed = match serde_json::from_str::<&RawValue>(&text) {
+            Ok(raw) if raw.get().starts_with('{') => Ok(raw.to_owned()),
+            Ok(_) => Err("the arguments must be an object".to_owned()),
+            Err(cause) => Err(format!("the arguments are not JSON: {cause}")),
+        };
+        parsed.map_err(|reason| unusable_arguments(reason, id, correlation))
     }
 }
 
-fn not_json(cause: &serde_json::Error, id: &ToolId, correlation: &CorrelationId) -> CommandError {
-    let message = format!("the arguments are not JSON: {cause}");
-    let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, message);
-    error.violations = vec![Violation { pointer: String::new(), message: format!("not JSON: {cause}") }];
+fn unusable_arguments(reason: String, id: &ToolId, correlation: &CorrelationId) -> CommandError {
+    let mut error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, reason.clone());
+    error.violations = vec![Violation { pointer: String::new(), message: reason }];
     error.correlation_id = Some(correlation.clone());
     CommandError::Arguments(addressed(error, id))
 }
@@ -90,6 +93,7 @@ fn print(outcome: &CallOutcome, printer: &Printer) -> ExitCode {
     }
     if failed && !printer.json {
         printer.print_note(&printer.stderr_style.red("the tool reported failure"));
+        printer.print_hint(outcome.hint.as_deref());
     }
     ExitCode::from(u8::from(failed))
 }
@@ -98,7 +102,9 @@ fn print_text(outcome: &CallOutcome, printer: &Printer) {
     let Ok(result) = CallToolResult::parse(outcome.result.raw.clone()) else { return };
     let blocks = result.content();
     for block in &blocks {
-        printer.print_line(&sanitize(&format_block(block)));
+        let text = sanitize(&format_block(block));
+        // The line has an end of its own.
+        printer.print_line(text.strip_suffix('\n').unwrap_or(&text));
     }
     match result.structured_content() {
         Some(structured) if blocks.is_empty() => printer.print_line(&sanitize(structured.get())),

@@ -1,61 +1,93 @@
-//! The configuration of one command, and the bridge that the command uses.
+//! The configuration file of one command, and the bridge that the command uses.
+//!
+//! A running bridge is found by the path of the file. The file itself is read only if the command starts servers.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bascule_model::{BridgeError, CorrelationId, Delivery, ErrorCode, ProviderAdapter, ServerName, ToolId};
+use bascule_sandbox::TraceLog;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing::warn;
 
 use super::bridge::BridgeHandle;
 use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
-use super::terminal::with_spinner;
-use crate::config::{self, LoadedConfig, Problem, ServerSettings, Settings};
+use super::spinner::Spinner;
+use super::trust::require_trust;
+use crate::config::{
+    self, ConfigError, ConfigLocation, ConfigOrigin, LoadedConfig, ServerSettings, Settings,
+};
 use crate::control::{RunningBridge, SocketPath};
 use crate::normalise::addressed;
-use crate::{BridgeConfig, McpBridgeAdapter, ToolSelection};
+use crate::{BridgeConfig, LastListings, McpBridgeAdapter, OtlpEndpoint, ToolSelection, trace_recorder};
 
-/// The loaded configuration and the options that decide which bridge a command uses.
+/// The place of the configuration and the options that decide which bridge a command uses.
 pub(crate) struct CommandContext {
-    pub(crate) path: PathBuf,
-    pub(crate) settings: Settings,
-    pub(crate) warnings: Vec<Problem>,
+    pub(crate) location: ConfigLocation,
     /// Bounds the start of each server: a server must not take longer than the caller waits.
     pub(crate) start_timeout: Option<Duration>,
     pub(crate) no_daemon: bool,
+    /// Records what is refused to the servers.
+    pub(crate) trace: Option<Arc<TraceLog>>,
     /// The call that the command makes, for the error of an interrupted command.
     pub(crate) call: Option<(ToolId, CorrelationId)>,
 }
 
 impl CommandContext {
-    /// Finds and reads the configuration, and prints its warnings on stderr.
-    pub(crate) fn load(explicit: Option<&Path>, no_daemon: bool, printer: &Printer) -> CommandResult<Self> {
-        let environment = |name: &str| std::env::var(name).ok();
+    /// Finds the configuration file. One that is gone is found while a bridge serves it.
+    pub(crate) fn find(explicit: Option<&Path>, no_daemon: bool) -> CommandResult<Self> {
         // An empty directory keeps the path relative, so that messages say `mcp.json`.
-        let path = config::find(explicit, Path::new(""), &environment).map_err(CommandError::Config)?;
-        let LoadedConfig { settings, warnings } =
-            config::load(&path, &environment).map_err(CommandError::Config)?;
-        for warning in &warnings {
+        let found = config::find(explicit, Path::new(""), &environment);
+        let location = found.or_else(find_served).map_err(CommandError::Config)?;
+        Ok(Self { location, start_timeout: None, no_daemon, trace: None, call: None })
+    }
+
+    /// Reads the configuration, and prints its warnings on stderr.
+    pub(crate) fn load(&self, printer: &Printer) -> CommandResult<LoadedConfig> {
+        let config = config::load_located(&self.location, &environment).map_err(CommandError::Config)?;
+        for warning in &config.warnings {
             printer.print_note(&warning.to_string());
         }
-        Ok(Self { path, settings, warnings, start_timeout: None, no_daemon, call: None })
+        Ok(config)
     }
 
-    /// Returns a configured server, or an error that names the nearest one.
-    pub(crate) fn server(&self, name: &str) -> CommandResult<&ServerSettings> {
-        let missing = || CommandError::Usage(crate::normalise::no_server(&self.settings, name));
-        self.settings.server(name).ok_or_else(missing)
+    /// Returns the file of recorded calls. One that cannot be read as a configuration has the default one.
+    pub(crate) fn trace_file(&self) -> Option<PathBuf> {
+        let loaded = config::load_located(&self.location, &environment);
+        let settings = loaded.map(|config| config.settings).unwrap_or_default();
+        trace_file(&settings, self.path())
     }
 
-    /// Returns the server of a tool. Empty if it is not configured: the bridge reports that.
-    pub(crate) fn server_of(&self, tool: &ToolId) -> Option<Vec<ServerName>> {
-        Some(self.settings.server(tool.server()).map(|server| server.name.clone()).into_iter().collect())
+    /// Returns true if the configuration switches recording off.
+    pub(crate) fn is_recording_off(&self) -> bool {
+        config::load_located(&self.location, &environment)
+            .is_ok_and(|config| config.settings.bridge.traces.is_off)
     }
 
-    /// Returns the servers that a script may call.
-    pub(crate) fn servers_of(&self, tools: &ToolSelection) -> Option<Vec<ServerName>> {
-        let names = self.settings.servers.iter().map(|server| server.name.clone());
-        Some(names.filter(|name| tools.includes_server(name.as_str())).collect())
+    /// Fails if the configuration has no such server.
+    pub(crate) fn require_server(&self, name: &str) -> CommandResult<()> {
+        let config = config::load_located(&self.location, &environment).map_err(CommandError::Config)?;
+        match config.settings.is_disabled(name) {
+            true => Ok(()),
+            false => find_server(&config.settings, name).map(drop),
+        }
+    }
+
+    /// The configuration file.
+    pub(crate) fn path(&self) -> &Path {
+        &self.location.path
+    }
+
+    /// Fails unless the user trusts the configuration. Required before any of its servers starts.
+    pub(crate) fn require_trust(
+        &self,
+        config: &LoadedConfig,
+        may_ask: bool,
+        printer: &Printer,
+    ) -> CommandResult<()> {
+        require_trust(&self.location, config, may_ask, printer)
     }
 
     /// Connects to the running bridge of this configuration.
@@ -63,27 +95,26 @@ impl CommandContext {
         let none = || {
             CommandError::Usage(format!(
                 "no running bridge uses `{}`: start one with `bascule serve`",
-                self.path.display()
+                self.path().display()
             ))
         };
-        match SocketPath::new(&self.path) {
+        match SocketPath::new(self.path()) {
             Ok(path) => RunningBridge::connect(&path).await.ok_or_else(none),
             Err(_) => Err(none()),
         }
     }
 
-    /// Runs `work` with the running bridge if there is one, else with a new bridge that starts the servers in `only`
-    /// (`None`: all).
+    /// Runs `work` with the running bridge if there is one, else with a new bridge that starts the needed servers.
     pub(crate) async fn with_bridge<T>(
         self,
-        only: Option<Vec<ServerName>>,
+        needed: NeededServers<'_>,
         printer: &Printer,
         work: impl AsyncFnOnce(&BridgeHandle<'_>) -> CommandResult<T>,
     ) -> CommandResult<T> {
         let running = if self.no_daemon { None } else { self.running_bridge().await.ok() };
         if running.is_none()
             && !self.no_daemon
-            && SocketPath::new(&self.path).is_ok_and(|path| path.is_locked())
+            && SocketPath::new(self.path()).is_ok_and(|path| path.is_locked())
         {
             let message = "the running bridge of this configuration does not respond: use `--no-daemon` to run without it";
             return Err(CommandError::Usage(message.into()));
@@ -98,7 +129,9 @@ impl CommandContext {
                 }
             }
             None => {
-                self.with_in_process_bridge(only, printer, async |bridge| {
+                let config = self.load(printer)?;
+                let only = needed.names(&config.settings)?;
+                self.with_in_process_bridge(config, only, printer, async |bridge| {
                     work(&BridgeHandle::InProcess(bridge)).await
                 })
                 .await
@@ -109,13 +142,16 @@ impl CommandContext {
     /// Starts the servers in `only` (`None`: all), runs `work`, and always stops the servers.
     pub(crate) async fn with_in_process_bridge<T>(
         self,
+        config: LoadedConfig,
         only: Option<Vec<ServerName>>,
         printer: &Printer,
         work: impl AsyncFnOnce(&McpBridgeAdapter) -> CommandResult<T>,
     ) -> CommandResult<T> {
+        // Before the signals: they must end a command that waits for an answer.
+        self.require_trust(&config, true, printer)?;
         // Before any server starts: an unhandled signal would end this process and leave the servers running.
         let mut signals = Signals::new();
-        let activity = describe_start(&self.settings, only.as_deref());
+        let activity = describe_start(&config.settings, only.as_deref());
         let config = BridgeConfig {
             only,
             start_timeout: self.start_timeout,
@@ -123,11 +159,16 @@ impl CommandContext {
             // One attempt only: the user can repeat the command.
             reconnect: false,
             keep_workers: false,
-            ..BridgeConfig::new(self.settings)
+            trace: self.trace,
+            last_listings: LastListings::Stored,
+            traces: trace_file(&config.settings, &self.location.path),
+            otlp: otlp_endpoint(),
+            ..BridgeConfig::new(config.settings)
         };
         let starting = McpBridgeAdapter::init(config);
+        let spinner = Spinner::new(printer.json, activity);
         let bridge = tokio::select! {
-            bridge = with_spinner(printer.json, &activity, starting) => bridge?,
+            bridge = spinner.show_during(starting) => bridge?,
             () = signals.recv() => return Err(interrupted(self.call, Delivery::NotSent)),
         };
         let ended = tokio::select! {
@@ -141,6 +182,69 @@ impl CommandContext {
         }
         ended
     }
+}
+
+/// Reads the configuration without a message. `None` if it cannot be used, or if the user does not trust it.
+pub(crate) fn trusted_settings(location: &ConfigLocation) -> Option<Settings> {
+    let config = config::load_located(location, &environment).ok()?;
+    crate::trust_store::check(location, &config).ok()?;
+    Some(config.settings)
+}
+
+/// The servers that a command starts if no bridge runs.
+pub(crate) enum NeededServers<'a> {
+    All,
+    Named(&'a ServerName),
+    /// None if the server of the tool is not configured: the bridge reports that.
+    OfTool(ToolId),
+    OfSelection(ToolSelection),
+}
+
+impl NeededServers<'_> {
+    /// Returns `None` for all servers.
+    fn names(&self, settings: &Settings) -> CommandResult<Option<Vec<ServerName>>> {
+        let configured = || settings.servers.iter().map(|server| server.name.clone());
+        Ok(match self {
+            Self::All => None,
+            Self::Named(name) => Some(vec![find_server(settings, name.as_str())?.name.clone()]),
+            Self::OfTool(tool) => Some(configured().filter(|name| name.as_str() == tool.server()).collect()),
+            Self::OfSelection(tools) => {
+                Some(configured().filter(|name| tools.includes_server(name.as_str())).collect())
+            }
+        })
+    }
+}
+
+/// Returns a configured server, or an error that names the nearest one.
+pub(crate) fn find_server<'a>(settings: &'a Settings, name: &str) -> CommandResult<&'a ServerSettings> {
+    let missing = || CommandError::Usage(crate::normalise::no_server(settings, name));
+    settings.server(name).ok_or_else(missing)
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// Returns the first default path that a bridge serves, although there is no file any more.
+fn find_served(error: ConfigError) -> Result<ConfigLocation, ConfigError> {
+    let ConfigError::NotFound { paths } = &error else { return Err(error) };
+    let is_served = |path: &&PathBuf| SocketPath::new(path).is_ok_and(|path| path.is_locked());
+    match paths.iter().find(is_served) {
+        Some(path) => Ok(ConfigLocation { path: path.clone(), origin: ConfigOrigin::WorkingFolder }),
+        None => Err(error),
+    }
+}
+
+/// Returns the file that a bridge of this configuration records in.
+pub(crate) fn trace_file(settings: &Settings, config: &Path) -> Option<PathBuf> {
+    let path = trace_recorder::store_path(&settings.bridge.traces, config);
+    path.inspect_err(|error| warn!("calls are not recorded: {error}")).ok()
+}
+
+/// Returns the collector that the environment names. A bridge without one is better than none.
+pub(crate) fn otlp_endpoint() -> Option<OtlpEndpoint> {
+    let endpoint = OtlpEndpoint::from_environment(&environment);
+    endpoint.inspect_err(|error| warn!("spans are not sent (`OTEL_EXPORTER_OTLP_ENDPOINT`): {error}")).ok()?
 }
 
 /// Not the path of the program: the file may have been replaced, and the jail must be of the same build.

@@ -1,21 +1,22 @@
 //! `bascule describe SERVER:TOOL`: shows one tool.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use bascule_catalog::CatalogTool;
 use bascule_model::ToolId;
 use serde::Serialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 
-use super::context::CommandContext;
+use super::context::{CommandContext, NeededServers};
 use super::error::{CommandError, CommandResult};
 use super::pretty_json::pretty_json;
 use super::printer::Printer;
 use super::terminal::{sanitize, sanitize_line};
-use crate::config::ServerSettings;
+use crate::api::{CallLimits, FoundTool};
+use crate::script_types::declare_tools;
 
-/// Show one tool: its description, schemas and limits
+/// Show one tool: its description, schemas, TypeScript and limits
 #[derive(Debug, clap::Args)]
 pub(crate) struct Describe {
     /// The tool, for example files:read_text_file
@@ -26,19 +27,17 @@ pub(crate) struct Describe {
 impl Describe {
     pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let id = ToolId::parse(&self.tool).map_err(|error| CommandError::Usage(error.to_string()))?;
-        let servers = context.server_of(&id);
-        let settings = context.settings.server(id.server()).cloned();
         context
-            .with_bridge(servers, printer, async |bridge| {
-                let tool = bridge.find_tool(&id).await?;
-                let settings = settings.expect("the tool was found, so its server is configured");
+            .with_bridge(NeededServers::OfTool(id.clone()), printer, async |bridge| {
+                let FoundTool { tool, limits } = bridge.find_tool(&id).await?;
                 match printer.json {
                     true => printer.print_json(&ToolDescription {
                         tool: &tool,
-                        limits: limits_json(&tool, &settings),
+                        typescript: declare_tools(std::slice::from_ref(&tool)),
+                        limits,
                         definition: &tool.definition().raw,
                     }),
-                    false => print_text(&tool, &settings, printer),
+                    false => print_text(&tool, &limits, printer),
                 }
                 Ok(ExitCode::SUCCESS)
             })
@@ -51,20 +50,13 @@ impl Describe {
 struct ToolDescription<'a> {
     #[serde(flatten)]
     tool: &'a CatalogTool,
-    limits: Value,
+    /// Empty if scripts cannot call the tool.
+    typescript: String,
+    limits: CallLimits,
     definition: &'a RawValue,
 }
 
-fn limits_json(tool: &CatalogTool, settings: &ServerSettings) -> Value {
-    let name = tool.id().tool();
-    let limits = settings.limits_for(name);
-    json!({
-        "timeoutMs": settings.call_timeout_for(name).as_millis() as u64,
-        "maxExecutionMs": limits.max_execution.as_millis() as u64,
-    })
-}
-
-fn print_text(tool: &CatalogTool, settings: &ServerSettings, printer: &Printer) {
+fn print_text(tool: &Arc<CatalogTool>, limits: &CallLimits, printer: &Printer) {
     let style = printer.style;
     printer.print_line(&style.bold(&sanitize_line(tool.id().as_str())));
     if let Some(description) = &tool.definition().description {
@@ -78,11 +70,12 @@ fn print_text(tool: &CatalogTool, settings: &ServerSettings, printer: &Printer) 
     if let Some(schema) = &tool.definition().output_schema {
         printer.print_line(&format!("\n{}\n{}", style.bold("result"), sanitize(&pretty_json(schema.get()))));
     }
-    let limits = limits_json(tool, settings);
+    let typescript = declare_tools(std::slice::from_ref(tool));
+    printer.print_line(&format!("\n{}\n{}", style.bold("TypeScript"), sanitize(typescript.trim_end())));
     printer.print_line(&format!(
         "\n{}\na call may take {} ms in total, and {} ms without a progress notification",
         style.bold("limits"),
-        limits["maxExecutionMs"],
-        limits["timeoutMs"]
+        limits.max_execution_ms,
+        limits.timeout_ms
     ));
 }

@@ -1,5 +1,6 @@
 //! The error of a command, its exit code and its JSON.
 
+use std::fmt;
 use std::process::ExitCode;
 
 use bascule_model::BridgeError;
@@ -7,6 +8,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use crate::config::{ConfigError, Problem};
+use crate::normalise::error_chain;
 
 /// A command failed.
 #[derive(Debug)]
@@ -15,7 +17,7 @@ pub(crate) enum CommandError {
     Usage(String),
     /// The configuration is missing or wrong.
     Config(ConfigError),
-    /// The arguments of a call are not JSON. A usage error that is reported as `INVALID_INPUT`.
+    /// The arguments of a call are no JSON object. A usage error that is reported as `INVALID_INPUT`.
     Arguments(Box<BridgeError>),
     /// The bridge, or a server behind it, failed.
     Bridge(Box<BridgeError>),
@@ -32,6 +34,11 @@ impl From<Box<BridgeError>> for CommandError {
 }
 
 impl CommandError {
+    /// Returns the error of an operation that this machine refused, for example `open the control socket`.
+    pub(crate) fn could_not(operation: &str, error: impl fmt::Display) -> Self {
+        Self::Usage(format!("could not {operation}: {error}"))
+    }
+
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             CommandError::Usage(_) | CommandError::Config(_) | CommandError::Arguments(_) => 2,
@@ -75,16 +82,9 @@ pub(crate) fn problem_json(problem: &Problem) -> Value {
         "column": problem.column,
         "path": problem.path,
         "message": problem.message,
+        "severity": problem.severity,
         "text": problem.to_string(),
     })
-}
-
-/// Returns an error and its causes, joined by colons.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {}", error_chain(cause)),
-        None => error.to_string(),
-    }
 }
 
 fn error_json(code: &str, message: &str) -> Value {

@@ -1,41 +1,63 @@
 //! The command line: arguments, and the command that each of them runs.
 
+mod audit;
 mod bridge;
 mod call;
+mod catalog_files;
 mod check;
+mod completions;
 mod context;
 mod describe;
+mod doctor;
 mod error;
 mod logging;
+mod operator_pages;
+mod options;
 mod pretty_json;
 mod printer;
+mod progress;
+mod question;
 mod run;
+mod search;
 mod serve;
+mod setup;
+mod spinner;
 mod status;
 mod terminal;
 mod token;
+mod tokens;
 mod tools;
+mod trace;
+mod traces;
+mod trust;
+mod types;
 mod waterfall;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use context::CommandContext;
 use error::{CommandError, CommandResult};
+use logging::LogPurpose;
+use options::SharedOptions;
 use printer::Printer;
 
 /// Connects AI agents to MCP servers
 ///
 /// The servers are configured in mcp.json: the file given with --config, else ./mcp.json, ./.mcp.json, or
-/// ~/.config/bascule/mcp.json ($XDG_CONFIG_HOME instead of ~/.config if it is set).
+/// ~/.config/bascule/mcp.json ($XDG_CONFIG_HOME instead of ~/.config if it is set). A file that was found in the working
+/// folder is used after you have trusted it.
 #[derive(Debug, Parser)]
-#[command(name = "bascule", version, max_term_width = 110, disable_help_subcommand = true, after_help = EXIT_CODES)]
+#[command(name = "bascule", version, max_term_width = 110, after_help = EXIT_CODES)]
 struct Arguments {
     #[command(flatten)]
-    options: GlobalOptions,
+    options: SharedOptions,
+    /// Log more on stderr: -v information, -vv debug, -vvv trace
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
     #[command(subcommand)]
     command: Command,
 }
@@ -44,46 +66,44 @@ const EXIT_CODES: &str =
     "Exit codes: 0 success, 1 the tool or script reported failure, 2 wrong usage or configuration,
 3 the bridge or a server failed, 130 interrupted.";
 
-/// Options of every command, before or after its own arguments.
-#[derive(Debug, clap::Args)]
-struct GlobalOptions {
-    /// Configuration file to use
-    #[arg(long, global = true, value_name = "FILE")]
-    config: Option<PathBuf>,
-    /// Print exactly one JSON document on stdout, also for errors
-    #[arg(long, global = true)]
-    json: bool,
-    /// Start the servers for this command instead of using a running bridge
-    #[arg(long, global = true)]
-    no_daemon: bool,
-    /// Log more on stderr: -v information, -vv debug, -vvv trace
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
-    verbose: u8,
-}
-
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Validate the configuration, connect to every server, and report tools, confinement and problems
-    Check,
+    Check(check::Check),
     Tools(tools::Tools),
     Describe(describe::Describe),
     Call(call::Call),
     Run(run::Run),
+    Search(search::Search),
     Serve(serve::Serve),
     Status(status::StatusCommand),
     Events(status::Events),
     Refresh(status::Refresh),
+    Traces(traces::Traces),
+    Trace(traces::TraceCommand),
+    Stats(traces::Stats),
+    Logs(traces::Logs),
+    Graph(traces::Graph),
+    Related(traces::Related),
+    Audit(audit::Audit),
     Token(token::TokenCommand),
+    Trust(trust::TrustCommand),
+    Completions(completions::Completions),
+    Man(completions::Man),
+    #[command(flatten)]
+    Setup(setup::SetupCommand),
+    Doctor(doctor::Doctor),
+    Types(types::Types),
+    Tokens(tokens::Tokens),
 }
 
 /// Runs the program.
 pub fn main() -> ExitCode {
     let typed: Vec<OsString> = std::env::args_os().collect();
     // Internal, and therefore not clap commands: every start of a server waits for `__jail`.
-    if let [_, jail, policy, _, command @ ..] = &*typed
+    if let [_, jail, _, command @ ..] = &*typed
         && jail == "__jail"
     {
-        return bascule_sandbox::jail::main(&policy.to_string_lossy(), command);
+        return bascule_sandbox::jail::main(command);
     }
     if let [_, relay] = &*typed
         && relay == "__relay"
@@ -95,14 +115,27 @@ pub fn main() -> ExitCode {
     {
         return crate::script::worker::main(arguments);
     }
-    match Arguments::try_parse_from(&typed) {
+    match parse(&typed) {
         Ok(arguments) => run(arguments),
         Err(error) => report_usage_error(&error, typed.iter().any(|word| word == "--json")),
     }
 }
 
-fn run(Arguments { options, command }: Arguments) -> ExitCode {
-    logging::start(options.verbose);
+fn parse(typed: &[OsString]) -> Result<Arguments, clap::Error> {
+    let mut definition = command();
+    let matches = definition.try_get_matches_from_mut(typed)?;
+    let mut arguments = Arguments::from_arg_matches(&matches)?;
+    let accepted = arguments.options.merge_after_command(&matches);
+    accepted.map_err(|message| definition.error(ErrorKind::ArgumentConflict, message))?;
+    Ok(arguments)
+}
+
+fn run(Arguments { options, verbose, command }: Arguments) -> ExitCode {
+    let purpose = match command {
+        Command::Serve(_) => LogPurpose::Operations,
+        _ => LogPurpose::Command,
+    };
+    logging::start(verbose, purpose);
     let printer = Printer::new(options.json);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let ended = match runtime {
@@ -118,30 +151,55 @@ fn run(Arguments { options, command }: Arguments) -> ExitCode {
     printer.exit_code(code)
 }
 
-async fn run_command(options: &GlobalOptions, command: Command, printer: &Printer) -> CommandResult {
-    let load = || CommandContext::load(options.config.as_deref(), options.no_daemon, printer);
-    if let Command::Token(token) = command {
-        return token.run(load, printer);
-    }
-    let context = load()?;
+async fn run_command(options: &SharedOptions, command: Command, printer: &Printer) -> CommandResult {
+    let find = || CommandContext::find(options.config.as_deref(), options.no_daemon);
+    let command = match command {
+        Command::Token(token) => return token.run(find, printer),
+        Command::Audit(audit) => return audit.run(find, printer),
+        Command::Search(search) if search.has_catalog() => return search.run_on_files(printer),
+        Command::Trust(trust) => return trust.run(options.config.clone(), printer),
+        Command::Completions(completions) => return completions.run(printer),
+        Command::Man(man) => return man.run(printer),
+        Command::Setup(setup) => return setup.run(options.config.as_deref(), find, printer),
+        Command::Doctor(doctor) => return doctor.run(options.config.as_deref(), printer).await,
+        Command::Types(types) => return types.run(find, printer).await,
+        command => command,
+    };
+    let context = find()?;
     match command {
-        Command::Check => check::run(context, printer).await,
+        Command::Check(check) => check.run(context, printer).await,
         Command::Tools(tools) => tools.run(context, printer).await,
         Command::Describe(describe) => describe.run(context, printer).await,
         Command::Call(call) => call.run(context, printer).await,
         Command::Run(run) => run.run(context, printer).await,
+        Command::Search(search) => search.run(context, printer).await,
+        Command::Tokens(tokens) => tokens.run(context, printer).await,
         Command::Serve(serve) => serve.run(context, printer).await,
         Command::Status(status) => status.run(context, printer).await,
         Command::Events(events) => events.run(context, printer).await,
         Command::Refresh(refresh) => refresh.run(context, printer).await,
-        Command::Token(_) => unreachable!("returned above"),
+        Command::Traces(traces) => traces.run(context, printer).await,
+        Command::Trace(trace) => trace.run(context, printer).await,
+        Command::Stats(stats) => stats.run(context, printer).await,
+        Command::Logs(logs) => logs.run(context, printer).await,
+        Command::Graph(graph) => graph.run(&context, printer),
+        Command::Related(related) => related.run(&context, printer),
+        Command::Token(_)
+        | Command::Audit(_)
+        | Command::Trust(_)
+        | Command::Completions(_)
+        | Command::Man(_)
+        | Command::Setup(_)
+        | Command::Doctor(_)
+        | Command::Types(_) => {
+            unreachable!("returned above")
+        }
     }
 }
 
 /// Prints a usage error or the help, as text or JSON.
 fn report_usage_error(error: &clap::Error, json: bool) -> ExitCode {
-    use clap::error::ErrorKind::{DisplayHelp, DisplayVersion};
-    if !json || matches!(error.kind(), DisplayHelp | DisplayVersion) {
+    if !json || matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
@@ -150,16 +208,47 @@ fn report_usage_error(error: &clap::Error, json: bool) -> ExitCode {
     Printer::new(true).print_error(&CommandError::Usage(message))
 }
 
-/// The clap definition of the command line, for tests.
+/// The clap definition of the command line.
 #[doc(hidden)]
 pub fn command() -> clap::Command {
-    Arguments::command()
+    options::add_shared_options(Arguments::command())
 }
 
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn command_line_definition_is_valid() {
-        super::command().debug_assert();
+        command().debug_assert();
+    }
+
+    fn options_of(line: &str) -> Result<(bool, bool, Option<String>), String> {
+        let typed: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let SharedOptions { config, json, no_daemon } =
+            parse(&typed).map_err(|error| error.to_string())?.options;
+        Ok((json, no_daemon, config.map(|path| path.display().to_string())))
+    }
+
+    // req: US-04
+    #[test]
+    fn shared_options_stand_before_or_after_the_command() {
+        let expected = Ok((true, true, Some("f".to_owned())));
+        assert_eq!(options_of("bascule --json --no-daemon --config f call a:b"), expected);
+        assert_eq!(options_of("bascule call --json a:b --no-daemon --config f"), expected);
+        assert_eq!(options_of("bascule --config e call a:b --config f --json --no-daemon"), expected);
+        assert_eq!(options_of("bascule check --no-daemon"), Ok((false, true, None)));
+    }
+
+    // req: US-04
+    #[test]
+    fn options_without_meaning_are_refused() {
+        let refused = options_of("bascule --json completions bash").unwrap_err();
+        assert!(refused.contains("`--json` means nothing to `completions`"), "{refused}");
+        for line in
+            ["bascule completions bash --json", "bascule man --config f", "bascule status --no-daemon"]
+        {
+            assert!(options_of(line).unwrap_err().contains("unexpected argument"), "{line}");
+        }
     }
 }

@@ -7,8 +7,10 @@ use std::process::ExitCode;
 use bascule_model::{BridgeError, Delivery};
 use serde::Serialize;
 
-use super::error::{CommandError, error_chain};
-use super::terminal::{TerminalStyle, sanitize_line};
+use super::error::CommandError;
+use super::terminal::{TerminalStyle, break_line, sanitize, sanitize_line};
+use crate::config::{ConfigError, Problem, Severity};
+use crate::normalise::error_chain;
 
 /// The output of a command.
 pub(crate) struct Printer {
@@ -51,6 +53,14 @@ impl Printer {
         }
     }
 
+    /// Prints a sentence on stdout. On a terminal it is broken between words; its other parts are indented.
+    pub(crate) fn print_sentence(&self, sentence: &str, indent: usize) {
+        match self.style.width() {
+            Some(width) => self.print_line(&break_line(sentence, width, indent)),
+            None => self.print_line(sentence),
+        }
+    }
+
     /// Returns true if the reader of stdout has closed it.
     pub(crate) fn is_stdout_closed(&self) -> bool {
         self.is_closed.get()
@@ -71,6 +81,9 @@ impl Printer {
         match error {
             _ if self.json => self.print_json(error),
             CommandError::Usage(message) => self.print_message(message),
+            CommandError::Config(ConfigError::Invalid(problems)) => {
+                problems.0.iter().for_each(|problem| self.print_problem(problem))
+            }
             CommandError::Config(error) => self.print_message(&error_chain(error)),
             CommandError::Bridge(error) | CommandError::Arguments(error) => self.print_bridge_error(error),
             CommandError::Interrupted(error) => self.print_note(&error.message),
@@ -78,18 +91,39 @@ impl Printer {
         error.exit_code()
     }
 
+    /// A warning says so itself, after its position.
+    fn print_problem(&self, problem: &Problem) {
+        match problem.severity {
+            Severity::Error => self.print_message(&problem.to_string()),
+            Severity::Warning => self.print_note(&problem.to_string()),
+        }
+    }
+
     fn print_message(&self, message: &str) {
-        self.print_note(&format!("{} {message}", self.stderr_style.red("error:")));
+        self.print_note(&format!("{} {}", self.stderr_style.red("error:"), sanitize(message)));
+    }
+
+    /// Prints the likely cause on stderr: a refusal by the sandbox, or a missing variable.
+    pub(crate) fn print_hint(&self, hint: Option<&str>) {
+        if let Some(hint) = hint {
+            self.print_note(&format!("  {} {}", self.stderr_style.bold("hint:"), sanitize_line(hint)));
+        }
     }
 
     fn print_bridge_error(&self, error: &BridgeError) {
-        let code = serde_json::to_value(error.code).unwrap_or_default();
-        let code = code.as_str().unwrap_or_default();
-        self.print_message(&format!("{} ({})", sanitize_line(&error.message), self.stderr_style.bold(code)));
+        let hint = error.hint.as_deref().unwrap_or_default();
+        let message =
+            error.message.strip_suffix(hint).map_or(&*error.message, |rest| rest.trim_end_matches("; "));
+        let code = self.stderr_style.bold(&error.code.to_string());
+        self.print_message(&format!("{} ({code})", sanitize_line(message)));
+        self.print_hint(error.hint.as_deref());
         // The message contains the first three violations.
         for violation in error.violations.iter().skip(3) {
             let (pointer, message) = (sanitize_line(&violation.pointer), sanitize_line(&violation.message));
             self.print_note(&format!("  {pointer}: {message}"));
+        }
+        if let Some(signature) = &error.signature {
+            self.print_note(&format!("  {}", sanitize_line(signature)));
         }
         self.print_note(&format!("  {}", self.stderr_style.dim(&describe_outcome(error))));
         for line in error.stderr.iter().flat_map(|text| text.lines()) {

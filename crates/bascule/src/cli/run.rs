@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 
-use super::context::CommandContext;
+use super::context::{CommandContext, NeededServers};
 use super::error::{CommandError, CommandResult};
 use super::pretty_json::pretty_json;
 use super::printer::Printer;
-use super::terminal::{sanitize, sanitize_line, with_spinner};
+use super::spinner::Spinner;
+use super::terminal::{sanitize, sanitize_line};
 use super::waterfall::waterfall;
-use crate::{ScriptMode, ScriptOutcome, ScriptRequest, ToolSelection};
+use crate::{ScriptMode, ScriptOutcome, ScriptRequest, ToolIntent, ToolSelection};
 
 /// Run a TypeScript script that calls tools as functions
 ///
@@ -40,30 +41,29 @@ pub(crate) struct Run {
     /// Largest JavaScript heap of the script
     #[arg(long, value_name = "MB", value_parser = clap::value_parser!(u32).range(1..=65_536))]
     memory_mb: Option<u32>,
-    /// Purpose of the script, to select its tools by (not supported yet: use --tools)
-    #[arg(long, value_name = "TEXT", hide = true)]
+    /// Purpose of the script, which then gets only the tools that fit it best
+    #[arg(long, value_name = "TEXT")]
     intent: Option<String>,
+    /// Number of tools for the intent [default: 5]
+    #[arg(short, value_name = "N", requires = "intent", value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    k: Option<u64>,
 }
 
 impl Run {
     pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let request = self.request()?;
-        let servers = context.servers_of(&request.tools);
+        let needed = NeededServers::OfSelection(request.tools.clone());
         context
-            .with_bridge(servers, printer, async |bridge| {
+            .with_bridge(needed, printer, async |bridge| {
                 let running = bridge.run_script(request);
-                let outcome = with_spinner(printer.json, &format!("running {}", self.file), running).await?;
+                let spinner = Spinner::new(printer.json, format!("running {}", self.file));
+                let outcome = spinner.show_during(running).await?;
                 Ok(print(&outcome, printer))
             })
             .await
     }
 
     fn request(&self) -> CommandResult<ScriptRequest> {
-        if self.intent.is_some() {
-            let message =
-                "`--intent` is not supported yet: name the tools with `--tools`, or omit both for all tools";
-            return Err(CommandError::Usage(message.into()));
-        }
         let tools = match &self.tools {
             Some(names) => ToolSelection::parse(names.iter().map(String::as_str))
                 .map_err(|error| CommandError::Usage(error.to_string()))?,
@@ -72,12 +72,18 @@ impl Run {
         Ok(ScriptRequest {
             name: self.name(),
             tools,
+            intent: self.intent.clone().map(|text| self.tool_intent(text)),
             context: self.context.as_deref().map(parse_context).transpose()?,
             mode: self.mode,
             timeout: self.timeout_ms.map(Duration::from_millis),
             memory_mb: self.memory_mb,
             ..ScriptRequest::new(self.read()?)
         })
+    }
+
+    fn tool_intent(&self, text: String) -> ToolIntent {
+        let count = self.k.map(|k| k as usize);
+        ToolIntent { count: count.unwrap_or(ToolIntent::new("").count), text }
     }
 
     fn read(&self) -> CommandResult<String> {
@@ -121,7 +127,7 @@ fn print_text(outcome: &ScriptOutcome, printer: &Printer) {
         let level = printer.stderr_style.dim(&format!("{} |", line.level));
         line.text.lines().for_each(|text| printer.print_note(&format!("{level} {}", sanitize_line(text))));
     }
-    for line in waterfall(&outcome.traces) {
+    for line in waterfall(&outcome.traces, printer.stderr_style.width()) {
         printer.print_note(&printer.stderr_style.dim(&line));
     }
     if let Some(error) = &outcome.error {

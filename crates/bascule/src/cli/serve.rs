@@ -1,7 +1,8 @@
 //! `bascule serve`: runs the bridge until a signal ends it.
 
+use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,7 +11,7 @@ use bascule_bus::{BusEventSink, EmbeddedBus, MessageIdGenerator, ReplayLimits};
 use bascule_mcp::{AccessPolicy, Endpoint, HttpServer, Router, StdioServer};
 use bascule_model::ProviderAdapter;
 use bascule_model::Secret;
-use bascule_sandbox::is_trusted_peer;
+use bascule_sandbox::{is_trusted_peer, raise_open_files};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -19,15 +20,19 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use super::context::{CommandContext, Signals, jailer};
-use super::error::{CommandError, CommandResult, error_chain};
+use super::context::{CommandContext, Signals, find_server, jailer, otlp_endpoint, trace_file};
+use super::error::{CommandError, CommandResult};
+use super::operator_pages::operator_pages;
 use super::printer::Printer;
 use crate::config::{
-    Authentication, BridgeSettings, ConfigError, FileWatch, LoadedConfig, Settings, ToolView,
+    Authentication, BridgeSettings, ConfigError, ConfigLocation, ConfigOrigin, FileWatch, LoadedConfig,
+    Settings, StartMode, ToolView, parse_listen_address,
 };
-use crate::control::{ControlServer, SocketPath};
+use crate::control::{ControlServer, SocketClaim, SocketPath};
+use crate::fleet::server_log::{OPERATIONS, format_count};
 use crate::gateway::Gateway;
-use crate::{BridgeConfig, McpBridgeAdapter, api, token};
+use crate::normalise::error_chain;
+use crate::{BridgeConfig, LastListings, McpBridgeAdapter, api, token, trust_store};
 
 /// The time that clients have, after the grace, to receive the errors of abandoned requests.
 const FINAL_RESPONSES: Duration = Duration::from_secs(2);
@@ -37,13 +42,14 @@ const TOKEN_HINT: &str =
 
 /// Run the servers, and serve their tools to MCP clients and to other commands
 ///
-/// All servers together are at /mcp, each one alone at /servers/NAME/mcp, and a health check at /healthz. A changed
+/// All servers together are at /mcp, each one alone at /servers/NAME/mcp, a health check at /healthz, readiness at
+/// /readyz, and Prometheus metrics at /metrics. A changed
 /// configuration file is applied without losing a call, and SIGHUP reloads it too. The first SIGINT or SIGTERM lets calls
 /// finish, the second ends them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
-    /// Listen for HTTP clients on this address instead of the configured one
-    #[arg(long, value_name = "ADDR")]
+    /// Listen for HTTP clients on this address instead of the configured one: 8080, localhost:8080 or IP:PORT
+    #[arg(long, value_name = "ADDR", value_parser = read_listen_address)]
     listen: Option<SocketAddr>,
     /// Serve one client on stdin and stdout; opens no port unless --listen is given
     #[arg(long)]
@@ -83,46 +89,48 @@ struct ServeState {
     token: Option<Secret<String>>,
     /// The address of the HTTP server.
     address: Option<SocketAddr>,
+    /// The most HTTP connections at a time.
+    max_connections: usize,
     /// The settings at the start. Some of them do not change until the next start.
     initial: BridgeSettings,
-    path: PathBuf,
+    location: ConfigLocation,
     grace: Duration,
 }
 
 impl Serve {
     pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
-        let show = self.show.unwrap_or(context.settings.bridge.show);
+        // With --stdio, stdin belongs to the client.
+        let config = context.load(printer)?;
+        context.require_trust(&config, !self.stdio, printer)?;
+        let initial = config.settings.bridge.clone();
+        let show = self.show.unwrap_or(initial.show);
+        let open_files = raise_open_files()
+            .map_err(|error| CommandError::could_not("raise the limit on open files", error))?;
         let mut signals = Signals::new();
-        let hangups = signal(SignalKind::hangup()).map_err(|error| failed("handle SIGHUP", error))?;
-        let socket =
-            SocketPath::new(&context.path).map_err(|error| failed("locate the control socket", error))?;
-        // With --stdio a client starts a bridge of its own, which may run beside another one.
-        let claim = match ControlServer::claim(&socket).await {
-            Ok(claim) => Some(claim),
-            Err(_) if self.stdio => None,
-            Err(error) => return Err(failed("open the control socket", error)),
-        };
-        let file = FileWatch::new(&context.path).map_err(|error| failed("watch the configuration", error))?;
-        let server = self.server.as_deref().map(|name| context.server(name)).transpose()?;
+        let hangups =
+            signal(SignalKind::hangup()).map_err(|error| CommandError::could_not("handle SIGHUP", error))?;
+        let socket = SocketPath::new(context.path())
+            .map_err(|error| CommandError::could_not("locate the control socket", error))?;
+        let claim = self.claim(&socket).await?;
+        let file = watch(&context.location)
+            .map_err(|error| CommandError::could_not("watch the configuration", error))?;
+        let server = self.server.as_deref().map(|name| find_server(&config.settings, name)).transpose()?;
         let endpoint = server.map_or(Endpoint::All, |server| Endpoint::Server(server.name.to_string()));
-        let auth = self.authentication(&context.settings.bridge);
-        let listener = self.bind(&context.settings.bridge, auth).await?;
-        let token = match (&listener, auth) {
-            (Some(_), Authentication::Token) => Some(token::load_or_create(&context.path)),
-            _ => None,
-        };
-        let token = token.transpose().map_err(|error| failed("get a token for HTTP clients", error))?;
+        let auth = self.authentication(&initial);
+        let listener = self.bind(&initial, auth).await?;
+        let needs_token = listener.is_some() && auth == Authentication::Token;
+        let token = needs_token.then(|| token::load_or_create(context.path())).transpose();
+        let token = token.map_err(|error| CommandError::could_not("get a token for HTTP clients", error))?;
 
         let bus = Arc::new(EmbeddedBus::new(ReplayLimits::default()));
-        let (path, initial) = (context.path, context.settings.bridge.clone());
-        let bridge = Arc::new(start(context.settings, &bus).await?);
-        let control =
-            claim.map(|claim| ControlServer::start(socket, claim, bridge.clone(), bus.clone())).transpose();
-        let control = match control {
+        let starting = describe_servers(&config.settings);
+        let bridge = Arc::new(start(config.settings, &bus, context.path()).await?);
+        let open = |claim| ControlServer::start(socket, claim, bridge.clone(), bus.clone());
+        let control = match claim.map(open).transpose() {
             Ok(control) => control,
             Err(error) => {
                 bridge.terminate().await;
-                return Err(failed("open the control socket", error));
+                return Err(CommandError::could_not("open the control socket", error));
             }
         };
         let grace = Duration::from_millis(self.grace_ms);
@@ -135,8 +143,9 @@ impl Serve {
             access: watch::Sender::new(access_policy(&initial, token.as_ref())),
             token,
             address: listener.as_ref().and_then(|listener| listener.local_addr().ok()),
+            max_connections: max_connections(open_files),
             initial,
-            path,
+            location: context.location,
             grace,
         };
         listener.into_iter().for_each(|listener| state.serve_http(listener));
@@ -144,6 +153,7 @@ impl Serve {
             state.serve_stdio(endpoint);
         }
         printer.print_note(&state.greeting());
+        info!(target: OPERATIONS, "{starting}");
         state.run_until_stopped(&mut signals, hangups, file).await;
         if !state.stop.is_cancelled() {
             printer.print_note("stopping: calls in flight may finish; a second signal ends them");
@@ -154,6 +164,15 @@ impl Serve {
         }
         bus.close();
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Claims the control socket. With --stdio a client starts a bridge of its own, which may run beside another one.
+    async fn claim(&self, socket: &SocketPath) -> CommandResult<Option<SocketClaim>> {
+        match ControlServer::claim(socket).await {
+            Ok(claim) => Ok(Some(claim)),
+            Err(_) if self.stdio => Ok(None),
+            Err(error) => Err(CommandError::could_not("open the control socket", error)),
+        }
     }
 
     fn authentication(&self, settings: &BridgeSettings) -> Authentication {
@@ -181,8 +200,12 @@ impl Serve {
             return Err(CommandError::Usage(message));
         }
         let bound = TcpListener::bind(address).await;
-        let explain =
-            |error| failed(&format!("listen on {address} (choose another address with --listen)"), error);
+        let explain = |error| {
+            CommandError::could_not(
+                &format!("listen on {address} (choose another address with --listen)"),
+                error,
+            )
+        };
         bound.map(Some).map_err(explain)
     }
 }
@@ -190,7 +213,8 @@ impl Serve {
 impl ServeState {
     fn greeting(&self) -> String {
         let url = self.address.map(|address| format!(" at http://{address}/mcp")).unwrap_or_default();
-        let serving = format!("serving {} (process {}){url}", self.path.display(), std::process::id());
+        let serving =
+            format!("serving {} (process {}){url}", self.location.path.display(), std::process::id());
         match (self.address, &self.token) {
             (None, _) => serving,
             (_, Some(_)) => format!("{serving}\n{TOKEN_HINT}"),
@@ -208,9 +232,10 @@ impl ServeState {
             body_limit: max_message_bytes,
             body_budget: body_budget(max_message_bytes),
             stream_limit: max_message_bytes.saturating_mul(2),
+            max_connections: self.max_connections,
             ..HttpServer::default()
         };
-        let router = Router::default().mcp(&self.gateway).health_check();
+        let router = operator_pages(Router::default().mcp(&self.gateway).health_check(), &self.bridge);
         self.servers.spawn(server.serve(listener, router, self.stop.clone()));
     }
 
@@ -238,16 +263,17 @@ impl ServeState {
                 () = file.changed() => {}
                 _ = hangups.recv() => {}
             }
+            // The path may be a symbolic link with another target now. Before the reload: a change during it is kept.
+            file = watch(&self.location).unwrap_or(file);
             tokio::select! {
                 () = self.reload() => {}
                 () = signals.recv() => return,
+                () = self.stop.cancelled() => return,
             }
-            // The path may be a symbolic link with another target now.
-            file = FileWatch::new(&self.path).unwrap_or(file);
         }
     }
 
-    /// Applies the configuration file. A file that cannot be used changes nothing.
+    /// Applies the configuration file. A file that cannot be used, or that the user does not trust, changes nothing.
     async fn reload(&self) {
         let apply = |loaded: &LoadedConfig| {
             for warning in &loaded.warnings {
@@ -255,14 +281,19 @@ impl ServeState {
             }
             self.apply_bridge_settings(&loaded.settings.bridge);
         };
-        match api::reload(&self.bridge, &self.path, self.grace, apply).await {
-            Ok(reloaded) => {
-                info!(plan = ?reloaded.plan, refused = ?reloaded.refused, "configuration reloaded");
-            }
+        match api::reload(&self.bridge, &self.location, self.grace, apply).await {
+            // The reload has logged its result.
+            Ok(_) => {}
             Err(ConfigError::Invalid(problems)) => {
                 for problem in &problems.0 {
                     warn!("configuration not reloaded: {problem}");
                 }
+            }
+            Err(ConfigError::NotTrusted { path, changes, .. }) => {
+                for change in &changes {
+                    warn!("configuration not reloaded: not trusted: {change}");
+                }
+                warn!("run `bascule trust {}`, then it is reloaded", path.display());
             }
             Err(error) => warn!("configuration not reloaded: {}", error_chain(&error)),
         }
@@ -277,6 +308,7 @@ impl ServeState {
             ("show", next.show != initial.show),
             ("sessionIdleMs", next.session_idle != initial.session_idle),
             ("maxMessageBytes", next.max_message_bytes != initial.max_message_bytes),
+            ("traces", next.traces != initial.traces),
         ];
         for (name, _) in changes.iter().filter(|(_, has_changed)| *has_changed) {
             warn!("`bascule.{name}` has changed: the new value applies from the next start");
@@ -300,20 +332,45 @@ impl ServeState {
     }
 }
 
-async fn start(settings: Settings, bus: &Arc<EmbeddedBus>) -> CommandResult<McpBridgeAdapter> {
-    let ids = MessageIdGenerator::new(crate::call::random_u64());
+/// Lazy servers start later, unless their tools are not known yet.
+fn describe_servers(settings: &Settings) -> String {
+    let describe = |mode: StartMode, noun: &str| {
+        let servers = settings.servers.iter().filter(|server| server.start == mode);
+        let names: Vec<&str> = servers.map(|server| server.name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{}: {}", format_count(names.len(), noun), names.join(", ")))
+    };
+    let eager = describe(StartMode::Eager, "server").map(|servers| format!("starting {servers}"));
+    let parts: Vec<String> = eager.into_iter().chain(describe(StartMode::Lazy, "lazy server")).collect();
+    if parts.is_empty() { "no server is configured".into() } else { parts.join("; ") }
+}
+
+/// Watches the configuration and, if it must be trusted, the record of that.
+fn watch(location: &ConfigLocation) -> io::Result<FileWatch> {
+    match trust_store::record_path(&location.path) {
+        Ok(record) if location.origin == ConfigOrigin::WorkingFolder => {
+            FileWatch::new(&[&location.path, &record])
+        }
+        _ => FileWatch::new(&[&location.path]),
+    }
+}
+
+async fn start(settings: Settings, bus: &Arc<EmbeddedBus>, config: &Path) -> CommandResult<McpBridgeAdapter> {
+    let ids = MessageIdGenerator::new(crate::unique_number::random_u64());
     let events = Arc::new(BusEventSink::new(bus.clone(), "bascule", ids, SystemTime::now));
     let config = BridgeConfig {
         jailer: Some(jailer()),
         events,
         wait_for_servers: false,
+        last_listings: LastListings::Shown,
+        traces: trace_file(&settings, config),
+        otlp: otlp_endpoint(),
         ..BridgeConfig::new(settings)
     };
     Ok(McpBridgeAdapter::init(config).await?)
 }
 
-fn failed(operation: &str, error: impl std::fmt::Display) -> CommandError {
-    CommandError::Usage(format!("could not {operation}: {error}"))
+fn read_listen_address(text: &str) -> Result<SocketAddr, String> {
+    parse_listen_address(text).ok_or_else(|| "write a port, `localhost:PORT` or `IP:PORT`".into())
 }
 
 /// `token` is the generated one. Without it no token is required, and the peers are checked instead.
@@ -343,6 +400,12 @@ fn body_budget(max_message_bytes: usize) -> usize {
     HttpServer::default().body_budget.max(max_message_bytes)
 }
 
+/// HTTP clients have at most half of the open files. The rest is for servers, scripts and the control socket.
+fn max_connections(open_files: u64) -> usize {
+    let half = usize::try_from(open_files / 2).unwrap_or(usize::MAX);
+    half.clamp(1, HttpServer::default().max_connections)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,6 +415,12 @@ mod tests {
     fn budget_fits_the_largest_message() {
         assert_eq!(body_budget(1000), HttpServer::default().body_budget);
         assert_eq!(body_budget(4 << 30), 4 << 30);
+    }
+
+    // req: GW-07
+    #[test]
+    fn connections_leave_half_of_the_open_files() {
+        assert_eq!([0, 256, 1 << 40].map(max_connections), [1, 128, HttpServer::default().max_connections]);
     }
 
     // req: GW-07

@@ -1,8 +1,10 @@
 //! `bascule status`, `refresh` and `events`: commands for the running bridge.
 
 use std::process::ExitCode;
+use std::time::Duration;
 
-use bascule_model::{Health, ServerName};
+use bascule_bus::TopicPattern;
+use bascule_model::{Health, ServerHealth, ServerName};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -13,6 +15,7 @@ use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
 use crate::api::{BridgeStatus, ServerStatus};
 use crate::control::Operation;
+use crate::fleet::server_log::{excerpt, format_count, format_duration};
 
 /// Show the servers of the running bridge: health, tools, process, restarts
 #[derive(Debug, clap::Args)]
@@ -57,6 +60,8 @@ impl Refresh {
     }
 }
 
+const EXAMPLE: &str = "provider.mcp.tool.*";
+
 /// Print the events of the running bridge, until interrupted
 #[derive(Debug, clap::Args)]
 pub(crate) struct Events {
@@ -70,6 +75,12 @@ pub(crate) struct Events {
 
 impl Events {
     pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
+        TopicPattern::parse(&self.pattern).map_err(|error| {
+            CommandError::Usage(format!(
+                "`{}` is no pattern of events: {error}; example: `{EXAMPLE}`",
+                self.pattern
+            ))
+        })?;
         let bridge = context.running_bridge().await?;
         let params = json!({ "pattern": self.pattern, "replay": self.replay });
         let mut events = bridge.subscribe(Operation::Events, params).await?;
@@ -86,6 +97,9 @@ impl Events {
     }
 }
 
+/// The indentation of lines that continue another one.
+const CONTINUED: usize = 4;
+
 fn print_status(status: &RawValue, printer: &Printer) -> CommandResult<()> {
     if printer.json {
         printer.print_json(&status);
@@ -96,35 +110,99 @@ fn print_status(status: &RawValue, printer: &Printer) -> CommandResult<()> {
             "could not read the status: the running bridge has another version: {error}"
         ))
     };
-    let BridgeStatus { servers } = serde_json::from_str(status.get()).map_err(unreadable)?;
+    let BridgeStatus { servers, refused_reload, disabled, traces } =
+        serde_json::from_str(status.get()).map_err(unreadable)?;
     let width = servers.iter().map(|server| server.health.name.as_str().len()).max().unwrap_or(0);
-    servers.iter().for_each(|server| printer.print_line(&format_server(server, width, printer)));
+    let lines = servers.iter().flat_map(|server| format_server(server, width, printer));
+    lines.for_each(|line| printer.print_sentence(&line, CONTINUED));
+    print_incomplete_confinement(&servers, printer);
+    for name in disabled {
+        printer.print_line(&printer.style.dim(&format!("{}  disabled", pad(name.as_str(), width))));
+    }
+    if let Some(traces) = traces {
+        if let Some(cause) = &traces.stopped {
+            let (path, cause) = (traces.path.display(), sanitize_line(cause));
+            printer.print_line(&printer.style.red(&format!("calls are not recorded in `{path}`: {cause}")));
+        }
+        if traces.dropped > 0 {
+            printer.print_line(&format!("{} calls or log lines were not recorded", traces.dropped));
+        }
+    }
+    if let Some(cause) = refused_reload {
+        printer.print_sentence(
+            &printer.style.red("the configuration file cannot be used, so the bridge keeps its old one:"),
+            CONTINUED,
+        );
+        let lines = cause.lines().map(sanitize_line);
+        lines.for_each(|line| printer.print_sentence(&format!("  {line}"), CONTINUED));
+    }
     Ok(())
 }
 
-fn format_server(server: &ServerStatus, width: usize, printer: &Printer) -> String {
-    let ServerStatus { health, confinement } = server;
-    let state = serde_json::to_value(health.health).unwrap_or_default();
-    let state = pad(state.as_str().unwrap_or_default(), 11);
-    let state = match health.health {
-        Health::Healthy => printer.style.green(&state),
-        Health::Degraded | Health::Unavailable => printer.style.red(&state),
-        Health::Starting | Health::Stopped => printer.style.dim(&state),
+/// Names the servers that the kernel cannot confine completely.
+fn print_incomplete_confinement(servers: &[ServerStatus], printer: &Printer) {
+    let is_incomplete = |server: &&ServerStatus| {
+        server.confinement.as_ref().is_some_and(|confinement| !confinement.missing.is_empty())
     };
-    let mut line = format!("{}  {state}  {:3} tools", pad(health.name.as_str(), width), health.tools);
+    let incomplete: Vec<&str> =
+        servers.iter().filter(is_incomplete).map(|server| server.health.name.as_str()).collect();
+    let names = match incomplete.len() {
+        0 => return,
+        count if count == servers.len() && count > 1 => "every server".to_owned(),
+        _ => incomplete.join(", "),
+    };
+    let note = format!("confinement of {names} is incomplete: see `bascule check`");
+    printer.print_sentence(&printer.style.dim(&note), CONTINUED);
+}
+
+/// Formats a server: one line, and those of the cause and of the end of stderr if it is down.
+fn format_server(server: &ServerStatus, width: usize, printer: &Printer) -> Vec<String> {
+    let health = &server.health;
+    let name = pad(health.name.as_str(), width);
+    let mut line =
+        format!("{name}  {}  {:>9}", format_state(health, printer), format_count(health.tools, "tool"));
+    if health.from_last_listing {
+        line += " (last listing)";
+    }
     if let Some(pid) = health.pid {
         line += &format!("  process {pid}");
     }
     if health.restarts > 0 {
         line += &format!("  restarted {}×", health.restarts);
     }
-    if let Some(cause) = &health.cause {
-        line += &format!("  {}", sanitize_line(cause));
+    if let Some(installing) = &health.installing {
+        line += &format!("  {}", sanitize_line(installing));
+    } else if let Some(next) = describe_next_attempt(health) {
+        line += &format!("  {next}");
     }
-    if confinement.as_ref().is_some_and(|confinement| !confinement.missing.is_empty()) {
-        line += &format!("  {}", printer.style.dim("(confinement is incomplete: see `bascule check`)"));
+    let cause = health.cause.iter().map(|cause| format!("  {}", sanitize_line(cause)));
+    let stderr = health.stderr.iter().flat_map(|stderr| excerpt(stderr));
+    let mark = printer.style.dim("stderr |");
+    let stderr = stderr.map(|text| format!("  {mark} {}", sanitize_line(&text)));
+    std::iter::once(line).chain(cause).chain(stderr).collect()
+}
+
+/// A server that has never been up cannot start; one that was up is degraded or unavailable.
+fn format_state(health: &ServerHealth, printer: &Printer) -> String {
+    let state = serde_json::to_value(health.health).unwrap_or_default();
+    let state = if health.never_started { "cannot start" } else { state.as_str().unwrap_or_default() };
+    let state = pad(state, "cannot start".len());
+    match health.health {
+        Health::Healthy => printer.style.green(&state),
+        Health::Degraded | Health::Unavailable => printer.style.red(&state),
+        Health::Starting | Health::Stopped => printer.style.dim(&state),
     }
-    line
+}
+
+fn describe_next_attempt(health: &ServerHealth) -> Option<String> {
+    match (health.health, health.attempt, health.retry_after_ms) {
+        (Health::Degraded, Some(attempt), Some(0)) => Some(format!("attempt {attempt} is in progress")),
+        (Health::Degraded, Some(attempt), Some(wait)) => {
+            Some(format!("attempt {attempt} in {}", format_duration(Duration::from_millis(wait))))
+        }
+        (Health::Unavailable, ..) => Some(format!("given up: `bascule refresh {}` tries again", health.name)),
+        _ => None,
+    }
 }
 
 /// Formats an event: time, name and fields.

@@ -18,7 +18,7 @@ pub(crate) struct TokenCommand {
 }
 
 impl TokenCommand {
-    /// `context` loads the configuration, which a new token does not need.
+    /// `context` finds the configuration, which a new token does not need.
     pub(crate) fn run(
         &self,
         context: impl FnOnce() -> CommandResult<CommandContext>,
@@ -26,7 +26,11 @@ impl TokenCommand {
     ) -> CommandResult {
         let token = match self.new {
             true => token::generate(),
-            false => token::load_or_create(&context()?.path).map(|token| token.reveal().clone()),
+            false => {
+                let context = context()?;
+                context.load(printer)?;
+                token::load_or_create(context.path()).map(|token| token.reveal().clone())
+            }
         };
         let token = token.map_err(|error| CommandError::Usage(format!("could not get a token: {error}")))?;
         match printer.json {

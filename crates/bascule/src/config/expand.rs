@@ -1,7 +1,7 @@
 //! Replaces `${VARIABLES}` in the values of the configuration.
 //!
-//! Supports `${VAR}`, `${VAR:-default}`, VS Code's `${env:VAR}` and `${workspaceFolder}`. A `$` that no `{` follows is
-//! plain text. Inserted values are not expanded again. Relative paths are resolved here too, against the file's
+//! Supports `${VAR}`, `${VAR:-default}`, and of VS Code and Cursor `${env:VAR}`, `${workspaceFolder}`,
+//! `${workspaceFolderBasename}`, `${userHome}`, `${pathSeparator}` and `${/}`. A `$` that no `{` follows is plain text. Inserted values are not expanded again. Relative paths are resolved here too, against the file's
 //! directory.
 
 use std::path::{Path, PathBuf};
@@ -24,8 +24,14 @@ pub(super) enum ExpandError {
     Unterminated,
     #[error("the default of a variable contains another `${{`: a default is plain text")]
     Nested,
-    #[error("`${{input:…}}` is not supported, because Bascule does not prompt: use an environment variable")]
-    Input,
+    #[error(
+        "`${{input:{0}}}` is not supported, because Bascule does not prompt: write `${{{1}}}` and set that environment variable"
+    )]
+    Input(String, String),
+    #[error(
+        "`${{{0}:…}}` of VS Code is not supported: write the value, or `${{VAR}}` and set that environment variable"
+    )]
+    Editor(String),
     #[error("`${{…}}` does not name a variable: write `${{VAR}}`, `${{VAR:-default}}` or `${{env:VAR}}`")]
     InvalidName,
 }
@@ -81,8 +87,20 @@ impl<'a> VariableExpander<'a> {
         match default {
             _ if inside.contains("${") => Err(ExpandError::Nested),
             _ if name == "workspaceFolder" => Ok(self.workspace_folder()),
-            _ if name.starts_with("input:") => Err(ExpandError::Input),
-            default => self.resolve_env(name.strip_prefix("env:").unwrap_or(name), default),
+            _ if name == "workspaceFolderBasename" => {
+                let folder = PathBuf::from(self.workspace_folder());
+                Ok(folder.file_name().unwrap_or_default().to_string_lossy().into_owned())
+            }
+            _ if name == "userHome" => self.resolve_env("HOME", default),
+            _ if name == "pathSeparator" || name == "/" => Ok("/".into()),
+            default => match name.split_once(':') {
+                Some(("env", name)) => self.resolve_env(name, default),
+                Some(("input", id)) => Err(input_error(id)),
+                Some((kind @ ("command" | "config" | "extensionInstallFolder"), _)) => {
+                    Err(ExpandError::Editor(kind.into()))
+                }
+                _ => self.resolve_env(name, default),
+            },
         }
     }
 
@@ -105,6 +123,21 @@ impl<'a> VariableExpander<'a> {
         let workspace = if is_vscode { self.directory.parent() } else { None };
         workspace.unwrap_or(self.directory).to_string_lossy().into_owned()
     }
+}
+
+/// Suggests the environment variable `GITHUB_TOKEN` for the input `github-token`. The id comes from the file and is quoted
+/// only if it is a plain word.
+fn input_error(id: &str) -> ExpandError {
+    let is_plain = !id.is_empty()
+        && id.len() <= 60
+        && id.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    if !is_plain {
+        return ExpandError::Input("…".into(), "VAR".into());
+    }
+    let upper: String =
+        id.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect();
+    let variable = if is_variable_name(&upper) { upper } else { format!("INPUT_{upper}") };
+    ExpandError::Input(id.into(), variable)
 }
 
 fn is_variable_name(name: &str) -> bool {
@@ -178,18 +211,29 @@ mod tests {
     fn refuses_malformed_variables() {
         check_errors("${A:-x}${", &[ExpandError::Unterminated]);
         check_errors("${NOPE:-${HOST}}", &[ExpandError::Nested]);
-        for text in ["${}", "${1}", "${a b}", "${command:x}", "${env:}", "${A:?x}"] {
+        for text in ["${}", "${1}", "${a b}", "${env:}", "${A:?x}"] {
             check_errors(text, &[ExpandError::InvalidName]);
         }
+        check_errors("${command:x}", &[ExpandError::Editor("command".into())]);
     }
 
     #[test]
     fn refuses_input_variables() {
-        check_errors("Bearer ${input:token}", &[ExpandError::Input]);
+        let error = &expand("Bearer ${input:github-token}").unwrap_err()[0];
         assert_eq!(
-            ExpandError::Input.to_string(),
-            "`${input:…}` is not supported, because Bascule does not prompt: use an environment variable"
+            error.to_string(),
+            "`${input:github-token}` is not supported, because Bascule does not prompt: write `${GITHUB_TOKEN}` and set \
+             that environment variable"
         );
+        check_errors("${input:2fa}", &[ExpandError::Input("2fa".into(), "INPUT_2FA".into())]);
+        check_errors("${input:a b}", &[ExpandError::Input("…".into(), "VAR".into())]);
+    }
+
+    // req: BR-01
+    #[test]
+    fn replaces_variables_of_editors() {
+        check("${workspaceFolderBasename}${/}x${pathSeparator}y", "project/x/y");
+        check_errors("${userHome}", &[ExpandError::Undefined("HOME".into())]);
     }
 
     #[test]

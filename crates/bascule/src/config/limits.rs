@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use super::expand::VariableExpander;
 use super::reader::{FieldReader, ObjectReader};
-use super::settings::{CustomProfile, NetworkAccess, ResourceLimits, RetryPolicy, Sandbox, ToolSettings};
+use super::settings::{
+    CustomProfile, HomeAccess, NetworkAccess, ResourceLimits, RetryPolicy, Sandbox, ToolSettings,
+};
 use super::transport::read_path;
 
 /// Bounds of `ratePerSecond`. The reciprocal must fit a `Duration`.
@@ -22,6 +24,7 @@ pub(super) fn read_limits(field: FieldReader, base: &ResourceLimits) -> Option<R
     set(&mut limits.rate_per_second, object.read("ratePerSecond", |f| f.or_null(read_rate)));
     set(&mut limits.max_processes, object.read("maxProcesses", |f| f.or_null(FieldReader::read_positive)));
     set(&mut limits.max_open_files, object.read("maxOpenFiles", |f| f.or_null(FieldReader::read_positive)));
+    set(&mut limits.max_home_mb, object.read("maxHomeMb", |f| f.or_null(FieldReader::read_positive)));
     set(&mut limits.max_output_bytes, object.read("maxOutputBytes", |f| f.or_null(size)));
     object.warn_unknown_keys();
     Some(limits)
@@ -83,6 +86,7 @@ pub(super) fn read_sandbox(field: FieldReader, variables: &VariableExpander) -> 
     };
     let sandbox = Sandbox::Custom {
         profile: object.read("profile", read_profile).unwrap_or_default(),
+        home: object.read("home", read_home).unwrap_or_default(),
         read: paths(&mut object, "read"),
         write: paths(&mut object, "write"),
         network: object.read("network", read_network).unwrap_or_default(),
@@ -96,6 +100,10 @@ pub(super) fn read_sandbox(field: FieldReader, variables: &VariableExpander) -> 
 
 fn read_profile(field: FieldReader) -> Option<CustomProfile> {
     field.read_one_of(&[("standard", CustomProfile::Standard), ("strict", CustomProfile::Strict)])
+}
+
+fn read_home(field: FieldReader) -> Option<HomeAccess> {
+    field.read_one_of(&[("own", HomeAccess::Own), ("user", HomeAccess::User), ("none", HomeAccess::None)])
 }
 
 fn read_network(field: FieldReader) -> Option<NetworkAccess> {
@@ -115,7 +123,7 @@ mod tests {
     fn reads_every_limit() {
         let server = server(
             r#"{"command": "x", "limits": {"maxMemoryMb": 1, "maxExecutionMs": 2, "maxConcurrent": 3, "maxQueue": 0,
-                "ratePerSecond": 0.5, "maxProcesses": 5, "maxOpenFiles": 6, "maxOutputBytes": 7}}"#,
+                "ratePerSecond": 0.5, "maxProcesses": 5, "maxOpenFiles": 6, "maxHomeMb": 8, "maxOutputBytes": 7}}"#,
         );
         let expected = ResourceLimits {
             max_memory_mb: 1,
@@ -125,6 +133,7 @@ mod tests {
             rate_per_second: Some(0.5),
             max_processes: Some(5),
             max_open_files: Some(6),
+            max_home_mb: Some(8),
             max_output_bytes: Some(7),
         };
         assert_eq!(server.limits, expected);
@@ -183,6 +192,7 @@ mod tests {
         assert_eq!(sandbox(r#""strict""#), Sandbox::Strict);
         let expected = Sandbox::Custom {
             profile: CustomProfile::Strict,
+            home: HomeAccess::Own,
             read: vec!["/config/data".into(), "/usr".into()],
             write: vec!["/config/out".into()],
             network: NetworkAccess::None,
@@ -194,6 +204,7 @@ mod tests {
         assert_eq!(sandbox(object), expected);
         let expected = Sandbox::Custom {
             profile: CustomProfile::Standard,
+            home: HomeAccess::Own,
             read: Vec::new(),
             write: Vec::new(),
             network: NetworkAccess::Full,

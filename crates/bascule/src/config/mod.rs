@@ -4,44 +4,60 @@
 //! checked result: every default is filled in. All problems of a file are reported together, each with its line and
 //! column. [`FileWatch`] reports changes of the file; reloading is `crate::reload`.
 //!
-//! Reading order: `find` locates the file, [`load`] reads it, `parse` turns its text into `settings`. `server`,
-//! `transport` and `limits` read one part each with the help of `reader`; `expand` replaces variables; `problem` collects
-//! errors and warnings.
+//! Reading order: `find` locates the file, `ownership` says who can change it, [`load`] reads it, `parse` turns its text
+//! into `settings`. `server`, `transport` and `limits` read one part each with the help of `reader`; `expand` replaces
+//! variables, `env_file` reads those of a file; `problem` collects errors and warnings. `trust` compares it with the file that the user has trusted.
+//! `sandbox_paths` resolves the paths that sandboxes grant.
 
 mod find;
+mod ownership;
 mod parse;
 mod settings;
+mod trust;
 
 mod limits;
+mod search;
 mod server;
+mod traces;
 mod transport;
 
+mod audit;
+mod env_file;
 mod expand;
 mod problem;
 mod reader;
+mod sandbox_paths;
 mod syntax;
 mod url;
 mod watch;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::process::{getgid, getuid};
-
+pub use audit::AuditSettings;
 pub use expand::EnvLookup;
-pub use find::find;
+pub use find::{ConfigLocation, ConfigOrigin, find};
+pub(crate) use find::{canonical_entry, user_file};
+pub(crate) use parse::parse_listen_address;
 pub use parse::{LoadedConfig, SourceFile, parse};
 pub use problem::{Problem, Problems, Severity};
-pub use settings::{
-    Authentication, BridgeSettings, CustomProfile, Isolation, NetworkAccess, RemoteProtocol, ResourceLimits,
-    RetryPolicy, Sandbox, ScriptSettings, ServerSettings, SessionSharing, Settings, ToolSettings, ToolView,
-    TransportSettings,
+pub use sandbox_paths::SandboxPaths;
+pub(crate) use sandbox_paths::{
+    existing_arguments, find_executable, find_program, has_relative_paths, is_executable, package_caches,
+    working_folder,
 };
+pub use settings::{
+    Authentication, BridgeSettings, CustomProfile, EncoderSettings, HomeAccess, Isolation, NetworkAccess,
+    RemoteProtocol, ResourceLimits, RetryPolicy, Sandbox, ScriptSettings, ServerSettings, SessionSharing,
+    Settings, StartMode, ToolSettings, ToolView, TransportSettings,
+};
+pub(crate) use syntax::parse_syntax;
+pub use traces::{Capture, TraceSettings};
+pub use trust::TrustSummary;
 pub use url::{ServerUrl, UrlError};
 pub use watch::FileWatch;
 
@@ -53,8 +69,8 @@ const MAX_FILE_BYTES: usize = 16 << 20;
 pub enum ConfigError {
     /// No file was given, and none exists at the default paths.
     #[error(
-        "no configuration file found; searched\n{}\nuse `--config FILE`, or create `mcp.json` with\n  {EXAMPLE}",
-        indented(paths)
+        "no configuration file found; searched\n{}\nuse `--config FILE`, run `bascule init`, or create `mcp.json` with\n  {EXAMPLE}",
+        indented(paths.iter().map(|path| path.display()))
     )]
     NotFound { paths: Vec<PathBuf> },
     /// The file does not exist or is not readable.
@@ -67,6 +83,20 @@ pub enum ConfigError {
     /// Another user could make the bridge run any command.
     #[error("the configuration `{}` {reason}", path.display())]
     Untrusted { path: PathBuf, reason: String },
+    /// The user has not trusted the file, or not for all that it does.
+    #[error(
+        "`{0}` was found in this folder, and {1}:\n{2}\nto use it, run `bascule trust`, or name it with `--config {0}`",
+        relative(path),
+        match is_known { true => "does more than you have trusted it with", false => "you have not trusted it yet" },
+        indented(changes)
+    )]
+    NotTrusted {
+        path: PathBuf,
+        /// The user has trusted an earlier version.
+        is_known: bool,
+        /// Descriptions without control characters.
+        changes: Vec<String>,
+    },
     /// The file is not UTF-8.
     #[error("the configuration `{}` is not UTF-8 text: line {line} contains an invalid byte", path.display())]
     NotUtf8 { path: PathBuf, line: usize },
@@ -77,9 +107,33 @@ pub enum ConfigError {
 
 const EXAMPLE: &str = r#"{ "mcpServers": { "time": { "command": "uvx", "args": ["mcp-server-time"] } } }"#;
 
-fn indented(paths: &[PathBuf]) -> String {
-    let lines: Vec<String> = paths.iter().map(|path| format!("  {}", path.display())).collect();
+fn indented(lines: impl IntoIterator<Item = impl std::fmt::Display>) -> String {
+    let lines: Vec<String> = lines.into_iter().map(|line| format!("  {line}")).collect();
     lines.join("\n")
+}
+
+/// Returns a path that cannot be taken for an option or a name to search.
+fn relative(path: &Path) -> String {
+    match path.components().count() {
+        1 => format!("./{}", path.display()),
+        _ => path.display().to_string(),
+    }
+}
+
+/// Reads a configuration file. The place of a file that was found, and not named, is checked too.
+pub fn load_located(
+    location: &ConfigLocation,
+    environment: EnvLookup<'_>,
+) -> Result<LoadedConfig, ConfigError> {
+    let path = &location.path;
+    if location.origin == ConfigOrigin::WorkingFolder {
+        let reason = ownership::find_untrusted_place(path)
+            .map_err(|source| ConfigError::Read { path: path.into(), source })?;
+        if let Some(reason) = reason {
+            return Err(ConfigError::Untrusted { path: path.into(), reason });
+        }
+    }
+    load(path, environment)
 }
 
 /// Reads a configuration file.
@@ -88,7 +142,7 @@ pub fn load(path: &Path, environment: EnvLookup<'_>) -> Result<LoadedConfig, Con
     let source_file = SourceFile::from_path(path).map_err(unreadable)?;
     let file = File::open(path).map_err(unreadable)?;
     let metadata = file.metadata().map_err(unreadable)?;
-    if let Some(reason) = find_other_writer(&metadata, getuid().as_raw(), getgid().as_raw()) {
+    if let Some(reason) = ownership::find_other_writer(&metadata) {
         return Err(ConfigError::Untrusted { path: path.into(), reason });
     }
     let bytes = read_bounded(file).map_err(|source| match source.kind() {
@@ -99,28 +153,9 @@ pub fn load(path: &Path, environment: EnvLookup<'_>) -> Result<LoadedConfig, Con
         return Err(ConfigError::TooLarge { path: path.into() });
     }
     let text = String::from_utf8(bytes).map_err(|error| not_utf8(path, &error))?;
-    Ok(parse(&text, &source_file, environment)?)
-}
-
-/// Returns the reason why another user than `user` and root can write the file. A group of the user alone is common, and
-/// cannot be told from others; the user's own group is allowed.
-fn find_other_writer(metadata: &Metadata, user: u32, group: u32) -> Option<String> {
-    if !metadata.is_file() {
-        return None;
-    }
-    let (owner, mode) = (metadata.uid(), metadata.mode());
-    if owner != user && owner != 0 {
-        return Some(format!(
-            "belongs to another user (id {owner}), who could run any command as you: copy it, or change its owner"
-        ));
-    }
-    let is_open_to_group = mode & 0o020 != 0 && metadata.gid() != group && metadata.gid() != 0;
-    (mode & 0o002 != 0 || is_open_to_group).then(|| {
-        format!(
-            "is writable by others (mode {:o}), who could run any command as you: use `chmod go-w`",
-            mode & 0o777
-        )
-    })
+    let mut loaded = parse(&text, &source_file, environment)?;
+    sandbox_paths::resolve_paths(&mut loaded.settings, path);
+    Ok(loaded)
 }
 
 // The file's size is not asked for: the file may be a pipe, or grow.
@@ -177,15 +212,19 @@ mod tests {
         assert_eq!(load_from(&folder, "mcp.json").unwrap_err(), expected);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
         load_from(&folder, "mcp.json").unwrap();
-        let metadata = fs::metadata(&path).unwrap();
-        let (user, group) = (metadata.uid(), metadata.gid());
-        assert_eq!(find_other_writer(&metadata, user, group), None);
-        if group != 0 {
-            assert!(find_other_writer(&metadata, user, group + 1).unwrap().contains("writable by others"));
-        }
-        if user != 0 {
-            assert!(find_other_writer(&metadata, user + 1, group).unwrap().contains("another user"));
-        }
+    }
+
+    // req: SB-08
+    #[test]
+    fn checks_the_folder_of_a_found_file_only() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("mcp.json");
+        fs::write(&path, r#"{"mcpServers": {}}"#).unwrap();
+        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+        let load = |origin| load_located(&ConfigLocation { path: path.clone(), origin }, &|_| None);
+        assert!(chain(&load(ConfigOrigin::WorkingFolder).unwrap_err()).contains("could be replaced"));
+        load(ConfigOrigin::Named).unwrap();
     }
 
     // req: BR-01

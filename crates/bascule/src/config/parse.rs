@@ -1,21 +1,25 @@
 //! Parses the text of a configuration file into [`Settings`], or into all its problems.
 //!
-//! Uses no disk and no clock; the environment is an argument.
+//! Uses no clock, and no disk except for an `envFile`; the environment is an argument.
 
 use std::collections::HashSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use bascule_model::Secret;
 
+use super::audit::read_audit;
 use super::expand::{EnvLookup, VariableExpander};
 use super::problem::{Problem, ProblemCollector, Problems, Severity};
 use super::reader::{FieldReader, ObjectReader};
+use super::search::read_search;
 use super::server::{ServerEntry, read_server};
 use super::settings::{Authentication, BridgeSettings, ScriptSettings, Settings, ToolView};
 use super::syntax;
+use super::traces::read_traces;
 use super::transport::expand;
+use super::trust::TrustSummary;
 
 /// The file that a text was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -41,6 +45,8 @@ pub struct LoadedConfig {
     pub settings: Settings,
     /// Problems that do not prevent its use.
     pub warnings: Vec<Problem>,
+    /// The parts that its user must trust, of the same text.
+    pub summary: TrustSummary,
 }
 
 /// Parses the text of a configuration file.
@@ -51,9 +57,12 @@ pub fn parse(text: &str, source: &SourceFile, environment: EnvLookup<'_>) -> Res
     let tree = syntax::parse(text, &problems);
     let settings = tree.as_ref().and_then(|tree| read_root(FieldReader::root(tree, &problems), &variables));
     let problems = problems.into_problems(&source.name, text);
-    match settings {
-        Some(settings) if problems.iter().all(|problem| problem.severity == Severity::Warning) => {
-            Ok(LoadedConfig { settings, warnings: problems })
+    match (tree, settings) {
+        (Some(tree), Some(settings))
+            if problems.iter().all(|problem| problem.severity == Severity::Warning) =>
+        {
+            let summary = TrustSummary::new(&tree, &settings);
+            Ok(LoadedConfig { settings, warnings: problems, summary })
         }
         _ => Err(Problems(problems)),
     }
@@ -111,6 +120,9 @@ fn read_bridge(field: FieldReader, variables: &VariableExpander) -> Option<Bridg
         auth: object.read("auth", read_authentication).unwrap_or_default(),
         tokens: object.read("tokens", |f| f.read_list(|f| read_token(&f, variables))).unwrap_or_default(),
         scripts: object.read("scripts", read_scripts).unwrap_or_default(),
+        encoder: object.read("search", |field| read_search(field, variables)),
+        traces: object.read("traces", |field| read_traces(field, variables)).unwrap_or_default(),
+        audit: object.read("audit", |field| read_audit(field, variables)),
     };
     object.warn_unknown_keys();
     Some(bridge)
@@ -130,6 +142,7 @@ fn read_scripts(field: FieldReader) -> Option<ScriptSettings> {
         max_concurrent_calls: number("maxConcurrentCalls", default.max_concurrent_calls),
         max_output_bytes: number("maxOutputBytes", default.max_output_bytes),
         max_log_bytes: number("maxLogBytes", default.max_log_bytes),
+        max_text_bytes: number("maxTextBytes", default.max_text_bytes),
         max_scripts: number("maxScripts", default.max_scripts),
         ..default
     };
@@ -167,8 +180,17 @@ fn read_token(field: &FieldReader, variables: &VariableExpander) -> Option<Secre
 }
 
 fn read_socket_address(field: FieldReader) -> Option<SocketAddr> {
-    let address = field.read_string()?.parse().ok();
+    let address = parse_listen_address(field.read_string()?);
     address.or_else(|| field.expected("an IP address and a port like `127.0.0.1:7420`"))
+}
+
+/// Parses an address to listen on: `IP:PORT`, `localhost:PORT`, or a port of this machine alone.
+pub(crate) fn parse_listen_address(text: &str) -> Option<SocketAddr> {
+    let local = |port: &str| Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().ok()?)));
+    match text.strip_prefix("localhost:") {
+        Some(port) => local(port),
+        None => text.parse().ok().or_else(|| local(text)),
+    }
 }
 
 fn read_view(field: FieldReader) -> Option<ToolView> {
@@ -272,6 +294,20 @@ mod tests {
             ..BridgeSettings::default()
         };
         assert_eq!(settings.bridge, expected);
+    }
+
+    #[test]
+    fn listens_on_a_port_of_this_machine() {
+        for (text, expected) in [
+            ("8080", Some("127.0.0.1:8080")),
+            ("localhost:80", Some("127.0.0.1:80")),
+            ("[::1]:80", Some("[::1]:80")),
+            ("localhost", None),
+            (":80", None),
+            ("70000", None),
+        ] {
+            assert_eq!(parse_listen_address(text).map(|address| address.to_string()).as_deref(), expected);
+        }
     }
 
     #[test]

@@ -23,7 +23,8 @@ pub struct Problem {
 }
 
 /// Says if a problem makes the file unusable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The file cannot be used.
     Error,
@@ -104,17 +105,31 @@ impl ProblemCollector {
     }
 }
 
-/// Makes text from a file safe to print: escapes control characters and truncates it.
+/// Makes text from a file safe to print: escapes invisible characters and truncates it.
 pub(super) fn escape_and_truncate(text: &str, max_chars: usize) -> String {
     let mut out = String::new();
     for (index, c) in text.chars().enumerate() {
         match c {
             _ if index == max_chars => return out + "…",
-            c if c.is_control() => out.extend(c.escape_debug()),
+            '\t' | '\n' | '\r' | '\0' => out.extend(c.escape_debug()),
+            c if is_invisible(c) => out.extend(c.escape_unicode()),
             c => out.push(c),
         }
     }
     out
+}
+
+/// Returns true for characters that move the cursor, reorder text or cannot be seen: control characters, unusual spaces,
+/// bidirectional marks, Unicode's default ignorable code points, and private ones, whose look is unknown.
+fn is_invisible(c: char) -> bool {
+    c.is_control()
+        || (c.is_whitespace() && c != ' ')
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{e000}'..='\u{f8ff}'
+            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fffb}'
+            | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..)
 }
 
 #[cfg(test)]
@@ -139,6 +154,14 @@ mod tests {
         let problems = ProblemCollector::default();
         problems.error(0, "", "is \u{1b}[31m\n");
         assert_eq!(print(problems, ""), "mcp.json:1:1: is \\u{1b}[31m\\n");
+    }
+
+    #[test]
+    fn invisible_characters_are_escaped() {
+        let text = "größer 漢 ✓ a\u{202e}b\u{200b}\u{3164}\u{a0}\u{feff}\u{e0041}\u{9b}\u{2028}";
+        let expected = "größer 漢 ✓ a\\u{202e}b\\u{200b}\\u{3164}\\u{a0}\\u{feff}\\u{e0041}\\u{9b}\\u{2028}";
+        assert_eq!(escape_and_truncate(text, 100), expected);
+        assert_eq!(escape_and_truncate(text, 3), "grö…");
     }
 
     #[test]

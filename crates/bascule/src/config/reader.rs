@@ -138,6 +138,11 @@ impl<'a> FieldReader<'a> {
         self.value.as_null_keyword().is_some()
     }
 
+    /// Returns the text of a string, and reports nothing otherwise.
+    pub(super) fn as_string(&self) -> Option<&'a str> {
+        self.value.as_string_lit().map(|text| &*text.value)
+    }
+
     pub(super) fn is_string(&self) -> bool {
         self.value.as_string_lit().is_some()
     }

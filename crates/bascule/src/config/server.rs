@@ -7,8 +7,11 @@ use bascule_model::ServerName;
 use super::expand::VariableExpander;
 use super::limits::{read_limits, read_sandbox, read_tools};
 use super::reader::{FieldReader, ObjectReader};
-use super::settings::{Isolation, ResourceLimits, RetryPolicy, ServerSettings, SessionSharing, ToolSettings};
-use super::transport::read_transport;
+use super::sandbox_paths::SandboxPaths;
+use super::settings::{
+    Isolation, ResourceLimits, RetryPolicy, ServerSettings, SessionSharing, StartMode, ToolSettings,
+};
+use super::transport::{find_path, read_transport};
 
 /// An entry of `mcpServers`.
 pub(super) enum ServerEntry {
@@ -46,17 +49,25 @@ fn read_settings(
     entry: &mut ObjectReader,
     variables: &VariableExpander,
 ) -> Option<ServerSettings> {
+    let env_file = entry.peek("envFile").and_then(|field| find_path(field, variables));
     let transport = read_transport(entry, variables);
     let call_timeout =
         entry.read("timeoutMs", FieldReader::read_millis).unwrap_or(ServerSettings::CALL_TIMEOUT);
     let keep_alive = entry.read("keepAliveMs", |f| f.read_count().map(u64::from).map(Duration::from_millis));
+    let start = entry.read("start", read_start_mode).unwrap_or_default();
+    let idle_stop = entry.read("idleStopMs", |field| read_idle_stop(field, start));
     let limits = entry.read("limits", |f| read_limits(f, &ResourceLimits::default())).unwrap_or_default();
     let base = ToolSettings { limits: limits.clone(), call_timeout, retry: RetryPolicy::default() };
     Some(ServerSettings {
         call_timeout,
+        start,
+        idle_stop: idle_stop.unwrap_or(Some(ServerSettings::IDLE_STOP)),
         start_timeout: entry
             .read("startTimeoutMs", FieldReader::read_millis)
             .unwrap_or(ServerSettings::START_TIMEOUT),
+        install_timeout: entry
+            .read("installTimeoutMs", FieldReader::read_millis)
+            .unwrap_or(ServerSettings::INSTALL_TIMEOUT),
         max_retries: entry.read("maxRetries", FieldReader::read_count).unwrap_or(ServerSettings::MAX_RETRIES),
         reconnect_backoff: entry
             .read("reconnectBackoffMs", FieldReader::read_millis)
@@ -78,10 +89,25 @@ fn read_settings(
         sandbox: entry.read("sandbox", |f| read_sandbox(f, variables)).unwrap_or_default(),
         limits,
         tools: entry.read("tools", |f| read_tools(f, &base)).unwrap_or_default(),
+        env_file,
+        paths: SandboxPaths::default(),
         // Last: every key is read before the first `?`, so that all problems are reported.
         name: name?,
         transport: transport?,
     })
+}
+
+fn read_start_mode(field: FieldReader) -> Option<StartMode> {
+    field.read_one_of(&[("eager", StartMode::Eager), ("lazy", StartMode::Lazy)])
+}
+
+/// Reads 0 as never.
+fn read_idle_stop(field: FieldReader, start: StartMode) -> Option<Option<Duration>> {
+    if start == StartMode::Eager {
+        field.key_warning("has no effect without `\"start\": \"lazy\"`: other servers are not stopped");
+    }
+    let millis = field.read_count()?;
+    Some((millis > 0).then(|| Duration::from_millis(millis.into())))
 }
 
 fn read_isolation(field: FieldReader) -> Option<Isolation> {
@@ -113,15 +139,17 @@ mod tests {
     #[test]
     fn reads_every_key_of_a_server() {
         let server = server(
-            r#"{"command": "x", "timeoutMs": 1, "startTimeoutMs": 2, "maxRetries": 0, "reconnectBackoffMs": 4,
+            r#"{"command": "x", "timeoutMs": 1, "startTimeoutMs": 2, "installTimeoutMs": 3, "maxRetries": 0, "reconnectBackoffMs": 4,
                 "reconnectJitter": 0.5, "allowedTools": ["a_*", "b"], "deniedTools": ["*c*"],
                 "isolation": "per-call", "poolSize": 3, "session": "per-client", "disabled": false,
-                "keepAliveMs": 0, "cancelGraceMs": 7}"#,
+                "keepAliveMs": 0, "cancelGraceMs": 7, "start": "lazy", "idleStopMs": 9}"#,
         );
+        assert_eq!((server.start, server.idle_stop), (StartMode::Lazy, Some(Duration::from_millis(9))));
         assert_eq!((server.keep_alive, server.cancel_grace), (None, Duration::from_millis(7)));
         assert_eq!(server.pool_size, 3);
         assert_eq!(server.call_timeout, Duration::from_millis(1));
         assert_eq!(server.start_timeout, Duration::from_millis(2));
+        assert_eq!(server.install_timeout, Duration::from_millis(3));
         assert_eq!((server.max_retries, server.reconnect_jitter), (0, 0.5));
         assert_eq!(server.reconnect_backoff, Duration::from_millis(4));
         assert_eq!(server.allowed_tools, Some(vec!["a_*".into(), "b".into()]));
@@ -147,6 +175,21 @@ mod tests {
              1:76: mcpServers.it.deniedTools[0]: must not be empty: use `*` for every tool\n\
              1:99: mcpServers.it.startTimeoutMs: must be a positive integer, is 0\n\
              1:124: mcpServers.it.reconnectBackoffMs: must be a positive integer, is 0",
+        );
+    }
+
+    // req: US-03
+    #[test]
+    fn reads_start_mode_and_idle_time() {
+        let eager = server(r#"{"command": "x"}"#);
+        assert_eq!((eager.start, eager.idle_stop), (StartMode::Eager, Some(Duration::from_secs(600))));
+        let never = server(r#"{"command": "x", "start": "lazy", "idleStopMs": 0}"#);
+        assert_eq!((never.start, never.idle_stop), (StartMode::Lazy, None));
+        check_server(
+            r#"{"command": "x", "start": "later", "idleStopMs": -1}"#,
+            "1:48: mcpServers.it.start: must be \"eager\" or \"lazy\", is \"later\"\n\
+             1:57: warning: mcpServers.it.idleStopMs: has no effect without `\"start\": \"lazy\"`: other servers are not stopped\n\
+             1:71: mcpServers.it.idleStopMs: must be zero or a positive integer, is -1",
         );
     }
 

@@ -11,6 +11,9 @@ use bascule_mcp::{HttpEndpoint, Transport};
 use bascule_model::{Secret, ServerName};
 use serde::{Deserialize, Serialize};
 
+use super::audit::AuditSettings;
+use super::sandbox_paths::SandboxPaths;
+use super::traces::TraceSettings;
 use super::url::ServerUrl;
 
 /// The content of `mcp.json`.
@@ -51,6 +54,22 @@ pub struct BridgeSettings {
     /// Tokens of HTTP clients, in addition to the one that the bridge generates.
     pub tokens: Vec<Secret<String>>,
     pub scripts: ScriptSettings,
+    /// `search.encoder`: ranks tools instead of the built-in table.
+    pub encoder: Option<EncoderSettings>,
+    pub traces: TraceSettings,
+    /// `None`: there is no audit log.
+    pub audit: Option<AuditSettings>,
+}
+
+/// `bascule.search.encoder`: an endpoint that embeds texts, with the protocol of OpenAI.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EncoderSettings {
+    /// The whole address, such as `https://api.openai.com/v1/embeddings`.
+    pub url: ServerUrl,
+    pub model: String,
+    pub api_key: Option<Secret<String>>,
+    /// The longest time that a search waits for it.
+    pub timeout: Duration,
 }
 
 impl Default for BridgeSettings {
@@ -65,6 +84,9 @@ impl Default for BridgeSettings {
             auth: Authentication::default(),
             tokens: Vec::new(),
             scripts: ScriptSettings::default(),
+            encoder: None,
+            traces: TraceSettings::default(),
+            audit: None,
         }
     }
 }
@@ -79,13 +101,13 @@ pub enum Authentication {
     None,
 }
 
-/// `bascule.scripts`: the limits of a script (CM-01) and of the worker pool.
+/// `bascule.scripts`: the limits of a script and of the worker pool.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ScriptSettings {
     pub timeout: Duration,
     /// The JavaScript heap of a script.
     pub memory_mb: u32,
-    /// The timeout of each call (CM-11).
+    /// The timeout of each call.
     pub call_timeout: Duration,
     pub max_calls: u32,
     /// Concurrent calls per script; further calls wait.
@@ -94,6 +116,8 @@ pub struct ScriptSettings {
     pub max_output_bytes: u32,
     /// The console output that is kept.
     pub max_log_bytes: u32,
+    /// The longest text of a script's answer to an MCP client.
+    pub max_text_bytes: u32,
     /// Concurrent scripts; further scripts wait.
     pub max_scripts: u32,
     pub pool_size: u32,
@@ -110,6 +134,7 @@ impl Default for ScriptSettings {
             max_concurrent_calls: 64,
             max_output_bytes: 8 << 20,
             max_log_bytes: 256 << 10,
+            max_text_bytes: 50_000,
             max_scripts: 16,
             pool_size: 2,
             time_zone: "UTC".into(),
@@ -117,7 +142,7 @@ impl Default for ScriptSettings {
     }
 }
 
-/// The tools that MCP clients see (GW-08).
+/// The tools that MCP clients see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ToolView {
     /// Every tool of every server
@@ -133,8 +158,13 @@ pub struct ServerSettings {
     pub transport: TransportSettings,
     /// `timeoutMs`: the timeout of a call; progress notifications restart it.
     pub call_timeout: Duration,
+    pub start: StartMode,
     /// `startTimeoutMs`: the timeout for connecting and listing tools.
     pub start_timeout: Duration,
+    /// `installTimeoutMs`: the time for a package manager to install the server, in addition to the start timeout.
+    pub install_timeout: Duration,
+    /// `idleStopMs`: a lazy server is stopped after this time without calls. `None`: never.
+    pub idle_stop: Option<Duration>,
     /// Attempts to reconnect before the server is `unavailable`.
     pub max_retries: u32,
     /// The wait before the first attempt; it doubles with each further one.
@@ -158,12 +188,18 @@ pub struct ServerSettings {
     pub limits: ResourceLimits,
     /// The settings of tools with overrides, by exact name.
     pub tools: BTreeMap<String, ToolSettings>,
+    /// The paths in the settings above that the sandbox grants.
+    /// `envFile`, whose variables are in the transport's environment already.
+    pub env_file: Option<PathBuf>,
+    pub paths: SandboxPaths,
 }
 
 impl ServerSettings {
     /// The default of `timeoutMs` and `maxExecutionMs`.
     pub const CALL_TIMEOUT: Duration = Duration::from_secs(30);
     pub const START_TIMEOUT: Duration = Duration::from_secs(30);
+    pub const INSTALL_TIMEOUT: Duration = Duration::from_secs(300);
+    pub const IDLE_STOP: Duration = Duration::from_secs(10 * 60);
     pub const MAX_RETRIES: u32 = 10;
     pub const RECONNECT_BACKOFF: Duration = Duration::from_secs(1);
     pub const KEEP_ALIVE: Duration = Duration::from_secs(30);
@@ -176,7 +212,10 @@ impl ServerSettings {
             name,
             transport,
             call_timeout: Self::CALL_TIMEOUT,
+            start: StartMode::default(),
             start_timeout: Self::START_TIMEOUT,
+            install_timeout: Self::INSTALL_TIMEOUT,
+            idle_stop: Some(Self::IDLE_STOP),
             max_retries: Self::MAX_RETRIES,
             reconnect_backoff: Self::RECONNECT_BACKOFF,
             reconnect_jitter: 0.0,
@@ -191,6 +230,8 @@ impl ServerSettings {
             sandbox: Sandbox::default(),
             limits: ResourceLimits::default(),
             tools: BTreeMap::new(),
+            env_file: None,
+            paths: SandboxPaths::default(),
         }
     }
 
@@ -262,7 +303,17 @@ impl RemoteProtocol {
     }
 }
 
-/// The processes that calls use (SB-01).
+/// The time at which a server starts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum StartMode {
+    /// With the bridge.
+    #[default]
+    Eager,
+    /// At its first call, if its tools are known from an earlier start.
+    Lazy,
+}
+
+/// The processes that calls use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Isolation {
     /// One long-lived process for all calls.
@@ -272,7 +323,7 @@ pub enum Isolation {
     PerCall,
 }
 
-/// The sessions with a server that MCP clients use (GW-04).
+/// The sessions with a server that MCP clients use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SessionSharing {
     /// Clients of equal capabilities share one.
@@ -282,7 +333,7 @@ pub enum SessionSharing {
     PerClient,
 }
 
-/// The confinement of a server's process (SB-04).
+/// The confinement of a server's process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Sandbox {
     Off,
@@ -294,6 +345,7 @@ pub enum Sandbox {
     /// The rules of the configuration file.
     Custom {
         profile: CustomProfile,
+        home: HomeAccess,
         /// Absolute paths with read access.
         read: Vec<PathBuf>,
         /// Absolute paths with read and write access.
@@ -316,6 +368,18 @@ pub enum CustomProfile {
     Strict,
 }
 
+/// The home of a confined server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HomeAccess {
+    /// A private folder, kept for the next start. The user's home is closed.
+    #[default]
+    Own,
+    /// The user's home, readable except for secrets, with writable package caches.
+    User,
+    /// None: the user's home is closed.
+    None,
+}
+
 /// Network access of a confined server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum NetworkAccess {
@@ -324,7 +388,7 @@ pub enum NetworkAccess {
     None,
 }
 
-/// The limits of a server or of one of its tools (SB-02, BR-17).
+/// The limits of a server or of one of its tools.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ResourceLimits {
     /// The memory of all processes of the server together.
@@ -340,6 +404,8 @@ pub struct ResourceLimits {
     pub max_processes: Option<u32>,
     /// Open files of each process.
     pub max_open_files: Option<u32>,
+    /// The size of the server's own home and temporary files.
+    pub max_home_mb: Option<u32>,
     /// The size of a result, where it is smaller than the bridge's `max_message_bytes`.
     pub max_output_bytes: Option<usize>,
 }
@@ -354,6 +420,7 @@ impl Default for ResourceLimits {
             rate_per_second: None,
             max_processes: Some(128),
             max_open_files: Some(1024),
+            max_home_mb: Some(4096),
             max_output_bytes: None,
         }
     }

@@ -13,18 +13,23 @@ use super::problem::ProblemCollector;
 
 /// Returns the tree, or `None` after reporting the error.
 pub(super) fn parse<'a>(text: &'a str, problems: &ProblemCollector) -> Option<Value<'a>> {
-    if let Some(at) = find_unclosed_string(text) {
-        problems.error(at, "", "not JSON: this string has no closing quote on its line");
-        return None;
-    }
-    match parse_to_ast(text, &CollectOptions::default(), &options()) {
-        Ok(result) if result.value.is_none() => {
+    match parse_syntax(text) {
+        Ok(None) => {
             problems.error(0, "", "the file contains no JSON value: start with `{ \"mcpServers\": {} }`")
         }
-        Ok(result) => return result.value,
-        Err(error) => problems.error(error.range().start, "", format_args!("not JSON: {}", describe(&error))),
+        Ok(value) => return value,
+        Err((at, message)) => problems.error(at, "", format_args!("not JSON: {message}")),
     }
     None
+}
+
+/// Returns the tree (`None` for a text without a value), or the byte offset of the error and its description.
+pub(crate) fn parse_syntax(text: &str) -> Result<Option<Value<'_>>, (usize, String)> {
+    if let Some(at) = find_unclosed_string(text) {
+        return Err((at, "this string has no closing quote on its line".into()));
+    }
+    let result = parse_to_ast(text, &CollectOptions::default(), &options());
+    result.map(|result| result.value).map_err(|error| (error.range().start, describe(&error)))
 }
 
 fn options() -> ParseOptions {

@@ -26,7 +26,7 @@ pub(super) fn settings(text: &str) -> Settings {
 
 /// Parses the entry of the only server.
 #[track_caller]
-pub(super) fn server(entry: &str) -> ServerSettings {
+pub(crate) fn server(entry: &str) -> ServerSettings {
     server_from(entry, &|_| None)
 }
 

@@ -1,9 +1,10 @@
-//! Reads the transport of a server: `command`, `args`, `env` and `cwd`, or `url` and `headers`.
+//! Reads the transport of a server: `command`, `args`, `env`, `envFile` and `cwd`, or `url` and `headers`.
 
 use std::path::PathBuf;
 
 use bascule_model::Secret;
 
+use super::env_file::read_env_file;
 use super::expand::VariableExpander;
 use super::reader::{FieldReader, ObjectReader};
 use super::settings::{RemoteProtocol, TransportSettings};
@@ -24,7 +25,7 @@ const TRANSPORT_TYPES: [(&str, TransportKind); 5] = [
     ("streamableHttp", TransportKind::Remote(RemoteProtocol::Http)),
 ];
 
-/// Takes `type`, `command`, `args`, `env`, `cwd`, `url` and `headers` out of a server's entry.
+/// Takes `type`, `command`, `args`, `env`, `envFile`, `cwd`, `url` and `headers` out of a server's entry.
 pub(super) fn read_transport(
     entry: &mut ObjectReader,
     variables: &VariableExpander,
@@ -32,7 +33,7 @@ pub(super) fn read_transport(
     let kind = choose_kind(entry);
     match kind {
         Some(TransportKind::Stdio) => warn_unused(entry, &["headers"], "url"),
-        Some(_) => warn_unused(entry, &["args", "env", "cwd"], "command"),
+        Some(_) => warn_unused(entry, &["args", "env", "envFile", "cwd"], "command"),
         None => {}
     }
     // Reads both, so that the problems of both are reported.
@@ -78,6 +79,10 @@ fn read_stdio(entry: &mut ObjectReader, variables: &VariableExpander) -> Option<
     let args =
         entry.read("args", |f| f.read_list(|f| read_visible_argument(&f, variables))).unwrap_or_default();
     let env = entry.read("env", |f| read_env(f, variables)).unwrap_or_default();
+    // The file is read only for a process: elsewhere the key has no effect.
+    let file = entry.take("envFile").filter(|_| command.is_some());
+    let env =
+        file.and_then(|f| read_env_variables(&f, variables, &env)).into_iter().flatten().chain(env).collect();
     let cwd = entry.read("cwd", |f| read_path(&f, variables));
     Some(TransportSettings::Stdio { command: command?, args, env, cwd })
 }
@@ -96,6 +101,12 @@ fn read_remote(
 /// Reads a path, resolved against the file's directory.
 pub(super) fn read_path(field: &FieldReader, variables: &VariableExpander) -> Option<PathBuf> {
     read_non_empty(field, variables).map(|text| variables.absolute_path(&text))
+}
+
+/// Returns a path without reporting its problems.
+pub(super) fn find_path(field: &FieldReader, variables: &VariableExpander) -> Option<PathBuf> {
+    let text = variables.expand(field.as_string()?).ok()?;
+    Some(variables.absolute_path(&text))
 }
 
 fn read_non_empty(field: &FieldReader, variables: &VariableExpander) -> Option<String> {
@@ -132,6 +143,20 @@ fn read_env(field: FieldReader, variables: &VariableExpander) -> Option<Vec<(Str
     // VS Code unsets a variable with `null`; here only listed variables are set.
     let is_set = |(_, field): &(&str, FieldReader)| !field.is_null();
     Some(field.read_object()?.into_entries().into_iter().filter(is_set).filter_map(variable).collect())
+}
+
+/// Reads the variables of an `envFile`. Those in `env` win.
+fn read_env_variables(
+    field: &FieldReader,
+    variables: &VariableExpander,
+    env: &[(String, Secret<String>)],
+) -> Option<Vec<(String, Secret<String>)>> {
+    let path = read_path(field, variables)?;
+    let read = read_env_file(&path).map_err(|reason| {
+        field.error(format_args!("could not use `{}`: {reason}", path.display()));
+    });
+    let is_new = |(name, _): &(String, String)| !env.iter().any(|(set, _)| set == name);
+    Some(read.ok()?.into_iter().filter(is_new).map(|(name, value)| (name, Secret::new(value))).collect())
 }
 
 fn without_nul(field: &FieldReader, text: String) -> Option<String> {
@@ -320,8 +345,8 @@ mod tests {
         );
         check_server(
             r#"{"url": "http://a", "headers": {"Authorization": "Bearer ${input:token}"}}"#,
-            "1:71: mcpServers.it.headers.Authorization: `${input:…}` is not supported, because Bascule \
-             does not prompt: use an environment variable",
+            "1:71: mcpServers.it.headers.Authorization: `${input:token}` is not supported, because Bascule \
+             does not prompt: write `${TOKEN}` and set that environment variable",
         );
     }
 

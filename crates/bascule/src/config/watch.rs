@@ -1,4 +1,4 @@
-//! Reports changes of the configuration file.
+//! Reports changes of the configuration file, and of the record that it is trusted.
 //!
 //! Watches directories instead of the file, because editors replace the file by a new one. A symbolic link is watched at
 //! both ends. The content is not compared: that is the reader's task.
@@ -17,23 +17,25 @@ const QUIET_TIME: Duration = Duration::from_millis(150);
 /// The longest delay of a report, for a file that changes all the time.
 const MAX_DELAY: Duration = Duration::from_secs(5);
 
-/// A watch on one file.
+/// A watch on one or more files.
 pub struct FileWatch {
     inotify: AsyncFd<std::os::fd::OwnedFd>,
-    /// The watch descriptor of the directory, and the file's name in it.
+    /// For each file the watch descriptor of its directory, and its name there.
     names: Vec<(i32, OsString)>,
 }
 
 impl FileWatch {
     /// Starts watching. Must be called within a tokio runtime.
-    pub fn new(file: &Path) -> io::Result<Self> {
+    pub fn new(files: &[&Path]) -> io::Result<Self> {
         let inotify = inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?;
         let flags = inotify::WatchFlags::CLOSE_WRITE
             | inotify::WatchFlags::MOVED_TO
+            | inotify::WatchFlags::MOVED_FROM
             | inotify::WatchFlags::CREATE
             | inotify::WatchFlags::DELETE;
         let mut names = Vec::new();
-        for path in link_and_target(file)? {
+        let paths = files.iter().map(|file| link_and_target(file)).collect::<io::Result<Vec<_>>>()?;
+        for path in paths.concat() {
             let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let watch = inotify::add_watch(&inotify, parent.unwrap_or(Path::new(".")), flags)?;
             names.push((watch, path.file_name().unwrap_or_default().to_owned()));
@@ -46,7 +48,7 @@ impl FileWatch {
         Ok(Self { inotify, names })
     }
 
-    /// Returns after the file has changed and settled. Cancel-safe.
+    /// Returns after a file has changed and settled. Cancel-safe.
     pub async fn changed(&mut self) {
         while !self.next_event().await {}
         let latest = Instant::now() + MAX_DELAY;
@@ -57,7 +59,7 @@ impl FileWatch {
         }
     }
 
-    /// Waits for events in the directories. Returns true if one concerns the file.
+    /// Waits for events in the directories. Returns true if one concerns a file.
     async fn next_event(&mut self) -> bool {
         let Ok(mut ready) = self.inotify.readable_mut().await else {
             return std::future::pending().await;
@@ -79,10 +81,10 @@ impl FileWatch {
     }
 }
 
-/// The file's own path, and its target if it is a symbolic link.
+/// The file's own path, and its target if it is a symbolic link. The file need not exist yet.
 fn link_and_target(file: &Path) -> io::Result<Vec<PathBuf>> {
-    let real = file.canonicalize()?;
     let named = std::path::absolute(file)?;
+    let real = file.canonicalize().unwrap_or_else(|_| named.clone());
     Ok(if named == real { vec![real] } else { vec![named, real] })
 }
 
@@ -100,7 +102,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (file, new) = (folder.path().join("mcp.json"), folder.path().join("mcp.json.new"));
         std::fs::write(&file, "1").unwrap();
-        let mut watch = FileWatch::new(&file).unwrap();
+        let mut watch = FileWatch::new(&[&file]).unwrap();
         std::fs::write(&file, "2").unwrap();
         wait_for_change(&mut watch).await;
         std::fs::write(&new, "3").unwrap();
@@ -111,12 +113,25 @@ mod tests {
 
     // req: BR-13
     #[tokio::test]
+    async fn reports_a_file_that_appears_later_beside_others() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, later) = (folder.path().join("mcp.json"), folder.path().join("later"));
+        std::fs::write(&file, "1").unwrap();
+        let mut watch = FileWatch::new(&[&file, &later]).unwrap();
+        std::fs::write(&later, "2").unwrap();
+        wait_for_change(&mut watch).await;
+        std::fs::write(&file, "3").unwrap();
+        wait_for_change(&mut watch).await;
+    }
+
+    // req: BR-13
+    #[tokio::test]
     async fn watches_a_link_at_both_ends() {
         let folder = tempfile::tempdir().unwrap();
         let (real, link) = (folder.path().join("real.json"), folder.path().join("link.json"));
         std::fs::write(&real, "1").unwrap();
         std::os::unix::fs::symlink(&real, &link).unwrap();
-        let mut watch = FileWatch::new(&link).unwrap();
+        let mut watch = FileWatch::new(&[&link]).unwrap();
         std::fs::write(&real, "2").unwrap();
         wait_for_change(&mut watch).await;
         std::fs::remove_file(&link).unwrap();

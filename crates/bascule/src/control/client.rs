@@ -1,10 +1,8 @@
 //! The command line's side of the control socket: the operations of `api` on a bridge in another process.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_catalog::CatalogTool;
 use bascule_client::CallToolResult;
 use bascule_model::{
     BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, ServerName,
@@ -18,9 +16,10 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::{
-    CallParams, ControlRequest, ControlResponse, Operation, SocketPath, ToolListingRecord, ToolRecord,
+    CallParams, ControlRequest, ControlResponse, FoundToolRecord, Operation, SocketPath, ToolListingRecord,
 };
-use crate::api::AvailableTools;
+use crate::api::{AvailableTools, FoundTool};
+use crate::fleet::request::ProgressSink;
 use crate::{ScriptOutcome, ScriptRequest};
 
 /// A bridge that does not identify itself within this time is treated as absent.
@@ -51,9 +50,9 @@ impl RunningBridge {
         listing.parse().map_err(invalid_response)
     }
 
-    pub(crate) async fn find_tool(&self, id: &ToolId) -> BridgeResult<Arc<CatalogTool>> {
-        let tool: ToolRecord = self.request(Operation::Tool, json!({ "tool": id })).await?;
-        tool.parse().map_err(invalid_response)
+    pub(crate) async fn find_tool(&self, id: &ToolId) -> BridgeResult<FoundTool> {
+        let found: FoundToolRecord = self.request(Operation::Tool, json!({ "tool": id })).await?;
+        Ok(FoundTool { tool: found.tool.parse().map_err(invalid_response)?, limits: found.limits })
     }
 
     /// Calls a tool. Dropping the future cancels the call there.
@@ -61,12 +60,15 @@ impl RunningBridge {
         &self,
         request: CallRequest,
         id: CorrelationId,
+        progress: Option<ProgressSink>,
     ) -> BridgeResult<CallOutcome> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
         struct Outcome {
             duration_ms: f64,
             result: Box<RawValue>,
+            #[serde(default)]
+            hint: Option<String>,
         }
         let CallRequest { tool, arguments, timeout } = request;
         let params = CallParams {
@@ -75,14 +77,18 @@ impl RunningBridge {
             timeout_ms: timeout.map(|timeout| timeout.duration.as_millis() as u64),
             waited_ms: timeout.map_or(0, |timeout| timeout.since.elapsed().as_millis() as u64),
             correlation_id: Some(id.clone()),
+            progress: progress.is_some(),
         };
-        let Outcome { duration_ms, result } = self.request(Operation::Call, params).await?;
+        let mut responses = self.subscribe(Operation::Call, params).await?;
+        let report = |params: &RawValue| progress.iter().for_each(|progress| progress(params, None));
+        let Outcome { duration_ms, result, hint } = parse_response(responses.next_with(report).await?)?;
         let is_error = CallToolResult::parse(result.clone()).is_ok_and(|result| result.is_error());
         Ok(CallOutcome {
             tool,
             result: ToolResult { raw: result, is_error },
             duration: Duration::from_secs_f64(duration_ms.max(0.0) / 1_000.0),
             correlation_id: id,
+            hint,
         })
     }
 
@@ -98,9 +104,7 @@ impl RunningBridge {
         params: impl Serialize,
     ) -> BridgeResult<T> {
         let mut responses = self.subscribe(operation, params).await?;
-        let response = responses.next().await?;
-        let response = response.ok_or_else(|| connection_failed("it was closed before the response"))?;
-        serde_json::from_str(response.get()).map_err(invalid_response)
+        parse_response(responses.next().await?)
     }
 
     /// Sends a request that may have many responses.
@@ -140,16 +144,29 @@ pub(crate) struct ControlResponses {
 impl ControlResponses {
     /// Waits for the next response. Returns `None` when the bridge has closed the connection.
     pub(crate) async fn next(&mut self) -> BridgeResult<Option<Box<RawValue>>> {
-        let mut line = Vec::new();
-        match self.stream.read_until(b'\n', &mut line).await {
-            Ok(0) => Ok(None),
-            Ok(_) => match serde_json::from_slice(&line).map_err(invalid_response)? {
-                ControlResponse::Ok(document) => Ok(Some(document)),
-                ControlResponse::Error(error) => Err(error),
-            },
-            Err(error) => Err(connection_failed(error)),
+        self.next_with(|_| {}).await
+    }
+
+    /// Like `next`, and passes on the progress before the response.
+    async fn next_with(&mut self, report: impl Fn(&RawValue)) -> BridgeResult<Option<Box<RawValue>>> {
+        loop {
+            let mut line = Vec::new();
+            match self.stream.read_until(b'\n', &mut line).await {
+                Ok(0) => return Ok(None),
+                Ok(_) => match serde_json::from_slice(&line).map_err(invalid_response)? {
+                    ControlResponse::Ok(document) => return Ok(Some(document)),
+                    ControlResponse::Error(error) => return Err(error),
+                    ControlResponse::Progress(params) => report(&params),
+                },
+                Err(error) => return Err(connection_failed(error)),
+            }
         }
     }
+}
+
+fn parse_response<T: for<'a> Deserialize<'a>>(response: Option<Box<RawValue>>) -> BridgeResult<T> {
+    let response = response.ok_or_else(|| connection_failed("it was closed before the response"))?;
+    serde_json::from_str(response.get()).map_err(invalid_response)
 }
 
 fn connection_failed(cause: impl std::fmt::Display) -> Box<BridgeError> {

@@ -15,12 +15,14 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{CallParams, ControlRequest, ControlResponse, Operation, ToolListingRecord, ToolRecord};
+use super::{CallParams, ControlRequest, ControlResponse, FoundToolRecord, Operation, ToolListingRecord};
 use crate::McpBridgeAdapter;
 use crate::api;
 use crate::call_record::Face;
+use crate::fleet::request::ProgressSink;
 
 pub(super) struct ControlHandler {
     pub(super) bridge: Arc<McpBridgeAdapter>,
@@ -54,6 +56,12 @@ impl ControlHandler {
         writer: &mut OwnedWriteHalf,
     ) -> io::Result<()> {
         let raw = request.params.as_deref().unwrap_or(RawValue::NULL);
+        if request.operation == Operation::Call {
+            return match parse(raw) {
+                Ok(params) => self.call(params, writer).await,
+                Err(error) => send(writer, Err(error)).await,
+            };
+        }
         match self.run(request.operation, raw).await {
             Ok(OperationOutput::Document(document)) => send(writer, Ok(document)).await,
             Ok(OperationOutput::StatusChanges(changes)) => self.send_status(changes, writer).await,
@@ -65,20 +73,17 @@ impl ControlHandler {
     async fn run(&self, operation: Operation, raw: &RawValue) -> BridgeResult<OperationOutput> {
         let bridge = &*self.bridge;
         let document = match operation {
-            Operation::Call => {
-                let (request, correlation_id) = call_request(parse(raw)?);
-                encode(&api::call_tool(bridge, Face::Cli, request, correlation_id).await?)
-            }
+            Operation::Call => unreachable!("handled by `call`"),
             Operation::Run => encode(&api::run_script(bridge, Face::Cli, parse(raw)?).await?),
             Operation::Identity => encode(&json!({ "pid": std::process::id(), "config": self.config })),
             Operation::Refresh => encode(&api::refresh(bridge, params(raw)?.server.as_ref()).await?),
             Operation::Tools => {
-                let listing = api::list_tools(bridge, params(raw)?.server.as_ref()).await;
+                let listing = api::list_tools(bridge, params(raw)?.server.as_ref()).await?;
                 encode(&ToolListingRecord::new(listing))
             }
             Operation::Tool => {
                 let id = params(raw)?.tool.ok_or_else(|| invalid("`tool` is missing"))?;
-                encode(&ToolRecord::new(&*api::find_tool(bridge, &id).await?))
+                encode(&FoundToolRecord::new(&api::find_tool(bridge, &id).await?))
             }
             Operation::Status => match params(raw)?.watch {
                 true => {
@@ -96,14 +101,37 @@ impl ControlHandler {
         document.map(OperationOutput::Document)
     }
 
+    /// Makes a call. Sends its progress, if the caller wants it, and then its response.
+    async fn call(&self, params: CallParams, writer: &mut OwnedWriteHalf) -> io::Result<()> {
+        // Of more notifications than the caller reads, only some are shown.
+        let (sender, mut notifications) = mpsc::channel(16);
+        let sink = move |params: &RawValue, _: Option<&str>| drop(sender.try_send(params.to_owned()));
+        let progress = params.progress.then(|| Arc::new(sink) as ProgressSink);
+        let (request, correlation_id) = call_request(params);
+        let call = api::call_tool(&self.bridge, Face::Cli, request, correlation_id, progress);
+        tokio::pin!(call);
+        loop {
+            tokio::select! {
+                biased;
+                Some(params) = notifications.recv() => write(writer, &ControlResponse::Progress(params)).await?,
+                outcome = &mut call => return send(writer, outcome.and_then(|outcome| encode(&outcome))).await,
+            }
+        }
+    }
+
     async fn send_status(&self, mut changes: Subscription, writer: &mut OwnedWriteHalf) -> io::Result<()> {
         loop {
+            let server_change = self.bridge.next_server_change();
             send(writer, encode(&api::status(&self.bridge))).await?;
-            let Some(Some(())) =
-                self.closing.run_until_cancelled(api::next_status_change(&mut changes)).await
-            else {
-                return Ok(());
+            let is_open = tokio::select! {
+                () = self.closing.cancelled() => false,
+                // Servers may come and go.
+                change = api::next_status_change(&mut changes) => change.is_some(),
+                () = server_change => true,
             };
+            if !is_open {
+                return Ok(());
+            }
         }
     }
 
@@ -128,8 +156,11 @@ fn call_request(params: CallParams) -> (CallRequest, Option<CorrelationId>) {
 }
 
 pub(super) async fn send(writer: &mut OwnedWriteHalf, result: BridgeResult<Box<RawValue>>) -> io::Result<()> {
-    let response = result.map_or_else(ControlResponse::Error, ControlResponse::Ok);
-    let mut line = serde_json::to_vec(&response)?;
+    write(writer, &result.map_or_else(ControlResponse::Error, ControlResponse::Ok)).await
+}
+
+async fn write(writer: &mut OwnedWriteHalf, response: &ControlResponse) -> io::Result<()> {
+    let mut line = serde_json::to_vec(response)?;
     line.push(b'\n');
     writer.write_all(&line).await
 }

@@ -11,17 +11,17 @@ mod server;
 mod socket_path;
 
 pub(crate) use client::RunningBridge;
-pub(crate) use server::ControlServer;
+pub(crate) use server::{ControlServer, SocketClaim};
 pub(crate) use socket_path::{SocketPath, config_hash};
 
 use std::sync::Arc;
 
-use bascule_catalog::CatalogTool;
+use bascule_catalog::{CatalogTool, StoredObservation};
 use bascule_model::{BridgeError, CorrelationId, ServerName, ToolDefinition, ToolId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::api::AvailableTools;
+use crate::api::{AvailableTools, CallLimits, FoundTool};
 
 /// The largest request, which contains the arguments of a call.
 const MAX_REQUEST_BYTES: u64 = 64 << 20;
@@ -59,6 +59,8 @@ pub(crate) enum Operation {
 enum ControlResponse {
     Ok(Box<RawValue>),
     Error(Box<BridgeError>),
+    /// The parameters of a progress notification. The response to the call follows.
+    Progress(Box<RawValue>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -71,6 +73,9 @@ struct CallParams {
     #[serde(default)]
     waited_ms: u64,
     correlation_id: Option<CorrelationId>,
+    /// The caller wants progress notifications before the response.
+    #[serde(default)]
+    progress: bool,
 }
 
 /// A tool on the socket: its server and its definition, as the server wrote it.
@@ -78,6 +83,11 @@ struct CallParams {
 struct ToolRecord {
     server: ServerName,
     definition: Box<RawValue>,
+    #[serde(default)]
+    from_last_listing: bool,
+    /// The type of the tool's answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    observed: Option<StoredObservation>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -85,28 +95,47 @@ struct ToolListingRecord {
     tools: Vec<ToolRecord>,
     #[serde(rename = "missing")]
     start_failures: Vec<BridgeError>,
+    requested: usize,
+    #[serde(default)]
+    disabled: Vec<ServerName>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct FoundToolRecord {
+    tool: ToolRecord,
+    limits: CallLimits,
+}
+
+impl FoundToolRecord {
+    fn new(found: &FoundTool) -> Self {
+        Self { tool: ToolRecord::new(&found.tool), limits: found.limits }
+    }
 }
 
 impl ToolRecord {
     fn new(tool: &CatalogTool) -> Self {
         let server = ServerName::parse(tool.id().server()).expect("a tool id begins with a server name");
-        Self { server, definition: tool.definition().raw.clone() }
+        let (from_last_listing, observed) = (tool.is_from_last_listing(), tool.observed().to_stored());
+        Self { server, definition: tool.definition().raw.clone(), from_last_listing, observed }
     }
 
     fn parse(self) -> serde_json::Result<Arc<CatalogTool>> {
-        let definition = ToolDefinition::parse(self.definition)?;
-        Ok(Arc::new(CatalogTool::new(&self.server, definition)))
+        let tool = CatalogTool::new(&self.server, ToolDefinition::parse(self.definition)?);
+        self.observed.iter().for_each(|stored| tool.observed().add_stored(stored));
+        Ok(Arc::new(if self.from_last_listing { tool.from_last_listing() } else { tool }))
     }
 }
 
 impl ToolListingRecord {
     fn new(listing: AvailableTools) -> Self {
         let tools = listing.tools.iter().map(|tool| ToolRecord::new(tool)).collect();
-        Self { tools, start_failures: listing.start_failures }
+        let AvailableTools { start_failures, requested, disabled, .. } = listing;
+        Self { tools, start_failures, requested, disabled }
     }
 
     fn parse(self) -> serde_json::Result<AvailableTools> {
         let tools = self.tools.into_iter().map(ToolRecord::parse).collect::<Result<_, _>>()?;
-        Ok(AvailableTools { tools, start_failures: self.start_failures })
+        let Self { start_failures, requested, disabled, .. } = self;
+        Ok(AvailableTools { tools, start_failures, requested, disabled })
     }
 }

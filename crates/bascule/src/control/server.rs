@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bascule_bus::EmbeddedBus;
+use bascule_mcp::{is_large, run_large};
 use bascule_model::{BridgeError, Delivery, ErrorCode, Secret};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
@@ -167,7 +168,10 @@ impl Acceptor {
         }
         drop(unauthenticated);
         let line = read_line(&mut reader, MAX_REQUEST_BYTES, REQUEST_TIMEOUT).await?;
-        let request: ControlRequest = serde_json::from_slice(&line)?;
+        let request: ControlRequest = match is_large(line.len()) {
+            false => serde_json::from_slice(&line)?,
+            true => run_large(move || serde_json::from_slice(&line)).await?,
+        };
         let permits = match request.operation {
             // A busy bridge must still identify itself.
             Operation::Identity => None,

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use bascule_model::Secret;
 use rustix::fs::{FlockOperation, flock};
 
+use crate::config::canonical_entry;
+
 /// The control socket of the bridge that serves one configuration file.
 #[derive(Debug, Clone)]
 pub(crate) struct SocketPath {
@@ -17,9 +19,10 @@ pub(crate) struct SocketPath {
 }
 
 impl SocketPath {
-    /// Fails if the file does not exist, or the user has neither a runtime folder nor a home.
+    /// Fails if the folder of the file does not exist, or the user has neither a runtime folder nor a home. The file itself
+    /// may be gone.
     pub(crate) fn new(config: &Path) -> io::Result<Self> {
-        let config = config.canonicalize()?;
+        let config = config.canonicalize().or_else(|_| canonical_target(config, MAX_LINKS))?;
         let folder = folder().ok_or_else(|| io::Error::other("neither XDG_RUNTIME_DIR nor HOME is set"))?;
         let stem = folder.join(format!("{:016x}", config_hash(&config)));
         Ok(Self { config, stem })
@@ -79,6 +82,21 @@ impl SocketPath {
     }
 }
 
+/// The most links that are followed to a file that is gone.
+const MAX_LINKS: u32 = 40;
+
+/// Returns the canonical path that a file had before it was removed. The path may be a link to it.
+fn canonical_target(path: &Path, max_links: u32) -> io::Result<PathBuf> {
+    let entry = canonical_entry(path)?;
+    match fs::read_link(&entry) {
+        Ok(target) if max_links > 0 => {
+            let folder = entry.parent().expect("the entry is in a folder");
+            canonical_target(&folder.join(target), max_links - 1)
+        }
+        _ => Ok(entry),
+    }
+}
+
 /// No sandbox grants access to either folder.
 fn folder() -> Option<PathBuf> {
     let absolute =
@@ -97,4 +115,27 @@ fn fnv1a(bytes: &[u8]) -> u64 {
     bytes
         .iter()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: US-01
+    #[test]
+    fn file_keeps_its_canonical_path_after_it_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let [file, link, folder_link] =
+            ["mcp.json", "link.json", "folder"].map(|name| folder.path().join(name));
+        fs::write(&file, "{}").unwrap();
+        std::os::unix::fs::symlink("mcp.json", &link).unwrap();
+        std::os::unix::fs::symlink(".", &folder_link).unwrap();
+        let paths = [&file, &link, &folder_link.join("mcp.json"), &folder_link.join("link.json")];
+        let before = file.canonicalize().unwrap();
+        fs::remove_file(&file).unwrap();
+        for path in paths {
+            assert_eq!(canonical_target(path, MAX_LINKS).unwrap(), before, "{}", path.display());
+        }
+        assert!(canonical_target(&folder.path().join("none/mcp.json"), MAX_LINKS).is_err());
+    }
 }

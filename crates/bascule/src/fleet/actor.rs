@@ -1,6 +1,7 @@
-//! Keeps one server up: starts it, notices its loss, restarts it, gives it up (BR-08, BR-09).
+//! Keeps one server up: starts it, notices its loss, restarts it, gives it up.
 //!
-//! The actor alone owns the server's backend and writes its status. `restart_policy` decides when to try again.
+//! The actor alone owns the server's backend and writes its status. `restart_policy` decides when to try again; `on_demand`
+//! has the parts for servers that are not always running.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,18 +12,23 @@ use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Event};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::Fleet;
 use super::backend::Backend;
 use super::client_profile::{ClientProfile, UpstreamObserver};
+use super::on_demand::OnDemandReason;
 use super::restart_policy::{Loss, NextStep, RestartPolicy};
+use super::server_log::{INSTALLS, OPERATIONS, ServerLog, UpServer};
+use super::start_clock::InstallProgress;
 use super::status::{ServerState, Status};
-use super::tools::{changes, discovered, tool_filter};
+use super::tools::{changes, discovered, is_empty_change, tool_filter};
 use super::upstream::ToolListing;
 use crate::config::ServerSettings;
-use crate::in_flight::{AbandonedRequests, ServerSignals};
+use crate::in_flight::{AbandonedRequests, ServerNotifiers};
 use crate::normalise;
+use crate::observation_store::StoredObservations;
+use crate::post_mortem::redact;
 
 /// Servers often announce changed tools several times in a row: the listing waits this long for the last one.
 const SETTLING: Duration = Duration::from_millis(100);
@@ -32,6 +38,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(30);
 const START_SLOT: Duration = Duration::from_secs(2);
 /// The time in which a server must respond to a ping.
 const PONG_WITHIN: Duration = Duration::from_secs(5);
+/// The load of messages without a request, during a ping, that may delay its response.
+const FLOOD: Duration = Duration::from_millis(500);
 /// A server that ignores this many consecutive cancellations is restarted.
 const MAX_IGNORED: u32 = 2;
 
@@ -39,6 +47,8 @@ const MAX_IGNORED: u32 = 2;
 pub(crate) enum ActorCommand {
     /// List the tools again, or start a server that is down.
     Refresh(oneshot::Sender<BridgeResult<()>>),
+    /// Start a server that is not running until its next call.
+    Start,
     /// Check a server that a call could not reach.
     Check(oneshot::Sender<bool>),
 }
@@ -49,7 +59,7 @@ pub(crate) struct Actor {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) status: watch::Sender<Status>,
     pub(crate) commands: mpsc::Receiver<ActorCommand>,
-    pub(crate) signals: Arc<ServerSignals>,
+    pub(crate) notifiers: Arc<ServerNotifiers>,
     pub(crate) profile: ClientProfile,
     pub(crate) stop: CancellationToken,
     pub(crate) restart_policy: RestartPolicy,
@@ -58,13 +68,28 @@ pub(crate) struct Actor {
     pub(crate) pause: Duration,
     /// The senders of refresh commands that wait for the current start.
     pub(crate) waiting: Vec<oneshot::Sender<BridgeResult<()>>>,
+    pub(crate) log: ServerLog,
+    /// The current start follows a wait for a call, not a loss.
+    pub(crate) is_start_on_demand: bool,
+    /// The types of the answers in earlier runs.
+    pub(crate) observations: StoredObservations,
+}
+
+/// A server that was lost, or could not be started.
+struct Down {
+    loss: Loss,
+    cause: Arc<BridgeError>,
+    since: Instant,
+    was_up: bool,
 }
 
 /// The reason for which a server is no longer up.
 #[derive(Debug, thiserror::Error)]
-enum Ending {
+pub(super) enum Ending {
     #[error("it was stopped")]
     Stopped,
+    #[error("{0}")]
+    Idle(OnDemandReason),
     #[error("{1}")]
     Lost(Loss, String),
 }
@@ -72,87 +97,155 @@ enum Ending {
 impl Actor {
     /// Runs until the server is stopped, or its last handle is dropped.
     pub(crate) async fn run(mut self) {
-        while let Some((loss, cause, since)) = self.start_and_keep().await {
-            let Some(()) = self.wait_for_restart(loss, cause, since).await else { break };
+        if self.prepare().await.is_some() {
+            while let Some(down) = self.start_and_keep().await {
+                let Some(()) = self.wait_for_restart(down).await else { break };
+            }
         }
         self.fleet.in_flight.remove_server(self.serial);
         self.set_state(ServerState::Stopped);
     }
 
-    /// Starts the server and keeps it until it is lost. Returns `None` once it is stopped.
-    async fn start_and_keep(&mut self) -> Option<(Loss, Arc<BridgeError>, Instant)> {
+    /// Starts the server and keeps it until it is lost. In between it may be stopped for want of calls. Returns `None` once it
+    /// is stopped.
+    async fn start_and_keep(&mut self) -> Option<Down> {
+        loop {
+            match self.start_and_keep_once().await {
+                RunEnd::Stopped => return None,
+                RunEnd::Idle(reason) => self.wait_for_call(reason).await?,
+                RunEnd::Lost(down) => return Some(down),
+            }
+        }
+    }
+
+    async fn start_and_keep_once(&mut self) -> RunEnd {
         let started = self.start().await;
         let result = started.as_ref().map(|_| ()).map_err(Clone::clone);
         self.waiting.drain(..).for_each(|reply| drop(reply.send(result.clone())));
         let backend = match started {
             Ok(backend) => backend,
-            Err(_) if self.stop.is_cancelled() => return None,
-            Err(error) => return Some((Loss::Fault, self.start_error(error), Instant::now())),
+            Err(_) if self.stop.is_cancelled() => return RunEnd::Stopped,
+            Err(error) => {
+                self.status.send_modify(|status| status.failed_starts += 1);
+                let (loss, cause) = (Loss::Fault, self.start_error(error));
+                return RunEnd::Lost(Down { loss, cause, since: Instant::now(), was_up: false });
+            }
         };
         let end = self.keep(&backend).await;
         self.fleet.in_flight.remove_all_abandoned(self.serial);
-        self.observed(|observer| observer.on_lost());
-        let Ending::Lost(loss, reason) = end else {
-            backend.stop().await;
-            return None;
+        self.notify_observer(|observer| observer.on_lost());
+        let (loss, reason) = match end {
+            Ending::Lost(loss, reason) => (loss, reason),
+            Ending::Stopped => {
+                backend.stop().await;
+                return RunEnd::Stopped;
+            }
+            Ending::Idle(reason) => {
+                backend.stop().await;
+                return RunEnd::Idle(reason);
+            }
         };
         let since = Instant::now();
-        let error = Arc::new(backend.unavailable(&reason, &self.settings).as_ref().clone());
+        let cause = Arc::new(backend.unavailable(&reason, &self.settings).as_ref().clone());
         // The status must not say healthy while the process is being ended.
         self.set_state(ServerState::Degraded {
             attempt: self.restart_policy.attempts(),
             next: Instant::now(),
-            cause: error.clone(),
+            cause: cause.clone(),
         });
         self.publish(Event::Disconnected { server: self.settings.name.clone(), cause: reason });
         backend.stop().await;
-        Some((loss, error, since))
+        RunEnd::Lost(Down { loss, cause, since, was_up: true })
     }
 
     async fn start(&mut self) -> BridgeResult<Arc<Backend>> {
+        let began = Instant::now();
         let (backend, listed) = self.start_in_slot().await?;
-        let backend = Arc::new(backend);
-        self.restart_policy.on_up(Instant::now());
+        let (backend, now) = (Arc::new(backend), Instant::now());
+        self.restart_policy.on_up(now);
         // A refresh command restarts a server without an attempt being counted.
-        let (attempts, was_there) = (self.restart_policy.attempts(), self.status.borrow().tools.is_some());
-        let returns = attempts > 0 || was_there;
+        let (attempts, was_up) = (self.restart_policy.attempts(), self.status.borrow().was_up);
+        let is_on_demand = std::mem::take(&mut self.is_start_on_demand);
+        let returns = attempts > 0 || (was_up && !is_on_demand);
+        self.status.send_modify(|status| status.info = Some(backend.info().raw.get().into()));
         self.publish_tools(listed);
-        self.status.send_modify(|status| status.restarts += u32::from(returns));
+        self.status.send_modify(|status| {
+            status.restarts += u32::from(returns);
+            status.failed_starts = 0;
+            status.was_up = true;
+        });
         self.set_state(ServerState::Healthy(backend.clone()));
+        let tools = self.status.borrow().tools.as_ref().map_or(0, |tools| tools.tools().len());
+        let up = UpServer { tools, pid: backend.pid(), took: now - began };
+        let line = self.log.on_up(&self.settings.name, &up, now);
+        if self.is_current() {
+            info!(target: OPERATIONS, "{line}");
+        }
         if returns {
             let attempts = attempts.max(1);
             self.publish(Event::Reconnected { server: self.settings.name.clone(), attempts });
-            self.observed(|observer| observer.on_reconnected());
         }
+        self.notify_observer(|observer| observer.on_connected());
         Ok(backend)
     }
 
     /// Starts the server when a start slot is free. A slow start gives its slot back.
-    async fn start_in_slot(&self) -> BridgeResult<(Backend, ToolListing)> {
-        let Some(slot) = self.stop.run_until_cancelled(self.fleet.starting.acquire()).await else {
+    async fn start_in_slot(&mut self) -> BridgeResult<(Backend, ToolListing)> {
+        let Some(slot) = self.stop.run_until_cancelled(self.fleet.starting.clone().acquire_owned()).await
+        else {
             return Err(normalise::start_error(&self.settings.name, "the start was cancelled"));
         };
         let abandoned = AbandonedRequests::new(&self.fleet.in_flight, self.serial);
         let (settings, profile) = (self.settings.clone(), self.profile.clone());
-        let mut starting = (self.fleet.start)(settings, profile, abandoned, self.stop.clone());
-        let started = timeout(START_SLOT, &mut starting).await;
-        drop(slot);
-        match started {
-            Ok(started) => started,
-            Err(_) => starting.await,
+        let (progress, mut reports) = watch::channel(None);
+        let mut starting =
+            (self.fleet.start)(settings, profile, abandoned, self.stop.clone(), Arc::new(progress));
+        let (mut slot, slot_end) = (Some(slot), Instant::now() + START_SLOT);
+        loop {
+            tokio::select! {
+                biased;
+                started = &mut starting => {
+                    self.on_install_progress(None);
+                    return started;
+                }
+                Ok(()) = reports.changed() => {
+                    let report = reports.borrow_and_update().clone();
+                    self.on_install_progress(report);
+                }
+                () = sleep_until(slot_end), if slot.is_some() => slot = None,
+            }
         }
+    }
+
+    /// Shows the progress of an installation in the status, and now and then in the log.
+    fn on_install_progress(&mut self, mut progress: Option<InstallProgress>) {
+        if let Some(progress) = &mut progress {
+            redact(&mut progress.output, &self.settings);
+            let line = self.log.on_installing(&self.settings.name, progress);
+            if let Some(line) = line.filter(|_| self.is_current()) {
+                info!(target: INSTALLS, "{line}");
+            }
+        }
+        self.status.send_if_modified(|status| {
+            let told = |progress: &Option<InstallProgress>| progress.as_ref().map(ToString::to_string);
+            let is_changed = told(&status.installing) != told(&progress);
+            status.installing = progress;
+            is_changed
+        });
     }
 
     /// Returns the error for callers after a failed start: a server that was up before is down.
     fn start_error(&self, error: Box<BridgeError>) -> Arc<BridgeError> {
-        let known = self.status.borrow().tools.is_some();
-        Arc::new(if known { as_down(&error, &self.settings) } else { *error })
+        let was_up = self.status.borrow().was_up;
+        Arc::new(if was_up { as_down(&error, &self.settings) } else { *error })
     }
 
     /// Watches a server that is up until it is lost or stopped.
     async fn keep(&mut self, backend: &Arc<Backend>) -> Ending {
         let mut ignored = 0;
         let mut next_ping = self.next_ping();
+        let up_since = Instant::now();
+        let mut idle_check = self.next_idle_check(up_since);
         loop {
             let end = tokio::select! {
                 biased;
@@ -163,10 +256,15 @@ impl Actor {
                     None => return Ending::Stopped,
                 },
                 () = backend.tools_changed() => self.list_again(backend).await,
-                () = self.signals.abandoned.notified() => self.check_after_cancel(backend, &mut ignored).await,
+                () = self.notifiers.abandoned.notified() => self.check_after_cancel(backend, &mut ignored).await,
                 () = until(next_ping) => {
                     next_ping = self.next_ping();
                     self.ping_if_idle(backend).await
+                }
+                () = until(idle_check) => {
+                    let end = self.stop_if_idle(up_since);
+                    idle_check = self.next_idle_check(up_since);
+                    end
                 }
             };
             if let Err(end) = end {
@@ -189,8 +287,10 @@ impl Actor {
                 let _ = reply.send(result);
                 end
             }
+            // It has started.
+            ActorCommand::Start => Ok(()),
             ActorCommand::Check(reply) => {
-                let alive = self.ping(backend, PONG_WITHIN).await;
+                let alive = self.ping(backend).await;
                 let _ = reply.send(alive.is_ok());
                 alive
             }
@@ -241,14 +341,20 @@ impl Actor {
     /// Pings an idle server. Responses show that a busy one is alive.
     async fn ping_if_idle(&self, backend: &Arc<Backend>) -> Result<(), Ending> {
         match !self.fleet.in_flight.has_requests_to(self.serial) {
-            true => self.ping(backend, PONG_WITHIN).await,
+            true => self.ping(backend).await,
             false => Ok(()),
         }
     }
 
-    async fn ping(&self, backend: &Arc<Backend>, within: Duration) -> Result<(), Ending> {
-        let result = self.unless_lost(backend, backend.ping(within)).await?;
-        result.map_err(|reason| Ending::Lost(Loss::Fault, reason))
+    /// Pings a server. A flooding one passes: its response waits behind messages that the bridge reads slowly on purpose.
+    async fn ping(&self, backend: &Arc<Backend>) -> Result<(), Ending> {
+        let load = backend.unsolicited_load();
+        match self.unless_lost(backend, backend.ping(PONG_WITHIN)).await? {
+            Err(reason) if backend.unsolicited_load() - load < FLOOD => {
+                Err(Ending::Lost(Loss::Fault, reason))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Runs work until the server is lost or stopped.
@@ -266,15 +372,18 @@ impl Actor {
     }
 
     /// Waits for the next start. Returns `None` once the server is stopped.
-    async fn wait_for_restart(&mut self, loss: Loss, cause: Arc<BridgeError>, since: Instant) -> Option<()> {
-        let next = match self.restart_policy.on_down(loss, since, (self.fleet.random)()) {
+    async fn wait_for_restart(&mut self, down: Down) -> Option<()> {
+        let step = self.restart_policy.on_down(down.loss, down.since, (self.fleet.random)());
+        self.log_down(&down, step);
+        let cause = down.cause;
+        let next = match step {
             NextStep::Retry { attempt, at } => {
-                info!(server = %self.settings.name, attempt, wait = ?at.saturating_duration_since(Instant::now()), "reconnecting");
                 self.set_state(ServerState::Degraded { attempt, next: at, cause });
                 Some(at)
             }
             NextStep::GiveUp { attempts } => {
                 let (server, message) = (self.settings.name.clone(), cause.message.clone());
+                let cause = self.given_up(cause);
                 self.set_state(ServerState::Unavailable { cause });
                 self.publish(Event::ReconnectExhausted { server, attempts, cause: message });
                 None
@@ -290,62 +399,106 @@ impl Actor {
                         self.waiting.push(reply);
                         return Some(());
                     }
-                    ActorCommand::Check(_) => {}
+                    ActorCommand::Check(_) | ActorCommand::Start => {}
                 },
                 () = until(next) => return Some(()),
             }
         }
     }
 
+    fn log_down(&mut self, down: &Down, step: NextStep) {
+        let now = Instant::now();
+        let line = match down.was_up {
+            true => Some(self.log.on_lost(&down.cause, step, now)),
+            false => self.log.on_failed(&down.cause, step, now),
+        };
+        if let Some(line) = line.filter(|_| self.is_current()) {
+            warn!(target: OPERATIONS, "{line}");
+        }
+    }
+
+    /// Returns the error of a server that is not tried again. Only for a bridge that tries each start once is it as
+    /// retryable as it was: there the next command tries again.
+    fn given_up(&self, cause: Arc<BridgeError>) -> Arc<BridgeError> {
+        match cause.code {
+            ErrorCode::ProviderInitFailed if self.fleet.reconnect && cause.retryable => {
+                Arc::new(BridgeError { retryable: false, ..BridgeError::clone(&cause) })
+            }
+            _ => cause,
+        }
+    }
+
     /// Publishes a new listing.
     fn publish_tools(&self, listed: ToolListing) {
+        self.store_listing(&listed.tools);
         let old = self.status.borrow().tools.clone();
         let event = discovered(&self.settings.name, &listed.tools);
-        let tools = Arc::new(match &old {
+        let mut tools = match &old {
             Some(old) => old.with_new_list(tool_filter(&self.settings), listed.tools),
             None => ServerTools::new(self.settings.name.clone(), tool_filter(&self.settings), listed.tools),
-        });
-        info!(server = %self.settings.name, tools = tools.tools().len(), "tools listed");
+        };
+        tools.warn_of_unknown_names("tools", self.settings.tools.keys().map(String::as_str));
+        self.observations.restore(&tools);
+        let tools = Arc::new(tools);
+        debug!(server = %self.settings.name, tools = tools.tools().len(), "tools listed");
         for warning in listed.warnings.iter().chain(tools.warnings()) {
             warn!(server = %self.settings.name, "{warning}");
         }
+        let is_first = old.as_ref().is_none_or(|old| old.is_from_last_listing());
         let refreshed = old.map(|old| changes(&old, &tools));
+        let has_changed = refreshed.as_ref().is_none_or(|event| !is_empty_change(event));
         self.status.send_modify(|status| status.tools = Some(tools));
         self.fleet.publish(&self.settings.name, self.serial);
-        match &refreshed {
-            None => self.observed(|observer| observer.on_tools_listed(true)),
-            Some(Event::ToolsRefreshed { added, removed, .. }) if added.is_empty() && removed.is_empty() => {}
-            Some(_) => self.observed(|observer| observer.on_tools_listed(false)),
+        if is_first || has_changed {
+            self.notify_observer(|observer| observer.on_tools_listed(is_first, has_changed));
         }
         self.fleet.events.offer(event);
-        refreshed.into_iter().for_each(|event| self.publish(event));
+        refreshed.into_iter().filter(|_| !is_first || has_changed).for_each(|event| self.publish(event));
     }
 
-    /// Changes the state. Every change goes through here.
-    fn set_state(&self, state: ServerState) {
-        let (from, to) = (self.status.borrow().state.health(), state.health());
-        let cause = state.cause().map(|error| error.message.clone());
-        self.status.send_modify(|status| status.state = state);
+    /// Changes the state, and announces a change of health.
+    pub(super) fn set_state(&self, state: ServerState) {
+        let (to, cause) = (state.health(), state.reason());
+        let from = self.replace_state(state).health();
         if from != to {
-            info!(server = %self.settings.name, ?from, ?to, cause, "health changed");
+            debug!(server = %self.settings.name, %from, %to, cause, "health changed");
             self.publish(Event::HealthChanged { server: self.settings.name.clone(), from, to, cause });
         }
     }
 
-    fn observed(&self, notify: impl FnOnce(&dyn UpstreamObserver)) {
+    /// Changes the state, and returns the old one. Every change goes through here.
+    pub(super) fn replace_state(&self, state: ServerState) -> ServerState {
+        let mut old = state;
+        self.status.send_modify(|status| std::mem::swap(&mut status.state, &mut old));
+        old
+    }
+
+    pub(super) fn notify_observer(&self, notify: impl FnOnce(&dyn UpstreamObserver)) {
         if let Some(observer) = self.profile.observer() {
             notify(&*observer);
         }
     }
 
     /// Publishes an event, unless the name belongs to another server by now.
-    fn publish(&self, event: Event) {
-        let snapshot = self.fleet.snapshot.load();
-        let named = snapshot.servers.get(&self.settings.name);
-        if named.is_none_or(|named| named.serial == self.serial) {
+    pub(super) fn publish(&self, event: Event) {
+        if self.is_current() {
             self.fleet.events.offer(event);
         }
     }
+
+    /// Returns false if the name belongs to another server: this one is being replaced, or serves a client of its own.
+    pub(super) fn is_current(&self) -> bool {
+        let snapshot = self.fleet.snapshot.load();
+        snapshot.servers.get(&self.settings.name).is_none_or(|named| named.serial == self.serial)
+    }
+}
+
+/// The end of one run of a server, or of an attempt at it.
+enum RunEnd {
+    Stopped,
+    /// Stopped until the next call.
+    Idle(OnDemandReason),
+    Lost(Down),
 }
 
 /// Returns the reason for which the connection ended.
@@ -361,7 +514,8 @@ fn lost(backend: &Backend) -> Ending {
 
 /// Converts the error of a failed restart into that of a server that is down.
 fn as_down(error: &BridgeError, settings: &ServerSettings) -> BridgeError {
-    let mut down = *normalise::unavailable_error(&settings.name, &error.message);
+    let reason = normalise::start_reason(&settings.name, &error.message);
+    let mut down = *normalise::unavailable_error(&settings.name, format!("its restart failed: {reason}"));
     down.stderr.clone_from(&error.stderr);
     down.exit.clone_from(&error.exit);
     down.limit.clone_from(&error.limit);

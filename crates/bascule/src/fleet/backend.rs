@@ -6,6 +6,7 @@ use std::time::Duration;
 use bascule_client::ServerInfo;
 use bascule_mcp::TransportError;
 use bascule_model::{BridgeError, BridgeResult};
+use bascule_sandbox::Policy;
 use serde_json::value::RawValue;
 
 use super::pool::Pool;
@@ -76,6 +77,14 @@ impl Backend {
         }
     }
 
+    /// Returns the size of all messages that the server sent without a request, as the time to read them.
+    pub(crate) fn unsolicited_load(&self) -> Duration {
+        match self {
+            Self::Shared(upstream) => upstream.unsolicited_load(),
+            Self::PerCall(_) => Duration::ZERO,
+        }
+    }
+
     /// Returns when the connection has ended: never for a process per call.
     pub(crate) async fn closed(&self) {
         match self {
@@ -116,6 +125,14 @@ impl Backend {
         match self {
             Self::Shared(upstream) => upstream.info(),
             Self::PerCall(pool) => pool.info(),
+        }
+    }
+
+    /// Returns the policy of the server's processes, if they are in jails.
+    pub(crate) fn policy(&self) -> Option<Arc<Policy>> {
+        match self {
+            Self::Shared(upstream) => upstream.policy(),
+            Self::PerCall(pool) => pool.policy(),
         }
     }
 

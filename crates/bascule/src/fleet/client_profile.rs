@@ -13,14 +13,21 @@ pub(crate) trait UpstreamObserver: Send + Sync {
     /// Receives a request of the server. Returning true accepts the duty to respond; false refuses the request.
     fn on_request(&self, id: Id<'_>, message: ServerMessage<'_>) -> bool;
 
-    /// The server has listed its tools: for the first time, or with changes.
-    fn on_tools_listed(&self, is_first: bool);
+    /// The tools of the server's last run are known.
+    fn on_last_listing_read(&self);
+
+    /// The server has listed its tools: for the first time, or with changes. The first listing may be the same as that of the
+    /// last run.
+    fn on_tools_listed(&self, is_first: bool, has_changed: bool);
 
     /// The connection was lost, and the server's open requests with it.
     fn on_lost(&self);
 
-    /// The server is connected again. It has forgotten log level and subscriptions.
-    fn on_reconnected(&self);
+    /// The server is connected, perhaps again. It knows no log level and no subscriptions.
+    fn on_connected(&self);
+
+    /// Returns true if clients wait for messages of the server without a request in flight.
+    fn has_subscribers(&self) -> bool;
 }
 
 /// The profile of one server's clients. Clones share the observer.

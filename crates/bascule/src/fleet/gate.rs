@@ -1,4 +1,4 @@
-//! Limits the calls to a server: concurrent ones, waiting ones, and their rate (BR-17).
+//! Limits the calls to a server: concurrent ones, waiting ones, and their rate.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,20 +1,27 @@
 //! The servers of a bridge, each kept up by an actor of its own.
 //!
 //! Reading order: [`snapshot`] holds settings, servers and catalog at one moment. [`server`] is one server as calls see it,
-//! behind its [`gate`]. [`actor`] keeps it up, as [`restart_policy`] decides. [`backend`] carries requests to it: over one
-//! connection ([`upstream`]), or in a process for each call ([`pool`]). [`client_profile`] describes the clients behind a
-//! connection, [`request`] is one request to a server.
+//! behind its [`gate`]. [`actor`] keeps it up, as [`restart_policy`] decides, starts and stops it [`on_demand`], and tells
+//! [`server_log`]. [`backend`] carries requests to it: over one connection ([`upstream`], over what `open_transport` opens), or in a process for each call
+//! ([`pool`]). [`start_clock`] bounds a start. [`client_profile`] describes the clients behind a connection, [`request`] is
+//! one request to a server, [`stray_output`] its output that is no MCP, [`server_output`] its stderr and its log messages.
 
 pub(crate) mod actor;
 pub(crate) mod backend;
 pub(crate) mod client_profile;
 pub(crate) mod gate;
+pub(crate) mod on_demand;
+mod open_transport;
 pub(crate) mod pool;
 pub(crate) mod request;
 pub(crate) mod restart_policy;
 pub(crate) mod server;
+pub(crate) mod server_log;
+pub(crate) mod server_output;
 pub(crate) mod snapshot;
+pub(crate) mod start_clock;
 pub(crate) mod status;
+pub(crate) mod stray_output;
 pub(crate) mod tools;
 pub(crate) mod upstream;
 
@@ -28,11 +35,16 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::audit::AuditLog;
 use crate::config::ServerSettings;
 use crate::in_flight::{AbandonedRequests, InFlightRegistry};
+use crate::metrics::CallMetrics;
+use crate::trace_recorder::TraceRecorder;
 use backend::Backend;
 use client_profile::ClientProfile;
+use on_demand::LastListings;
 use snapshot::Snapshot;
+use start_clock::ProgressSender;
 use upstream::ToolListing;
 
 /// Starts a server, until the token cancels the start.
@@ -42,12 +54,13 @@ pub(crate) type Start = Box<
             ClientProfile,
             AbandonedRequests,
             CancellationToken,
+            ProgressSender,
         ) -> BoxFuture<'static, BridgeResult<(Backend, ToolListing)>>
         + Send
         + Sync,
 >;
 
-/// Hears of changes to the fleet as a whole.
+/// Is notified of changes to the fleet as a whole.
 pub(crate) trait FleetObserver: Send + Sync {
     /// A reload has replaced the snapshot: servers may be new, changed or gone.
     fn on_reloaded(&self);
@@ -58,13 +71,21 @@ pub(crate) struct Fleet {
     pub(crate) snapshot: ArcSwap<Snapshot>,
     pub(crate) in_flight: Arc<InFlightRegistry>,
     pub(crate) events: Arc<dyn EventSink>,
+    /// Records calls and the logs of servers.
+    pub(crate) traces: Option<Arc<TraceRecorder>>,
+    /// The audit log, without which no call is sent if it is configured.
+    pub(crate) audit: Option<AuditLog>,
+    pub(crate) metrics: CallMetrics,
     pub(crate) start: Start,
     /// Returns a random number from 0 up to 1.
     pub(crate) random: fn() -> f64,
     /// Servers that were lost are reconnected.
     pub(crate) reconnect: bool,
+    /// Lazy servers start at their first call. Otherwise all servers start at once.
+    pub(crate) starts_on_demand: bool,
+    pub(crate) last_listings: Option<LastListings>,
     /// Bounds the servers that start at the same time.
-    pub(crate) starting: Semaphore,
+    pub(crate) starting: Arc<Semaphore>,
     pub(crate) actors: TaskTracker,
     pub(crate) stop: CancellationToken,
     pub(crate) serials: AtomicU64,

@@ -1,10 +1,11 @@
-//! Runs each call in a process of its own (SB-01). Some processes are kept ready; each makes one call and is ended.
+//! Runs each call in a process of its own. Some processes are kept ready; each makes one call and is ended.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bascule_client::ServerInfo;
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode};
+use bascule_sandbox::Policy;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
@@ -30,6 +31,8 @@ struct Inner {
     settings: Arc<ServerSettings>,
     context: StartContext,
     info: ServerInfo,
+    /// The policy of the first process, and so of all.
+    policy: Option<Arc<Policy>>,
     warm: Arc<WarmPool<(), PooledUpstream>>,
     /// Every process, ready or with a call.
     all: Arc<Processes>,
@@ -48,8 +51,8 @@ impl Pool {
         let warm = WarmPool::new(settings.pool_size, REFILL_DELAY, (), stop.clone());
         // No caller waits for the start of a later process.
         let context = StartContext { timeout: None, stop, ..context.clone() };
-        let info = first.info().clone();
-        let pool = Self(Arc::new(Inner { settings, context, info, warm, all: Arc::default() }));
+        let (info, policy) = (first.info().clone(), first.policy());
+        let pool = Self(Arc::new(Inner { settings, context, info, policy, warm, all: Arc::default() }));
         pool.0.warm.add(pool.register(first));
         pool.refill();
         Ok((pool, listing))
@@ -77,6 +80,10 @@ impl Pool {
 
     pub(crate) fn info(&self) -> &ServerInfo {
         &self.0.info
+    }
+
+    pub(crate) fn policy(&self) -> Option<Arc<Policy>> {
+        self.0.policy.clone()
     }
 
     /// Returns the pid of a ready process.

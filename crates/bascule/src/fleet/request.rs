@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use bascule_mcp::OnProgress;
 use serde_json::value::RawValue;
 
+use crate::call_record::CallMeter;
 use crate::in_flight::InFlight;
 
 /// Receives progress notifications as the server sent them, with their unknown members.
@@ -26,6 +27,8 @@ pub(crate) struct UpstreamRequest<'a> {
     pub(crate) params: &'a (dyn Fn(u64) -> Option<String> + Send + Sync),
     pub(crate) progress: Option<ProgressSink>,
     pub(crate) extra_members: Option<&'a ExtraMembers>,
+    /// Receives the attempts and the time at the gate.
+    pub(crate) meter: Option<&'a CallMeter>,
 }
 
 impl UpstreamRequest<'_> {

@@ -1,6 +1,6 @@
-//! Decides when a lost server is started again, and when it is given up (BR-09).
+//! Decides when a lost server is started again, and when it is given up.
 //!
-//! The policy only decides: time and random numbers are arguments, and the actor acts.
+//! The policy only decides, and its time and random numbers are arguments. The actor of the server waits and restarts.
 
 use std::time::Duration;
 
@@ -10,15 +10,18 @@ use crate::config::ServerSettings;
 
 const MAX_WAIT: Duration = Duration::from_secs(30);
 /// A server that is lost sooner than this after its start has failed to start.
-const STEADY: Duration = Duration::from_secs(10);
+const MIN_UPTIME: Duration = Duration::from_secs(10);
 
+/// The restarts of one server: its settings, and the attempts so far.
 #[derive(Debug, Clone)]
 pub(crate) struct RestartPolicy {
     first_wait: Duration,
+    /// 0 if a lost server is given up at once.
     max_attempts: u32,
-    /// The random share of a wait, 0 to 1.
+    /// The largest share of a wait, 0 to 1, by which it is shortened at random.
     jitter: f64,
-    /// Consecutive attempts that have failed, or did not stay up.
+    /// Consecutive attempts, counting one that is decided but not started yet. A start that stays up for `MIN_UPTIME` ends
+    /// the row.
     attempts: u32,
     up_since: Option<Instant>,
 }
@@ -32,16 +35,19 @@ pub(crate) enum NextStep {
     GiveUp { attempts: u32 },
 }
 
-/// The kind of a loss.
+/// The kind of a loss, which decides whether the restart waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Loss {
-    /// The server failed, and may need time to recover.
+    /// The server failed, and may need time to recover: it exited, say.
     Fault,
-    /// The bridge ended the server itself, or a new session is all it needs: no wait is necessary.
+    /// The server works, but needs a new process or session, at once: it has expired the HTTP session, or the bridge ends it
+    /// because it ignores cancellations.
     Renewal,
 }
 
 impl RestartPolicy {
+    /// Creates the policy of a server. Without `reconnect` the server is started once: its first loss, or a failed start,
+    /// gives it up.
     pub(crate) fn new(settings: &ServerSettings, reconnect: bool) -> Self {
         Self {
             first_wait: settings.reconnect_backoff,
@@ -52,13 +58,14 @@ impl RestartPolicy {
         }
     }
 
+    /// Notes that the server has started.
     pub(crate) fn on_up(&mut self, now: Instant) {
         self.up_since = Some(now);
     }
 
     /// Decides after a loss or a failed start. `random` is from 0 up to 1.
     pub(crate) fn on_down(&mut self, loss: Loss, now: Instant, random: f64) -> NextStep {
-        let lasted = self.up_since.take().is_some_and(|since| now - since >= STEADY);
+        let lasted = self.up_since.take().is_some_and(|since| now - since >= MIN_UPTIME);
         if lasted {
             self.attempts = 0;
         }
@@ -71,11 +78,12 @@ impl RestartPolicy {
         NextStep::Retry { attempt: self.attempts, at: now + wait }
     }
 
-    /// Allows all attempts again, on request.
+    /// Allows all attempts again: a user or program has asked for a refresh of the server.
     pub(crate) fn reset(&mut self) {
         self.attempts = 0;
     }
 
+    /// Returns the number of consecutive attempts, counting one that is decided but not started yet.
     pub(crate) fn attempts(&self) -> u32 {
         self.attempts
     }
@@ -135,7 +143,7 @@ mod tests {
     #[test]
     fn counts_a_loss_soon_after_start_as_a_failed_start() {
         let (mut policy, begin) = (policy(|settings| settings.max_retries = 2), Instant::now());
-        let soon = begin + STEADY / 2;
+        let soon = begin + MIN_UPTIME / 2;
         policy.on_up(begin);
         assert_eq!(
             policy.on_down(Loss::Fault, soon, 0.0),
@@ -146,7 +154,7 @@ mod tests {
         policy.on_up(soon);
         assert_eq!(policy.on_down(Loss::Fault, soon, 0.0), NextStep::GiveUp { attempts: 2 });
         policy.on_up(soon);
-        let later = soon + STEADY;
+        let later = soon + MIN_UPTIME;
         assert!(matches!(policy.on_down(Loss::Fault, later, 0.0), NextStep::Retry { attempt: 1, .. }));
     }
 
@@ -154,7 +162,7 @@ mod tests {
     fn renews_without_a_wait_unless_the_last_start_was_recent() {
         let (mut policy, begin) = (policy(|_| {}), Instant::now());
         policy.on_up(begin);
-        let later = begin + STEADY;
+        let later = begin + MIN_UPTIME;
         assert_eq!(policy.on_down(Loss::Renewal, later, 0.0), NextStep::Retry { attempt: 1, at: later });
         policy.on_up(later);
         let turn = policy.on_down(Loss::Renewal, later, 0.0);
@@ -182,7 +190,7 @@ mod tests {
                     0 => { policy.on_up(now); up = Some(now); }
                     1 => { policy.reset(); expected = 0; }
                     _ => {
-                        if up.take().is_some_and(|since| now - since >= STEADY) { expected = 0; }
+                        if up.take().is_some_and(|since| now - since >= MIN_UPTIME) { expected = 0; }
                         match policy.on_down(Loss::Fault, now, random) {
                             NextStep::Retry { attempt, at } => {
                                 expected += 1;

@@ -20,11 +20,14 @@ use super::client_profile::ClientProfile;
 use super::gate::{Gate, GatePermit};
 use super::request::UpstreamRequest;
 use super::restart_policy::RestartPolicy;
+use super::server_log::ServerLog;
 use super::status::{ServerState, Status};
-use crate::config::{RetryPolicy, ServerSettings};
+use crate::config::{Isolation, RetryPolicy, ServerSettings};
 use crate::deadline::Deadline;
-use crate::in_flight::{InFlight, InFlightRegistry, Origin, ServerSignals};
+use crate::in_flight::{InFlight, InFlightRegistry, Origin, ServerNotifiers};
+use crate::metrics::ServerLoad;
 use crate::normalise::unknown_tool;
+use crate::observation_store::StoredObservations;
 
 /// The most times that one call is sent. A call that kills its server twice will do so again.
 const MAX_SENDS: u32 = 3;
@@ -34,6 +37,8 @@ const MAX_ATTEMPTS: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(10);
 /// The most commands that wait for the actor; the next sender waits.
 const MAILBOX: usize = 16;
+/// A call may be repeated after this time if an attempt at reconnecting is in progress.
+const IN_PROGRESS: Duration = Duration::from_millis(100);
 /// An abandoned request counts as in flight for at least this long. A server need not respond to a cancelled request, and
 /// nobody can see when it has stopped working on one.
 const MIN_ABANDONED: Duration = Duration::from_secs(60);
@@ -45,9 +50,10 @@ pub(crate) struct Server {
     pub(crate) serial: u64,
     pub(crate) profile: ClientProfile,
     in_flight: Arc<InFlightRegistry>,
+    load: Arc<ServerLoad>,
     status: watch::Receiver<Status>,
     commands: mpsc::Sender<ActorCommand>,
-    signals: Arc<ServerSignals>,
+    notifiers: Arc<ServerNotifiers>,
     gate: Gate,
     /// The gates of tools that have limits of their own.
     tool_gates: HashMap<String, Gate>,
@@ -70,34 +76,39 @@ impl Server {
         let (status, watched) = watch::channel(Status::default());
         let (commands, received) = mpsc::channel(MAILBOX);
         let (serial, stop) = (fleet.serials.fetch_add(1, Ordering::Relaxed), fleet.stop.child_token());
-        let signals = fleet.in_flight.add_server(serial);
+        let notifiers = fleet.in_flight.add_server(serial);
         let actor = Actor {
             serial,
             settings: settings.clone(),
             fleet: fleet.clone(),
             status,
             commands: received,
-            signals: signals.clone(),
+            notifiers: notifiers.clone(),
             profile: profile.clone(),
             stop: stop.clone(),
             restart_policy: RestartPolicy::new(&settings, fleet.reconnect),
             listed_at: Instant::now(),
             pause: Duration::ZERO,
             waiting: Vec::new(),
+            log: ServerLog::default(),
+            is_start_on_demand: false,
+            observations: StoredObservations::default(),
         };
         fleet.actors.spawn(actor.run());
         let gate = Gate::new(&settings.limits);
         let limited = settings.tools.iter().filter(|(_, tool)| tool.limits != settings.limits);
         let tool_gates = limited.map(|(name, tool)| (name.clone(), Gate::new(&tool.limits))).collect();
         let (in_flight, status) = (fleet.in_flight.clone(), watched);
+        let load = fleet.metrics.server(&settings.name);
         Arc::new(Self {
             settings,
             serial,
             profile,
             in_flight,
+            load,
             status,
             commands,
-            signals,
+            notifiers,
             gate,
             tool_gates,
             stop,
@@ -107,7 +118,11 @@ impl Server {
     /// Registers a request. A reload lets the server run until the request has ended. `name` is that of the tool, or of
     /// the method.
     pub(crate) fn begin_request(&self, name: &str, origin: Origin) -> InFlight {
-        let abandoned_for = self.settings.limits_for(name).max_execution.max(MIN_ABANDONED);
+        let abandoned_for = match self.settings.isolation {
+            Isolation::Shared => self.settings.limits_for(name).max_execution.max(MIN_ABANDONED),
+            // The process ends with its one call.
+            Isolation::PerCall => Duration::ZERO,
+        };
         self.in_flight.begin_upstream_request(self.serial, origin, abandoned_for)
     }
 
@@ -119,34 +134,37 @@ impl Server {
         is_idempotent: bool,
         deadline: &Deadline,
     ) -> BridgeResult<CallResponse> {
-        let result = self.run_registered(request, is_idempotent, deadline, &in_flight).await;
-        in_flight.complete(&result);
-        result
-    }
-
-    async fn run_registered(
-        &self,
-        request: &UpstreamRequest<'_>,
-        is_idempotent: bool,
-        deadline: &Deadline,
-        in_flight: &InFlight,
-    ) -> BridgeResult<CallResponse> {
-        let _permits = self.enter(request.name(), deadline).await?;
-        let (mut backend, mut sends) = (self.backend()?, 0);
+        let (meter, arrived) = (request.meter, Instant::now());
+        let waiting = meter.map(|_| self.load.count_waiting());
+        let entered = self.enter(request.name(), deadline).await;
+        drop(waiting);
+        meter.iter().for_each(|meter| meter.add_wait(arrived.elapsed()));
+        let _permits = entered?;
+        let _counted = meter.map(|_| self.load.count_in_flight());
+        let (mut backend, mut sends) = (self.ready_backend(deadline).await?, 0);
         for attempt in 1.. {
-            let mut error = match backend.run(request, in_flight, deadline.clone()).await {
-                Ok(raw) => return Ok(CallResponse { raw, sends: sends + 1 }),
+            meter.iter().for_each(|meter| meter.set_attempts(sends + 1));
+            let mut error = match backend.run(request, &in_flight, deadline.clone()).await {
+                Ok(raw) => {
+                    in_flight.complete();
+                    return Ok(CallResponse { raw, sends: sends + 1 });
+                }
                 Err(error) => error,
             };
+            if !may_still_work(&backend, &error) {
+                in_flight.mark_not_sent();
+            }
             sends += u32::from(error.delivery != Delivery::NotSent);
             error.attempts = Some(sends);
+            meter.iter().for_each(|meter| meter.set_attempts(sends));
             let may_retry =
                 attempt < MAX_ATTEMPTS && self.may_retry(request.name(), is_idempotent, &error, sends);
-            if !may_retry || !self.recovered(&backend, &error, in_flight, deadline).await {
+            if !may_retry || !self.wait_for_recovery(&backend, &in_flight, deadline).await {
+                error.retry_after_ms = self.next_attempt().filter(|_| error.retryable);
                 return Err(error);
             }
             sleep(PAUSE * attempt).await;
-            backend = self.backend().map_err(|_| error)?;
+            backend = self.ready_backend(deadline).await.map_err(|_| error)?;
         }
         unreachable!("the last attempt returns")
     }
@@ -179,17 +197,14 @@ impl Server {
             }
     }
 
-    /// Waits for the server to be up again after a failed request. Returns false if it is not up before the deadline.
-    async fn recovered(
+    /// Waits for the server to be up again after a failed request. Returns false if it is not up before the deadline, or
+    /// after its first restart: nobody promises a return.
+    async fn wait_for_recovery(
         &self,
         broken: &Arc<Backend>,
-        error: &BridgeError,
         in_flight: &InFlight,
         deadline: &Deadline,
     ) -> bool {
-        if !may_still_work(broken, error) {
-            in_flight.mark_not_sent();
-        }
         // The connection may have outlived the failed request: then the actor checks the server.
         if broken.close_reason().is_none() && self.passes_check(deadline).await {
             return true;
@@ -199,10 +214,13 @@ impl Server {
         let mut status = self.status.clone();
         let settled = status.wait_for(|status| match &status.state {
             ServerState::Healthy(backend) => !Arc::ptr_eq(backend, broken),
+            ServerState::Degraded { next, .. } => {
+                status.failed_starts > 0 || *next > Instant::now() + 2 * self.settings.reconnect_backoff
+            }
             state => !state.may_recover(),
         });
         match timeout_at(deadline.next(), settled).await {
-            Ok(Ok(status)) => status.state.backend().is_some(),
+            Ok(Ok(status)) => matches!(status.state, ServerState::Healthy(_) | ServerState::OnDemand(_)),
             _ => false,
         }
     }
@@ -217,6 +235,16 @@ impl Server {
         timeout_at(deadline.next(), check).await.ok().flatten().unwrap_or(false)
     }
 
+    /// Returns the backend, after a start if the server is started on demand.
+    async fn ready_backend(&self, deadline: &Deadline) -> BridgeResult<Arc<Backend>> {
+        // Boxed: few calls start their server.
+        if self.is_on_demand() && !Box::pin(self.started(deadline.next())).await {
+            let message = format!("server `{}` did not start {}", self.settings.name, deadline.passed());
+            return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message));
+        }
+        self.backend()
+    }
+
     /// Returns the backend of a server that is up, or the error that a new call gets.
     pub(crate) fn backend(&self) -> BridgeResult<Arc<Backend>> {
         // Every call comes by here: a healthy server's state is not copied.
@@ -227,9 +255,12 @@ impl Server {
         let down = |reason| crate::normalise::unavailable_error(&self.settings.name, reason);
         match self.state() {
             ServerState::Healthy(backend) => Ok(backend),
-            ServerState::Degraded { cause, attempt, next } => Err(reconnecting(&cause, attempt, next)),
+            ServerState::Degraded { cause, attempt, next } => {
+                Err(reconnecting(&cause, attempt, next, self.settings.reconnect_backoff))
+            }
             ServerState::Unavailable { cause } => Err(Box::new(cause.as_ref().clone())),
             ServerState::Starting => Err(down("it is starting")),
+            ServerState::OnDemand(_) => Err(down("it is not running")),
             ServerState::Stopped => Err(down("it was stopped")),
         }
     }
@@ -250,13 +281,48 @@ impl Server {
     }
 
     /// Waits until the first start has succeeded or failed. Returns false if that takes longer than `by`.
-    pub(crate) async fn first_start(&self, by: Instant) -> bool {
+    pub(crate) async fn wait_for_first_start(&self, by: Instant) -> bool {
         if !self.is_starting() {
             return true;
         }
         let mut status = self.status.clone();
         let started = status.wait_for(|status| !matches!(status.state, ServerState::Starting));
         timeout_at(by, started).await.is_ok()
+    }
+
+    /// Starts a server that is not running until its next call, and waits until it has started or failed. Returns false if that
+    /// takes longer than `by`.
+    pub(crate) async fn started(&self, by: Instant) -> bool {
+        let mut status = self.status.clone();
+        let starting = async {
+            loop {
+                let is_on_demand = match status.borrow_and_update().state {
+                    ServerState::OnDemand(_) => true,
+                    ServerState::Starting => false,
+                    _ => return,
+                };
+                let is_gone = is_on_demand && self.commands.send(ActorCommand::Start).await.is_err();
+                if is_gone || status.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        timeout_at(by, starting).await.is_ok()
+    }
+
+    /// Waits until the tools are known, from this run or the last one, or the first start has failed. Returns false if that
+    /// takes longer than `by`.
+    pub(crate) async fn tools_known(&self, by: Instant) -> bool {
+        let mut status = self.status.clone();
+        let is_known =
+            |status: &Status| status.tools.is_some() || !matches!(status.state, ServerState::Starting);
+        let known = status.wait_for(is_known);
+        timeout_at(by, known).await.is_ok()
+    }
+
+    /// Returns true if the server is not running until its next call.
+    pub(crate) fn is_on_demand(&self) -> bool {
+        matches!(self.status.borrow().state, ServerState::OnDemand(_))
     }
 
     /// Returns true after `stop`. Another server may have taken its place.
@@ -266,6 +332,11 @@ impl Server {
 
     pub(crate) fn is_starting(&self) -> bool {
         matches!(self.status.borrow().state, ServerState::Starting)
+    }
+
+    /// Returns true if the server is starting and nothing is known of it.
+    pub(crate) fn is_starting_first(&self) -> bool {
+        self.is_starting() && self.info().is_none()
     }
 
     /// Lists the tools again, or starts a server that is down.
@@ -286,9 +357,11 @@ impl Server {
         catalog.resolve(id).cloned().map_err(|miss| unknown_tool(id, miss))
     }
 
-    #[cfg(test)]
+    /// Returns a receiver of the changes from now on.
     pub(crate) fn watch(&self) -> watch::Receiver<Status> {
-        self.status.clone()
+        let mut status = self.status.clone();
+        status.mark_unchanged();
+        status
     }
 
     /// Starts a server again that was given up, without waiting for it.
@@ -302,6 +375,16 @@ impl Server {
     /// Returns the tools of the last listing.
     pub(crate) fn tools(&self) -> Option<Arc<ServerTools>> {
         self.status.borrow().tools.clone()
+    }
+
+    /// Returns true if the tools come from an earlier run.
+    pub(crate) fn has_tools_of_last_listing(&self) -> bool {
+        self.status.borrow().tools.as_ref().is_some_and(|tools| tools.is_from_last_listing())
+    }
+
+    /// Returns the `initialize` result of the last start, perhaps in an earlier run.
+    pub(crate) fn info(&self) -> Option<Arc<str>> {
+        self.status.borrow().info.clone()
     }
 
     /// Returns the state. A connection that has just ended counts as lost before the actor has noticed it.
@@ -318,25 +401,63 @@ impl Server {
 
     pub(crate) fn health(&self, tools: usize) -> ServerHealth {
         let (restarts, state) = (self.status.borrow().restarts, self.state());
+        let attempt = match &state {
+            ServerState::Degraded { attempt: attempt @ 1.., .. } => Some(*attempt),
+            _ => None,
+        };
         ServerHealth {
             name: self.settings.name.clone(),
             health: state.health(),
-            cause: state.cause().map(|error| error.message.clone()),
+            cause: state.reason(),
+            stderr: state.cause().and_then(|error| error.stderr.clone()),
+            never_started: state.cause().is_some() && !self.status.borrow().was_up,
+            attempt,
+            retry_after_ms: attempt.and_then(|_| self.next_attempt()),
+            installing: self.installing(),
             pid: state.backend().and_then(|backend| backend.pid()),
             restarts,
             tools,
+            from_last_listing: self.has_tools_of_last_listing(),
         }
+    }
+
+    /// Returns the error of a call to a server that is down.
+    pub(crate) fn failure(&self) -> Option<Arc<BridgeError>> {
+        match self.state() {
+            ServerState::Degraded { cause, attempt, next } => {
+                Some(Arc::from(reconnecting(&cause, attempt, next, self.settings.reconnect_backoff)))
+            }
+            state => state.cause().cloned(),
+        }
+    }
+
+    /// Returns the time until the next start of a server that is down, in milliseconds; 0 if it is in progress.
+    fn next_attempt(&self) -> Option<u64> {
+        match self.state() {
+            ServerState::Degraded { next, .. } => Some(millis_until(next)),
+            _ => None,
+        }
+    }
+
+    /// Describes the package manager that installs the server at the moment.
+    pub(crate) fn installing(&self) -> Option<String> {
+        self.status.borrow().installing.as_ref().map(ToString::to_string)
     }
 
     /// Waits for the requests in flight, at most for `grace`, then stops the server.
     pub(crate) async fn retire(&self, grace: Duration) {
-        let _ = timeout(grace, self.in_flight.wait_until_idle(self.serial, &self.signals)).await;
+        let _ = timeout(grace, self.in_flight.wait_until_idle(self.serial, &self.notifiers)).await;
         self.stop().await;
     }
 
     /// Stops the server, and returns when its process has ended.
     pub(crate) async fn stop(&self) {
         self.stop.cancel();
+        self.wait_for_stop().await;
+    }
+
+    /// Returns when the server was stopped and its process has ended.
+    pub(crate) async fn wait_for_stop(&self) {
         let mut status = self.status.clone();
         let _ = status.wait_for(|status| matches!(status.state, ServerState::Stopped)).await;
     }
@@ -345,20 +466,27 @@ impl Server {
 /// Returns true if the server may still work on a request that failed with this error.
 fn may_still_work(backend: &Backend, error: &BridgeError) -> bool {
     match backend {
-        Backend::Shared(upstream) => error.delivery != Delivery::NotSent && upstream.close_reason().is_none(),
+        Backend::Shared(upstream) => error.delivery == Delivery::Unknown && upstream.close_reason().is_none(),
         // The process ends with its one call.
         Backend::PerCall(_) => false,
     }
 }
 
-/// Returns the error of a call while the next attempt at reconnecting is pending.
-fn reconnecting(cause: &BridgeError, attempt: u32, next: Instant) -> Box<BridgeError> {
-    let mut error = Box::new(cause.clone());
-    if attempt == 0 {
-        return error;
+/// Returns the error of a call while the next attempt at reconnecting is pending, or in progress. The attempt has no number
+/// until the actor has noticed the loss; then it follows the first wait.
+fn reconnecting(cause: &BridgeError, attempt: u32, next: Instant, first_wait: Duration) -> Box<BridgeError> {
+    let (mut error, wait) = (Box::new(cause.clone()), millis_until(next));
+    error.retryable = true;
+    match (attempt, wait) {
+        (0, _) => {}
+        (_, 0) => error.message += &format!("; reconnect attempt {attempt} is in progress"),
+        _ => error.message += &format!("; reconnect attempt {attempt} is due in {wait} ms"),
     }
-    let wait = next.saturating_duration_since(Instant::now()).as_millis() as u64;
-    error.message = format!("{}; reconnect attempt {attempt} is due in {wait} ms", error.message);
-    error.retry_after_ms = Some(wait);
+    let unknown = if attempt == 0 { first_wait } else { IN_PROGRESS };
+    error.retry_after_ms = Some(if wait == 0 { unknown.as_millis() as u64 } else { wait });
     error
+}
+
+fn millis_until(time: Instant) -> u64 {
+    time.saturating_duration_since(Instant::now()).as_millis() as u64
 }

@@ -21,7 +21,7 @@ pub(crate) struct Snapshot {
 
 impl Snapshot {
     /// Makes a snapshot of these servers, with the tools they have listed so far.
-    pub(crate) fn of(settings: Arc<Settings>, servers: HashMap<ServerName, Arc<Server>>) -> Self {
+    pub(crate) fn new(settings: Arc<Settings>, servers: HashMap<ServerName, Arc<Server>>) -> Self {
         let mut snapshot = Self { settings, servers: Arc::new(servers), catalog: Arc::default() };
         let listed = snapshot.in_order().filter_map(|server| server.tools());
         snapshot.catalog = Arc::new(listed.collect());
@@ -46,6 +46,16 @@ impl Snapshot {
 
     pub(crate) fn server(&self, tool: &ToolId) -> BridgeResult<&Arc<Server>> {
         self.servers.get(tool.server()).ok_or_else(|| unknown_server(&self.settings, tool))
+    }
+
+    /// Finds a tool. A server that is not running until its next call, or is starting, has its last tools.
+    pub(crate) fn known_tool(&self, id: &ToolId) -> BridgeResult<&Arc<CatalogTool>> {
+        let server = self.server(id)?;
+        let is_known = || server.is_starting() && self.catalog.get(id).is_some();
+        match server.is_on_demand() || is_known() {
+            true => self.catalog.resolve(id).map_err(|miss| unknown_tool(id, miss)),
+            false => self.tool(id).map(|(_, tool)| tool),
+        }
     }
 
     /// Finds the server and the tool of a call. Fails if the server is down.

@@ -7,19 +7,29 @@ use bascule_model::{BridgeError, Health};
 use tokio::time::Instant;
 
 use super::backend::Backend;
+use super::on_demand::OnDemandReason;
+use super::start_clock::InstallProgress;
 
 #[derive(Clone, Default)]
 pub(crate) struct Status {
     pub(crate) state: ServerState,
-    /// The last listing, kept while the server is down.
+    /// The last listing, kept while the server is down. Until the first one it may be that of an earlier run.
     pub(crate) tools: Option<Arc<ServerTools>>,
+    /// The `initialize` result that belongs to the listing.
+    pub(crate) info: Option<Arc<str>>,
     pub(crate) restarts: u32,
+    /// Failed starts since the server was last up.
+    pub(crate) failed_starts: u32,
+    /// The installation that is part of the current start.
+    pub(crate) installing: Option<InstallProgress>,
+    /// The server has been up.
+    pub(crate) was_up: bool,
 }
 
-/// The states of BR-08.
+/// The states of a server.
 #[derive(Clone, Default)]
 pub(crate) enum ServerState {
-    /// Connecting for the first time, or again on request.
+    /// Connecting for the first time, or again for a call.
     #[default]
     Starting,
     /// Connected, with its tools listed.
@@ -28,6 +38,8 @@ pub(crate) enum ServerState {
     Degraded { attempt: u32, next: Instant, cause: Arc<BridgeError> },
     /// Given up.
     Unavailable { cause: Arc<BridgeError> },
+    /// Not running. The next call starts it.
+    OnDemand(OnDemandReason),
     /// Stopped on purpose.
     Stopped,
 }
@@ -39,7 +51,7 @@ impl ServerState {
             Self::Healthy(_) => Health::Healthy,
             Self::Degraded { .. } => Health::Degraded,
             Self::Unavailable { .. } => Health::Unavailable,
-            Self::Stopped => Health::Stopped,
+            Self::OnDemand(_) | Self::Stopped => Health::Stopped,
         }
     }
 
@@ -48,6 +60,14 @@ impl ServerState {
         match self {
             Self::Degraded { cause, .. } | Self::Unavailable { cause } => Some(cause),
             _ => None,
+        }
+    }
+
+    /// Returns the reason for this state, for people.
+    pub(crate) fn reason(&self) -> Option<String> {
+        match self {
+            Self::OnDemand(reason) => Some(reason.to_string()),
+            _ => self.cause().map(|error| error.message.clone()),
         }
     }
 

@@ -20,6 +20,11 @@ pub(crate) fn discovered(server: &ServerName, tools: &[ToolDefinition]) -> Event
     Event::ToolsDiscovered { server: server.clone(), count: names.len(), names }
 }
 
+/// Returns true if a new listing is the same as the old one.
+pub(crate) fn is_empty_change(event: &Event) -> bool {
+    matches!(event, Event::ToolsRefreshed { added, removed, .. } if added.is_empty() && removed.is_empty())
+}
+
 /// Builds the event of a new listing. A tool whose definition differs counts as removed and added.
 pub(crate) fn changes(old: &ServerTools, new: &ServerTools) -> Event {
     let is_same = |name: &str, other: &ServerTools, own: &str| {

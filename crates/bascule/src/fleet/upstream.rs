@@ -1,45 +1,51 @@
 //! One connection to a server, with the server's process where the bridge starts one.
 //!
-//! A connection is started once. The actor starts another one after a loss.
+//! A connection is started once. After a loss the server's actor starts another one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bascule_client::{ClientOptions, ConnectError, McpClient, ServerInfo};
+use bascule_client::{ClientOptions, McpClient, OpenedClient, ServerInfo};
 use bascule_mcp::{
-    Failure, HttpEndpoint, PendingEvent, ServerMessage, Transport, TransportError, Unsolicited,
+    Failure, PendingEvent, PendingRequest, ServerMessage, Transport, TransportError, Unsolicited,
 };
-use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, Secret, ServerName, ToolDefinition};
-use bascule_sandbox::{Confinement, TreeLimits, TreeWatch};
+use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode, ToolDefinition};
+use bascule_sandbox::{Confinement, LockedFolder, Policy, TraceLog, TreeLimits};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::blocking::run_blocking;
-use crate::config::{Isolation, ServerSettings, ServerUrl, TransportSettings};
-use crate::deadline::{CALLER, Deadline, TimedOut};
+use crate::config::{Isolation, ServerSettings, TransportSettings};
+use crate::deadline::{Deadline, TimedOut};
 use crate::fleet::client_profile::ClientProfile;
+use crate::fleet::open_transport::open_transport;
 use crate::fleet::request::UpstreamRequest;
+use crate::fleet::server_output::ServerOutput;
+use crate::fleet::start_clock::{ProgressSender, StartClock};
+use crate::fleet::stray_output::{LoggedLines, StrayOutput};
 use crate::in_flight::{AbandonedRequests, InFlight};
-use crate::launch::ServerProgram;
-use crate::post_mortem::explain;
-use crate::relay::RelayTarget;
+use crate::launch::ConfinedProcess;
+use crate::post_mortem::{explain, explain_quickly};
+use crate::start_hints::explain_output;
+use crate::trace_recorder::TraceRecorder;
 use crate::{launch, normalise, relay};
 
+/// A connected server.
 pub(crate) struct Upstream {
     settings: Arc<ServerSettings>,
     client: McpClient,
-    watch: Option<Arc<TreeWatch>>,
+    /// `None` if the server has no process in a jail.
+    confined: Option<ConfinedProcess>,
     /// Notified each time the server announces changed tools.
-    changed: Arc<Notify>,
+    tools_changed: Arc<Notify>,
     pid: Option<u32>,
 }
 
-/// The context of a start.
+/// The inputs of a start that are not settings of the server.
 #[derive(Clone)]
 pub(crate) struct StartContext {
     /// The longest message that is accepted.
@@ -50,9 +56,18 @@ pub(crate) struct StartContext {
     pub(crate) jailer: Option<PathBuf>,
     /// Cancels the start.
     pub(crate) stop: CancellationToken,
+    /// The capabilities that the server is told of, and the observer of its messages.
     pub(crate) profile: ClientProfile,
-    /// Late responses end these.
+    /// Requests that no caller waits for. The server's late response ends one.
     pub(crate) abandoned: AbandonedRequests,
+    /// Receives the progress of an installation.
+    pub(crate) progress: ProgressSender,
+    /// Records the operations that the sandbox refuses to the server.
+    pub(crate) trace: Option<Arc<TraceLog>>,
+    /// The stray output of all servers that the log has.
+    pub(crate) logged: Arc<LoggedLines>,
+    /// Records the server's stderr and its log messages.
+    pub(crate) traces: Option<Arc<TraceRecorder>>,
 }
 
 /// The tools of a server, and warnings about the listing.
@@ -67,16 +82,18 @@ impl Upstream {
         settings: Arc<ServerSettings>,
         context: &StartContext,
     ) -> BridgeResult<(Self, ToolListing)> {
-        let start_timeout = StartTimeout::new(settings.start_timeout, context.timeout);
-        let deadline = Instant::now() + start_timeout.duration;
-        let upstream = Self::connect(settings, context).await?;
-        let listing = context.stop.run_until_cancelled(upstream.list_tools());
-        let failed = match timeout_at(deadline, listing).await {
-            Ok(Some(Ok(listed))) => return Ok((upstream, listed)),
-            Ok(Some(Err(error))) => error,
-            Ok(None) => normalise::start_error(&upstream.settings.name, "the start was cancelled"),
-            Err(_) => {
-                start_timeout.error(&upstream.settings.name, "list its tools", upstream.client.stderr())
+        let mut clock = StartClock::start(&settings, context);
+        let upstream = Self::connect_within(&mut clock, settings, context).await?;
+        let failed = tokio::select! {
+            biased;
+            listed = context.stop.run_until_cancelled(upstream.list_tools()) => match listed {
+                Some(Ok(listed)) => return Ok((upstream, listed)),
+                Some(Err(error)) => error,
+                None => normalise::start_error(&upstream.settings.name, "the start was cancelled"),
+            },
+            expiry = clock.expire(upstream.pid, || upstream.client.stderr()) => {
+                let error = clock.error(&expiry, "list its tools", upstream.client.stderr());
+                upstream.explain(error).await
             }
         };
         upstream.stop().await;
@@ -85,54 +102,89 @@ impl Upstream {
 
     /// Connects without listing the tools.
     pub(crate) async fn connect(settings: Arc<ServerSettings>, context: &StartContext) -> BridgeResult<Self> {
+        Self::connect_within(&mut StartClock::start(&settings, context), settings, context).await
+    }
+
+    async fn connect_within(
+        clock: &mut StartClock,
+        settings: Arc<ServerSettings>,
+        context: &StartContext,
+    ) -> BridgeResult<Self> {
         if context.stop.is_cancelled() {
             return Err(normalise::start_error(&settings.name, "the start was cancelled"));
         }
         let (starting, within) = (settings.clone(), context.clone());
         let reached = run_blocking(move || open_transport(&starting, &within)).await;
-        let (transport, watch) = reached.map_err(|reason| normalise::start_error(&settings.name, reason))?;
-        Self::handshake(settings, transport, watch, context).await
+        let (transport, confined) =
+            reached.map_err(|reason| normalise::start_error(&settings.name, reason))?;
+        let transport = match (transport, &context.traces) {
+            (Transport::Stdio(child), Some(traces)) => {
+                let sink = ServerOutput::new(&settings, traces).stderr_sink();
+                Transport::Stdio(child.with_stderr_sink(Some(sink)))
+            }
+            (transport, _) => transport,
+        };
+        Self::handshake(clock, settings, transport, confined, context).await
     }
 
     /// Performs the handshake over a transport.
     pub(crate) async fn handshake(
+        clock: &mut StartClock,
         settings: Arc<ServerSettings>,
         transport: Transport,
-        watch: Option<Arc<TreeWatch>>,
+        confined: Option<ConfinedProcess>,
         context: &StartContext,
     ) -> BridgeResult<Self> {
-        let (name, changed) = (&settings.name, Arc::new(Notify::new()));
-        let start_timeout = StartTimeout::new(settings.start_timeout, context.timeout);
+        let (name, tools_changed) = (&settings.name, Arc::new(Notify::new()));
+        let output = StrayOutput::new(settings.clone(), context.logged.clone());
         let max_bytes = settings.limits.max_output_bytes;
         let options = ClientOptions {
-            timeout: start_timeout.duration,
             message_limit: max_bytes.map_or(context.message_limit, |max| max.min(context.message_limit)),
-            listener: listener(name.clone(), changed.clone(), context),
+            listener: listener(&settings, tools_changed.clone(), output.clone(), context),
             cancel: context.stop.clone(),
             capabilities: context.profile.capabilities.to_string(),
-            request_handler: Some(request_handler(context.profile.clone())),
+            request_handler: Some(request_handler(context.profile.clone(), output.clone())),
             request_ids: context.profile.request_ids.clone(),
+            ..ClientOptions::default()
         };
-        match McpClient::connect(transport, options).await {
+        let opened = OpenedClient::open(transport, options);
+        let connected = tokio::select! {
+            biased;
+            connected = opened.handshake() => connected,
+            expiry = clock.expire(opened.pid(), || opened.stderr()) => {
+                let error = clock.error(&expiry, "respond to `initialize`", opened.stderr());
+                opened.close().await;
+                let error = explain_output(error, &settings, &output);
+                return Err(explain(error, confined.as_ref(), &settings).await);
+            }
+        };
+        match connected {
             Ok(client) => {
                 let pid = client.pid();
-                let mut upstream = Self { settings, client, watch, changed, pid };
-                if let Some(watch) = upstream.watch.clone() {
-                    // Package managers may have run until here: the server's own limits begin now.
-                    let limits = upstream.limits(None);
-                    let server_pid = run_blocking(move || {
-                        watch.set_limits(limits);
-                        watch.server_pid()
-                    });
-                    upstream.pid = server_pid.await.or(pid);
-                }
+                let mut upstream = Self { settings, client, confined, tools_changed, pid };
+                upstream.apply_server_limits().await;
                 Ok(upstream)
             }
-            Err(ConnectError::TimedOut { stderr, .. }) => {
-                Err(start_timeout.error(name, "respond to `initialize`", stderr))
+            Err(error) => {
+                let error = explain_output(normalise::connect_error(name, &error), &settings, &output);
+                Err(explain(error, confined.as_ref(), &settings).await)
             }
-            Err(error) => Err(explain(normalise::connect_error(name, &error), watch.as_deref(), &settings)),
         }
+    }
+
+    /// Applies the limits of the server, and finds its process. Until now a package manager may have run.
+    async fn apply_server_limits(&mut self) {
+        let Some(ConfinedProcess { watch, .. }) = self.confined.clone() else { return };
+        let limits = self.limits(None);
+        let has_launcher = launch::runs_package_manager(&self.settings);
+        let server_pid = run_blocking(move || {
+            if has_launcher {
+                watch.exempt_launcher();
+            }
+            watch.set_limits(limits);
+            watch.server_pid()
+        });
+        self.pid = server_pid.await.or(self.pid);
     }
 
     /// Lists all pages of the tools.
@@ -141,16 +193,17 @@ impl Upstream {
             Ok((tools, warnings)) => Ok(ToolListing { tools, warnings }),
             Err(error) => {
                 let error = normalise::list_error(&self.settings.name, &error, self.client.stderr());
-                Err(explain(error, self.watch.as_deref(), &self.settings))
+                Err(self.explain(error).await)
             }
         }
     }
 
-    /// Applies the limits of the server, or of the one tool that the process will run.
+    /// Applies the limits of `tool`, or those of the server if it is `None`.
     pub(crate) fn apply_limits(&self, tool: Option<&str>) {
         // Most tools have the limits of their server, which apply already.
         let limits = self.limits(tool);
-        if let Some(watch) = self.watch.as_ref().filter(|watch| watch.limits() != limits) {
+        let watch = self.confined.as_ref().map(|confined| &confined.watch);
+        if let Some(watch) = watch.filter(|watch| watch.limits() != limits) {
             watch.set_limits(limits);
         }
     }
@@ -183,6 +236,11 @@ impl Upstream {
         }
     }
 
+    /// Returns the size of all messages that the server sent without a request, as the time to read them.
+    pub(crate) fn unsolicited_load(&self) -> Duration {
+        self.client.unsolicited_load()
+    }
+
     /// Returns when the connection is closed.
     pub(crate) async fn closed(&self) {
         self.client.closed().await;
@@ -190,7 +248,7 @@ impl Upstream {
 
     /// Returns when the server has announced changed tools since the last call.
     pub(crate) async fn tools_changed(&self) {
-        self.changed.notified().await;
+        self.tools_changed.notified().await;
     }
 
     /// Returns the error that closed the connection, or `None` if it is open.
@@ -207,22 +265,26 @@ impl Upstream {
     ) -> BridgeResult<Box<RawValue>> {
         let extra_members = request.extra_members.and_then(|extra_members| extra_members.request.as_deref());
         let params = |id| request.params_for(id, in_flight);
-        let mut pending = self.client.request(request.method, params, request.on_progress(), extra_members);
+        let pending = self.client.request(request.method, params, request.on_progress(), extra_members);
+        let mut sent = SentRequest { pending, in_flight };
         loop {
             tokio::select! {
                 biased;
-                event = pending.next() => match event {
+                event = sent.pending.next() => match event {
                     PendingEvent::Finished(result) => {
-                        if let (Some(extra_members), Some(response_members)) = (request.extra_members, pending.extra_members()) {
+                        if let (Some(extra_members), Some(response_members)) = (request.extra_members, sent.pending.extra_members()) {
                             let _ = extra_members.response.set(response_members.to_owned());
                         }
-                        return result.map_err(|failure| self.call_error(&failure));
+                        return match result {
+                            Ok(raw) => Ok(raw),
+                            Err(failure) => Err(self.call_error(&failure).await),
+                        };
                     }
                     PendingEvent::Progress => deadline.on_progress(Instant::now()),
                 },
                 () = sleep_until(deadline.next()) => {
                     let timed_out = deadline.passed();
-                    let delivery = pending.cancel("the deadline has passed");
+                    let delivery = sent.pending.cancel("the deadline has passed");
                     return Err(self.timeout_error(request.name(), &timed_out, delivery));
                 }
             }
@@ -237,31 +299,32 @@ impl Upstream {
     /// Returns the confinement of the server's process, where the bridge starts one.
     pub(crate) fn confinement(settings: &ServerSettings) -> Option<Confinement> {
         match &settings.transport {
-            TransportSettings::Stdio { command, args, env, cwd } => {
-                let program =
-                    ServerProgram { command, arguments: args, environment: env, folder: cwd.as_deref() };
-                Some(launch::confinement(&program, settings))
+            TransportSettings::Stdio { .. } => Some(launch::confinement(settings)),
+            TransportSettings::Remote { .. } if settings.isolation == Isolation::PerCall => {
+                let relay = relay::relay_settings(settings, Path::new("bascule"), String::new());
+                Some(launch::confinement(&relay))
             }
-            _ if settings.isolation == Isolation::PerCall => {
-                let program =
-                    ServerProgram { command: "bascule", arguments: &[], environment: &[], folder: None };
-                Some(launch::confinement(&program, &relay::relay_settings(settings)))
-            }
-            _ => None,
+            TransportSettings::Remote { .. } => None,
+        }
+    }
+
+    /// Returns the writable folders of the server's process in which it can create or remove nothing. May block.
+    pub(crate) fn locked_folders(settings: &ServerSettings) -> Vec<LockedFolder> {
+        match settings.transport {
+            TransportSettings::Stdio { .. } => launch::policy(settings).locked_folders(),
+            TransportSettings::Remote { .. } => Vec::new(),
         }
     }
 
     /// Returns true if the server's process may write the file.
     pub(crate) fn may_write(settings: &ServerSettings, file: &Path) -> bool {
-        let TransportSettings::Stdio { command, args, env, cwd } = &settings.transport else { return false };
-        let program = ServerProgram { command, arguments: args, environment: env, folder: cwd.as_deref() };
-        launch::may_write(&program, settings, file)
+        matches!(settings.transport, TransportSettings::Stdio { .. }) && launch::may_write(settings, file)
     }
 
     /// Closes the connection and ends the process.
     pub(crate) async fn stop(&self) {
         self.client.close().await;
-        if let Some(watch) = self.watch.clone() {
+        if let Some(ConfinedProcess { watch, .. }) = self.confined.clone() {
             run_blocking(move || watch.remove_cgroup()).await;
         }
     }
@@ -269,117 +332,63 @@ impl Upstream {
     /// Returns the error of a new call after the connection was closed.
     pub(crate) fn unavailable(&self, reason: &dyn std::fmt::Display) -> Box<BridgeError> {
         let mut error = normalise::unavailable_error(&self.settings.name, reason);
-        error.stderr = normalise::text(self.client.stderr());
-        explain(error, self.watch.as_deref(), &self.settings)
+        error.stderr = normalise::non_empty(self.client.stderr());
+        explain_quickly(error, self.confined.as_ref(), &self.settings)
     }
 
-    fn call_error(&self, failure: &Failure) -> Box<BridgeError> {
-        explain(normalise::call_error(failure, self.client.stderr()), self.watch.as_deref(), &self.settings)
+    /// Returns the policy of the server's process, if it is in a jail.
+    pub(crate) fn policy(&self) -> Option<Arc<Policy>> {
+        self.confined.as_ref().map(|confined| confined.policy.clone())
+    }
+
+    async fn explain(&self, error: Box<BridgeError>) -> Box<BridgeError> {
+        explain(error, self.confined.as_ref(), &self.settings).await
+    }
+
+    async fn call_error(&self, failure: &Failure) -> Box<BridgeError> {
+        self.explain(normalise::call_error(failure, self.client.stderr())).await
     }
 
     fn timeout_error(&self, tool: &str, timed_out: &TimedOut, delivery: Delivery) -> Box<BridgeError> {
         let message = format!("`{}:{tool}` gave no response {timed_out}", self.settings.name);
         let mut error = BridgeError::new(ErrorCode::ProviderTimeout, delivery, message);
-        error.stderr = normalise::text(self.client.stderr());
+        error.stderr = normalise::non_empty(self.client.stderr());
         error
     }
 }
 
-/// Opens the transport to a server, and starts its process where it has one.
-fn open_transport(
-    settings: &ServerSettings,
-    context: &StartContext,
-) -> Result<(Transport, Option<Arc<TreeWatch>>), String> {
-    let jailer = context.jailer.as_deref();
-    if let (Isolation::PerCall, Some(jailer)) = (settings.isolation, jailer)
-        && let Some(target) = RelayTarget::from_settings(settings, context.message_limit)
-    {
-        return relayed(settings, &target, jailer);
-    }
-    match &settings.transport {
-        TransportSettings::Stdio { command, args, env, cwd } => {
-            let program =
-                ServerProgram { command, arguments: args, environment: env, folder: cwd.as_deref() };
-            launched(&program, settings, jailer)
-        }
-        TransportSettings::Remote { protocol, url, headers } => {
-            Ok((protocol.transport(endpoint(url, headers)?), None))
+/// A request that is registered as sent. Dropping it before any byte was written registers it as not sent.
+struct SentRequest<'a> {
+    pending: PendingRequest,
+    in_flight: &'a InFlight,
+}
+
+impl Drop for SentRequest<'_> {
+    fn drop(&mut self) {
+        if self.pending.cancel("the caller left") == Delivery::NotSent {
+            self.in_flight.mark_not_sent();
         }
     }
 }
 
-fn launched(
-    program: &ServerProgram<'_>,
-    settings: &ServerSettings,
-    jailer: Option<&Path>,
-) -> Result<(Transport, Option<Arc<TreeWatch>>), String> {
-    let launched = launch::launch(program, settings, jailer).map_err(|error| error.to_string())?;
-    Ok((Transport::Stdio(launched.child), launched.watch))
-}
-
-/// Opens a remote server through a sandboxed relay process.
-fn relayed(
-    settings: &ServerSettings,
-    target: &RelayTarget,
-    jailer: &Path,
-) -> Result<(Transport, Option<Arc<TreeWatch>>), String> {
-    let target = serde_json::to_string(target).map_err(|error| error.to_string())?;
-    let environment = [(relay::TARGET_VARIABLE.to_owned(), Secret::new(target))];
-    let (command, arguments) = (jailer.to_string_lossy(), [String::from("__relay")]);
-    let program =
-        ServerProgram { command: &command, arguments: &arguments, environment: &environment, folder: None };
-    launched(&program, &relay::relay_settings(settings), Some(jailer))
-}
-
-fn endpoint(url: &ServerUrl, headers: &[(String, Secret<String>)]) -> Result<HttpEndpoint, String> {
-    let headers = headers.iter().map(|(name, value)| (name.as_str(), value.reveal().as_str()));
-    HttpEndpoint::new(url.as_str(), headers).map_err(|error| error.to_string())
-}
-
-/// The timeout of a start.
-struct StartTimeout {
-    duration: Duration,
-    /// True for the caller's timeout, false for the server's `startTimeoutMs`.
-    is_callers: bool,
-}
-
-impl StartTimeout {
-    fn new(own: Duration, caller: Option<Duration>) -> Self {
-        let is_callers = caller.is_some_and(|caller| caller < own);
-        Self { duration: caller.map_or(own, |caller| caller.min(own)), is_callers }
-    }
-
-    /// Returns the error of a start that took too long. The start has failed only if it exceeded `startTimeoutMs`.
-    fn error(&self, server: &ServerName, action: &str, stderr: String) -> Box<BridgeError> {
-        let late = format!("did not {action} within {} ms", self.duration.as_millis());
-        let mut error = match self.is_callers {
-            true => {
-                let message = format!("server `{server}` {late} ({CALLER})");
-                BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message)
-            }
-            false => normalise::start_error(
-                server,
-                format!("it {late}; if it needs longer, raise its `startTimeoutMs`"),
-            ),
-        };
-        error.server = Some(server.clone());
-        error.stderr = normalise::text(stderr);
-        error
-    }
-}
-
-/// Maximum number of invalid lines of a server that are logged.
-const MAX_INVALID_LOGGED: usize = 5;
-
-fn request_handler(profile: ClientProfile) -> bascule_mcp::RequestHandler {
-    Box::new(move |id, message| profile.observer().is_some_and(|observer| observer.on_request(id, message)))
+fn request_handler(profile: ClientProfile, output: Arc<StrayOutput>) -> bascule_mcp::RequestHandler {
+    Box::new(move |id, message| {
+        output.on_request(message.method);
+        profile.observer().is_some_and(|observer| observer.on_request(id, message))
+    })
 }
 
 /// Logs the unsolicited messages of a server, and passes them to the observer. Contents may hold secrets, so only sizes are
 /// logged.
-fn listener(server: ServerName, changed: Arc<Notify>, context: &StartContext) -> bascule_mcp::Listener {
+fn listener(
+    settings: &ServerSettings,
+    tools_changed: Arc<Notify>,
+    output: Arc<StrayOutput>,
+    context: &StartContext,
+) -> bascule_mcp::Listener {
     let (profile, abandoned) = (context.profile.clone(), context.abandoned.clone());
-    let invalid_lines = AtomicUsize::new(0);
+    let server = settings.name.clone();
+    let log = context.traces.as_ref().map(|traces| ServerOutput::new(settings, traces));
     Box::new(move |received| match received {
         // The connection has passed it to the caller already.
         Unsolicited::Notification(ServerMessage { method: method @ "notifications/progress", .. }) => {
@@ -387,25 +396,48 @@ fn listener(server: ServerName, changed: Arc<Notify>, context: &StartContext) ->
         }
         Unsolicited::Notification(message) => {
             if message.method == "notifications/tools/list_changed" {
-                changed.notify_one();
+                tools_changed.notify_one();
+            }
+            if let ("notifications/message", Some(log), Some(params)) = (message.method, &log, message.params)
+            {
+                log.on_message(params.get());
             }
             debug!(%server, method = message.method, "received a notification");
             profile.observer().iter().for_each(|observer| observer.on_notification(message));
         }
-        // A server may print any number of such lines; the log must not stall the read loop.
-        Unsolicited::Invalid { line, reason } => match invalid_lines.fetch_add(1, Ordering::Relaxed) {
-            ..MAX_INVALID_LOGGED => {
-                warn!(%server, bytes = line.len(), reason, "ignored a line on stdout that is not a valid message")
-            }
-            MAX_INVALID_LOGGED => {
-                warn!(%server, "ignoring further invalid lines without logging them")
-            }
-            _ => {}
-        },
+        Unsolicited::Invalid { line, reason } => output.add(line, &reason),
         Unsolicited::Unmatched { id } => {
             debug!(%server, id, "received a response without a pending request");
             abandoned.on_response(id);
         }
         Unsolicited::TooLong { limit } => warn!(%server, limit, "ignored a message longer than the limit"),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bascule_mcp::{Connection, HttpEndpoint};
+
+    use super::*;
+    use crate::in_flight::{InFlightRegistry, Origin};
+
+    // req: GW-04, BR-05
+    #[tokio::test]
+    async fn dropped_request_that_was_not_sent_is_not_abandoned() {
+        const SERVER: u64 = 7;
+        let registry = Arc::new(InFlightRegistry::default());
+        registry.add_server(SERVER);
+        let in_flight = registry.begin_upstream_request(SERVER, Origin::Detached, Duration::from_secs(60));
+        let endpoint = HttpEndpoint::new("http://127.0.0.1:1/", []).unwrap();
+        let connection = Connection::open(Transport::Http(endpoint), 1000, Box::new(|_| {}), None);
+        // Over HTTP nothing is sent before the first poll.
+        let pending = connection.request("tools/call", |id| {
+            in_flight.mark_sent(id);
+            None
+        });
+        assert_eq!(registry.origins(SERVER).len(), 1);
+        drop(SentRequest { pending, in_flight: &in_flight });
+        drop(in_flight);
+        assert_eq!(registry.origins(SERVER).len(), 0);
+    }
 }

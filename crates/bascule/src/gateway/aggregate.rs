@@ -1,9 +1,9 @@
-//! All servers as one: requests find their server by the names that clients see (GW-02).
+//! All servers as one: requests find their server by the names that clients see.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_mcp::{RpcError, patch};
+use bascule_mcp::{RpcError, may_walk, patch, run_large};
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -11,25 +11,30 @@ use tokio::time::Instant;
 use super::Gateway;
 use super::client_request::ClientRequest;
 use super::listings::{PROMPTS, RESOURCES, TEMPLATES};
-use super::reply::{ErrorReply, Reply, call_failure};
+use super::reply::{ErrorReply, Reply};
 use crate::client::ClientContext;
 use crate::fleet::request::ExtraMembers;
 use crate::fleet::server::Server;
 
-/// A client that initializes waits this long for servers that are starting; the others join later.
+/// A client that initializes waits this long for servers that have never started; the others join later.
+const INITIALIZING: Duration = Duration::from_secs(5);
+/// The call of an unknown tool waits this long for servers that are starting.
 const STARTING: Duration = Duration::from_secs(10);
 
 impl Gateway {
     pub(super) async fn initialize_aggregate(&self, client: &Arc<ClientContext>) -> Reply {
         self.attach_all(client);
-        self.first_starts(client).await;
+        self.tools_known(client, INITIALIZING).await;
         let snapshot = self.bridge.fleet.snapshot.load_full();
-        let infos: Vec<(String, String)> = snapshot
+        let infos: Vec<(String, Arc<str>)> = snapshot
             .in_order()
             .filter_map(|base| Some((base.settings.name.to_string(), self.info(client, base)?)))
             .collect();
-        let is_offered =
-            |name: &str| infos.iter().any(|(_, raw)| patch::find(raw, &["capabilities", name]).is_some());
+        // A server that has never started may offer anything, and a client believes what it is told now.
+        let may_come = snapshot.in_order().any(|base| base.is_starting_first());
+        let is_offered = |name: &str| {
+            may_come || infos.iter().any(|(_, raw)| patch::find(raw, &["capabilities", name]).is_some())
+        };
         let mut capabilities = json!({ "tools": { "listChanged": true } });
         for (name, value) in [
             ("resources", json!({ "listChanged": true, "subscribe": true })),
@@ -37,7 +42,8 @@ impl Gateway {
             ("completions", json!({})),
             ("logging", json!({})),
         ] {
-            if is_offered(name) {
+            // Long results of scripts are resources of the bridge itself.
+            if name == "resources" || is_offered(name) {
                 capabilities[name] = value;
             }
         }
@@ -58,7 +64,7 @@ impl Gateway {
         Ok(result.to_string())
     }
 
-    pub(super) async fn handle_aggregate(&self, request: &ClientRequest<'_>) -> Reply {
+    pub(super) async fn handle_aggregate(self: &Arc<Self>, request: &ClientRequest<'_>) -> Reply {
         match request.method {
             "tools/call" => self.call_aggregate(request).await,
             // Boxed: a task has room for its largest branch, and most requests are calls.
@@ -66,22 +72,26 @@ impl Gateway {
         }
     }
 
-    async fn call_aggregate(&self, request: &ClientRequest<'_>) -> Reply {
-        let name = request.text("name");
+    async fn call_aggregate(self: &Arc<Self>, request: &ClientRequest<'_>) -> Reply {
+        let name = request.tool_name()?;
         if self.is_own_tool(&name) {
             // Boxed: a script takes far more room than a call.
             return Box::pin(self.call_own(request, &name)).await;
         }
-        let (server, tool) = self.find_tool(request.client, &name).await?;
-        let upstream = match self.upstream(request.client, &server) {
-            Ok(upstream) => upstream,
-            Err(error) => return call_failure(error),
-        };
-        let result = self.call_tool(request, &upstream, Some(&tool)).await?;
-        Ok(self.with_shown_uris(request.client, &server, result, "content", &[]))
+        let found = self.find_tool(request.client, &name).await;
+        let (server, tool) =
+            found.inspect_err(|error| self.record_unknown(request, &name, error.message()))?;
+        let upstream = self.upstream(request.client, &server);
+        let result = self.call_tool(request, &server, upstream, Some(&tool)).await?;
+        if may_walk(result.len()) {
+            return Ok(self.with_shown_uris(request.client, &server, result, "content", &[]));
+        }
+        let (gateway, client) = (self.clone(), request.client.clone());
+        let change = move || gateway.with_shown_uris(&client, &server, result, "content", &[]);
+        Ok(Box::pin(run_large(change)).await)
     }
 
-    async fn handle_aggregate_other(&self, request: &ClientRequest<'_>) -> Reply {
+    async fn handle_aggregate_other(self: &Arc<Self>, request: &ClientRequest<'_>) -> Reply {
         match request.method {
             "tools/list" => self.list_tools(request.client, &request.text("cursor")).await,
             "resources/list" => self.list(request, RESOURCES).await,
@@ -98,7 +108,8 @@ impl Gateway {
             }
             "completion/complete" => self.complete(request).await,
             "logging/setLevel" => {
-                let upstreams = self.upstreams_with(request.client, "logging");
+                let mut upstreams = self.upstreams_with(request.client, "logging");
+                upstreams.retain(|upstream| upstream.server.backend().is_ok());
                 self.set_level(request, &upstreams).await
             }
             "initialize" => {
@@ -132,19 +143,29 @@ impl Gateway {
         self.forward(request, &upstream, params.as_deref(), &ExtraMembers::default()).await
     }
 
-    /// Waits for servers that are starting: the bridge's, and the client's own.
-    pub(super) async fn first_starts(&self, client: &Arc<ClientContext>) {
-        let by = Instant::now() + STARTING;
-        let snapshot = self.bridge.fleet.snapshot.load_full();
-        let own = snapshot.in_order().filter_map(|base| self.server_for(client, base).ok());
-        let servers: Vec<_> = own.chain(snapshot.in_order().cloned()).collect();
-        futures_util::future::join_all(servers.iter().map(|server| server.first_start(by))).await;
+    /// Waits for servers that are starting.
+    pub(super) async fn wait_for_starts(&self, client: &Arc<ClientContext>) {
+        let (by, servers) = (Instant::now() + STARTING, self.servers_of(client));
+        futures_util::future::join_all(servers.iter().map(|server| server.wait_for_first_start(by))).await;
     }
 
-    /// Returns a server's `initialize` result: the client's own server's, or the bridge's until that has started.
-    fn info(&self, client: &Arc<ClientContext>, base: &Arc<Server>) -> Option<String> {
-        let backend = self.server_for(client, base).ok()?.backend().or_else(|_| base.backend()).ok()?;
-        Some(backend.info().raw.get().to_owned())
+    /// Waits for the tools of servers that are starting, unless they are known from an earlier run.
+    pub(super) async fn tools_known(&self, client: &Arc<ClientContext>, at_most: Duration) {
+        let (by, servers) = (Instant::now() + at_most, self.servers_of(client));
+        futures_util::future::join_all(servers.iter().map(|server| server.tools_known(by))).await;
+    }
+
+    /// Returns the bridge's servers, and the client's own.
+    fn servers_of(&self, client: &Arc<ClientContext>) -> Vec<Arc<Server>> {
+        let snapshot = self.bridge.fleet.snapshot.load_full();
+        let own = snapshot.in_order().filter_map(|base| self.server_for(client, base).ok());
+        own.chain(snapshot.in_order().cloned()).collect()
+    }
+
+    /// Returns a server's `initialize` result: the client's own server's, or the bridge's until that has started. It may come
+    /// from an earlier run.
+    pub(super) fn info(&self, client: &Arc<ClientContext>, base: &Arc<Server>) -> Option<Arc<str>> {
+        self.server_for(client, base).ok()?.info().or_else(|| base.info())
     }
 
     /// Returns true if a server has declared a capability.

@@ -1,50 +1,56 @@
-//! The bridge's own tools (GW-08): `execute_code` runs a script, `describe_tools` describes the tools that scripts can call.
+//! The bridge's own tools: `search_tools` finds tools (`search`), `describe_tools` describes them, `execute_code` runs a script
+//! that calls them.
 //!
-//! In the view `code` clients see these two alone; in the view `all`, `execute_code` beside the tools of servers.
+//! In the view `code` clients see these three alone; in the view `all`, `execute_code` beside the tools of servers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_catalog::CatalogTool;
 use bascule_mcp::patch;
-use bascule_model::{BridgeResult, CallOutcome};
-use bascule_script::names::{self, to_camel_case};
+use bascule_model::{
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::Gateway;
 use super::client_request::ClientRequest;
+use super::correlation;
+use super::kept_results::ResultPage;
 use super::reply::{ErrorReply, Reply, call_failure};
-use crate::call::CallContext;
-use crate::call_record::{Caller, Face};
+use super::script_reply::AnswerFormat;
+use super::search::{DESCRIBE, SEARCH, describe_definition, search_definition, summarise};
+use crate::call::{CallContext, refused_tool};
+use crate::call_record::Caller;
+use crate::client::ClientContext;
 use crate::config::ToolView;
-use crate::script::ScriptCall;
-use crate::{ScriptOutcome, ScriptRequest, ToolSelection};
+use crate::script::{CallFuture, ScriptCall, ScriptHost, ScriptOwner};
+use crate::search::{DEFAULT_COUNT, MAX_COUNT};
+use crate::tool_spelling::find_tools;
+use crate::{McpBridgeAdapter, ScriptRequest, ToolIntent, ToolSelection, ToolSelectionError};
 
 const EXECUTE: &str = "execute_code";
-const DESCRIBE: &str = "describe_tools";
-/// The longest list of tools in a description, in bytes.
-const SUMMARY: usize = 4_000;
 
 const HOW: &str = "Runs TypeScript that calls tools as functions, in a sandbox without files, network or `fetch`. The tool \
 `list_commits` of the server `github` is `await mcp.github.listCommits({ … })`. A call returns the tool's structured \
 result; without one, its text, parsed if it is JSON. `bascule.raw(call)` returns the whole result. A failed call throws an \
 MCPToolError with `code`, `message`, `data` and `retryable`. Run independent calls in parallel with Promise.all. Top-level \
-`await` and `return` work. You get the returned value (JSON) and the console output: return only the data you need.";
+`await` and `return` work. You get the returned value (JSON) and the console output: return only the data you need. \
+`await mcp.search('open an issue', { k: 5, detail: 'types' })` finds tools, and `await mcp.describe(['github:list_commits'])` \
+returns their signatures; `bascule.call(id, { … })` calls a tool by its id.";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Execute {
     code: String,
     tools: Option<Vec<String>>,
+    intent: Option<String>,
+    k: Option<usize>,
     context: Option<Box<RawValue>>,
     timeout_ms: Option<u64>,
-}
-
-#[derive(Deserialize, Default)]
-#[serde(default, deny_unknown_fields)]
-struct Describe {
-    tools: Option<Vec<String>>,
+    #[serde(default)]
+    details: bool,
 }
 
 impl Gateway {
@@ -54,11 +60,9 @@ impl Gateway {
     }
 
     /// Returns the definitions of the bridge's own tools.
-    pub(super) fn own_tools(&self) -> Vec<String> {
-        match self.shows_code() {
-            true => vec![describe_definition().to_string(), execute_definition(&self.summary()).to_string()],
-            false => vec![execute_definition("").to_string()],
-        }
+    pub(super) fn own_tools(&self, client: &Arc<ClientContext>) -> Vec<String> {
+        let summary = if self.shows_code() { self.summary(client) } else { String::new() };
+        own_definitions(self.show, &summary).iter().map(Value::to_string).collect()
     }
 
     /// Returns true if the bridge itself handles calls of this tool. In the view `code` it handles all of them.
@@ -69,46 +73,109 @@ impl Gateway {
     /// Handles a call of one of the bridge's own tools.
     pub(super) async fn call_own(&self, request: &ClientRequest<'_>, name: &str) -> Reply {
         let arguments = patch::find(request.params(), &["arguments"]).unwrap_or("{}");
-        let invalid = |error| failure_result(&format!("the arguments of `{name}` are wrong: {error}"));
+        let invalid = |error| {
+            failure_result(&format!("the arguments of `{name}` are wrong: {error}"), request.correlation_id())
+        };
         match name {
             EXECUTE => match serde_json::from_str(arguments) {
                 Ok(execute) => self.execute(request, execute).await,
                 Err(error) => Ok(invalid(error)),
             },
-            DESCRIBE => {
-                Ok(serde_json::from_str(arguments).map_or_else(invalid, |tools| self.describe(&tools)))
-            }
+            SEARCH => match serde_json::from_str(arguments) {
+                Ok(arguments) => Ok(self.search(request, arguments).await),
+                Err(error) => Ok(invalid(error)),
+            },
+            DESCRIBE => match serde_json::from_str(arguments) {
+                Ok(arguments) => Ok(self.describe(arguments).await),
+                Err(error) => Ok(invalid(error)),
+            },
             // A client can call only the tools that it sees.
             _ => {
                 let message = format!("there is no tool `{name}`: call it from a script, with `{EXECUTE}`");
+                self.record_unknown(request, name, &message);
                 Err(ErrorReply::invalid_params(message))
             }
         }
     }
 
+    /// Records the call of a tool that the client does not see.
+    pub(super) fn record_unknown(&self, request: &ClientRequest<'_>, shown: &str, message: &str) {
+        let (server, tool) = shown.split_once("__").unwrap_or(("", shown));
+        let arguments = patch::find(request.params(), &["arguments"]).unwrap_or("{}");
+        let Ok(arguments) = RawValue::from_string(arguments.to_owned()) else { return };
+        let call = CallRequest { tool: refused_tool(server, tool), arguments, timeout: None };
+        let caller = Caller::of_client(request.client, request.trace());
+        let error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message);
+        self.bridge.record_refusal(&call, caller, request.correlation_id(), None, error);
+    }
+
     async fn execute(&self, request: &ClientRequest<'_>, execute: Execute) -> Reply {
         let tools = match execute.tools {
             None => ToolSelection::all(),
-            Some(names) => match ToolSelection::parse(names.iter().map(String::as_str)) {
+            Some(names) => match self.selection(&names) {
                 Ok(tools) => tools,
-                Err(error) => return Ok(failure_result(&error.to_string())),
+                Err(error) => return Ok(failure_result(&error.to_string(), request.correlation_id())),
             },
         };
         if execute.context.as_ref().is_some_and(|context| !context.get().starts_with('{')) {
-            return Ok(failure_result("the context must be a JSON object"));
+            return Ok(failure_result("the context must be a JSON object", request.correlation_id()));
         }
         let script = ScriptRequest {
             tools,
+            intent: execute.intent.map(|text| tool_intent(text, execute.k)),
             context: execute.context,
             // A client can shorten the configured timeout, not extend it.
             timeout: execute.timeout_ms.map(|ms| Duration::from_millis(ms.max(1)).min(self.longest())),
+            correlation_id: Some(request.correlation_id().clone()),
             ..ScriptRequest::new(execute.code)
         };
-        match self.bridge.run_script_with(script, &|call| Box::pin(self.call_for_script(request, call))).await
-        {
-            Ok(outcome) => Ok(outcome_result(&outcome)),
-            Err(error) => call_failure(error),
+        let owner = ScriptOwner::Client(request.client.group.clone());
+        let caller = |call| -> CallFuture<'_> { Box::pin(self.call_for_script(request, call)) };
+        let session = request.client.serial;
+        let kept_result = |id: &str| self.kept_results.get(session, id);
+        let token = patch::find(request.params(), &["_meta", "progressToken"]);
+        let progress = token.map(|token| request.progress_sink(token));
+        let host = ScriptHost { caller: &caller, kept_result: &kept_result, progress };
+        let caller = Caller::of_client(request.client, request.trace());
+        match self.bridge.run_script_with(owner, caller, script, host).await {
+            Ok(outcome) => Ok(self.answer(session, execute.details).build(&outcome)),
+            Err(mut error) => {
+                error.correlation_id.get_or_insert_with(|| request.correlation_id().clone());
+                call_failure(error)
+            }
         }
+    }
+
+    /// Selects tools by name, in any spelling that names one tool.
+    fn selection(&self, names: &[String]) -> Result<ToolSelection, ToolSelectionError> {
+        let catalog = self.bridge.catalog();
+        let id = |name: &String| match find_tools(&catalog, name).as_slice() {
+            [tool] => tool.id().to_string(),
+            _ => name.clone(),
+        };
+        let names: Vec<String> = names.iter().map(id).collect();
+        ToolSelection::parse(names.iter().map(String::as_str))
+    }
+
+    fn answer(&self, session: u64, is_detailed: bool) -> AnswerFormat<'_> {
+        AnswerFormat { results: &self.kept_results, session, budget: self.text_budget(), is_detailed }
+    }
+
+    /// Reads a page of a result that was kept for this client; `None` if the URI is none of a kept result.
+    pub(super) fn read_kept_result(&self, request: &ClientRequest<'_>, uri: &str) -> Option<Reply> {
+        let page = ResultPage::parse(uri)?;
+        if let Some(text) = self.kept_results.get(request.client.serial, page.id) {
+            return Some(Ok(page.read(uri, &text, self.text_budget())));
+        }
+        let is_server = self.bridge.fleet.snapshot.load().settings.server("results").is_some();
+        let message =
+            format!("there is no `{uri}`: results are kept for half an hour, for the session that made them");
+        (!is_server).then(|| Err(ErrorReply::new(-32002, message)))
+    }
+
+    /// The longest text of an answer.
+    fn text_budget(&self) -> usize {
+        self.bridge.fleet.snapshot.load().settings.bridge.scripts.max_text_bytes as usize
     }
 
     /// Makes a script's call for its client: the server's messages during the call go to that client.
@@ -119,7 +186,7 @@ impl Gateway {
     ) -> BridgeResult<CallOutcome> {
         let upstream = self.upstream(request.client, call.request.tool.server());
         let context = CallContext {
-            caller: Caller { script: Some(call.script), ..Caller::of_client(Face::Mcp, request.client) },
+            caller: call.caller,
             server: Some(upstream.as_ref().map(|upstream| upstream.server.clone()).map_err(Clone::clone)),
             origin: request.origin(),
             observer: Some(&*call.observer),
@@ -135,95 +202,37 @@ impl Gateway {
     fn longest(&self) -> Duration {
         self.bridge.fleet.snapshot.load().settings.bridge.scripts.timeout
     }
+}
 
-    fn describe(&self, describe: &Describe) -> String {
-        let catalog = self.bridge.fleet.snapshot.load().catalog.clone();
-        let described: Vec<Value> = match &describe.tools {
-            None => catalog.tools().filter(|tool| is_callable(tool)).map(|tool| brief(tool)).collect(),
-            Some(names) => match ToolSelection::parse(names.iter().map(String::as_str)) {
-                Ok(selection) => {
-                    let wanted =
-                        catalog.tools().filter(|tool| selection.includes(tool.id()) && is_callable(tool));
-                    wanted.map(|tool| full(tool)).collect()
-                }
-                Err(error) => return failure_result(&error.to_string()),
-            },
-        };
-        let described = json!({ "tools": described });
-        let content = [json!({ "type": "text", "text": described.to_string() })];
-        json!({ "content": content, "structuredContent": described }).to_string()
-    }
+/// Returns the definitions of the bridge's own tools in a view, for a client without a server of its own.
+pub(crate) fn definitions_in_view(bridge: &McpBridgeAdapter, view: ToolView) -> Vec<Value> {
+    own_definitions(view, &summarise(&bridge.fleet.snapshot.load_full(), |server| server.info()))
+}
 
-    /// Lists the servers and their tools, as far as there is room.
-    fn summary(&self) -> String {
-        let catalog = self.bridge.fleet.snapshot.load().catalog.clone();
-        let mut summary = String::new();
-        for server in catalog.servers() {
-            let callable = server.tools().iter().filter(|tool| is_callable(tool));
-            let tools: Vec<String> = callable.map(|tool| to_camel_case(tool.id().tool())).collect();
-            let line = format!("\nmcp.{}: {}", to_camel_case(server.name().as_str()), tools.join(", "));
-            if summary.len() + line.len() > SUMMARY {
-                summary.push_str(&format!("\n… and more: `{DESCRIBE}` lists them"));
-                break;
-            }
-            summary.push_str(&line);
-        }
-        summary
+fn own_definitions(view: ToolView, summary: &str) -> Vec<Value> {
+    match view {
+        ToolView::Code => vec![search_definition(), describe_definition(), execute_definition(summary)],
+        ToolView::All => vec![execute_definition("")],
     }
 }
 
-/// Returns true if scripts can call the tool.
-fn is_callable(tool: &CatalogTool) -> bool {
-    names::check(tool.id().server(), tool.id().tool()).is_ok()
+pub(super) fn failure_result(message: &str, id: &CorrelationId) -> String {
+    let content = [json!({ "type": "text", "text": message })];
+    json!({ "content": content, "isError": true, "_meta": meta(id) }).to_string()
 }
 
-/// Returns the expression with which a script calls the tool: camelCase where that is a JavaScript name.
-fn call_of(tool: &CatalogTool) -> String {
-    let part = |name: &str| match to_camel_case(name) {
-        camel if camel.starts_with(|first: char| first.is_ascii_alphabetic()) => format!(".{camel}"),
-        _ => format!("[\"{name}\"]"),
-    };
-    format!("mcp{}{}", part(tool.id().server()), part(tool.id().tool()))
+/// Returns the `_meta` of a failure that has no normalised error.
+fn meta(id: &CorrelationId) -> Value {
+    json!({ correlation::MEMBER: id })
 }
 
-fn brief(tool: &CatalogTool) -> Value {
-    let first = tool.definition().description.as_deref().and_then(|text| text.lines().next()).unwrap_or("");
-    json!({ "id": tool.id(), "call": call_of(tool), "description": first })
+fn tool_intent(text: String, count: Option<usize>) -> ToolIntent {
+    ToolIntent { text, count: count.unwrap_or(DEFAULT_COUNT).clamp(1, MAX_COUNT) }
 }
 
-fn full(tool: &CatalogTool) -> Value {
-    let definition = tool.definition();
-    json!({
-        "id": tool.id(),
-        "call": call_of(tool),
-        "description": definition.description,
-        "inputSchema": definition.input_schema,
-        "outputSchema": definition.output_schema,
-    })
-}
-
-/// Builds the result of `execute_code`. The text, which models read, begins with the value or the error.
-fn outcome_result(outcome: &ScriptOutcome) -> String {
-    let mut text = match (&outcome.error, &outcome.result) {
-        (Some(error), _) => {
-            error.stack.clone().unwrap_or_else(|| format!("{}: {}", error.name, error.message))
-        }
-        (None, Some(result)) => result.get().to_owned(),
-        (None, None) => "null".into(),
-    };
-    if !outcome.logs.is_empty() {
-        let lines = outcome.logs.iter().map(|line| format!("{}: {}", line.level, line.text));
-        text.push_str(&format!("\n\nconsole:\n{}", lines.collect::<Vec<_>>().join("\n")));
-    }
-    let content = [json!({ "type": "text", "text": text })];
-    // Formatted by hand: the script's value stays byte for byte.
-    let structured = serde_json::to_string(outcome).expect("all of it is JSON");
-    let (content, failed) = (json!(content), !outcome.success);
-    format!(r#"{{"content":{content},"structuredContent":{structured},"isError":{failed}}}"#)
-}
-
-fn failure_result(message: &str) -> String {
-    json!({ "content": [{ "type": "text", "text": message }], "isError": true }).to_string()
+/// Tells hosts that load tools on demand to load this one at once: it leads to the others.
+pub(super) fn always_loaded() -> Value {
+    json!({ "anthropic/alwaysLoad": true })
 }
 
 fn execute_definition(tools: &str) -> Value {
@@ -241,32 +250,18 @@ fn execute_definition(tools: &str) -> Value {
                     "items": { "type": "string" },
                     "description": "Tools the script may call (`server:tool` or `server:*`). Default: all.",
                 },
+                "intent": {
+                    "type": "string",
+                    "description": "Purpose of the script: only the best tools for it are provided. Default: all tools.",
+                },
+                "k": { "type": "integer", "minimum": 1, "description": "Number of tools for the intent. Default: 5." },
                 "context": { "type": "object", "description": "A JSON object that the script sees as `context`." },
                 "timeoutMs": { "type": "integer", "minimum": 1, "description": "Time limit in milliseconds. Default and maximum: the bridge's own limit." },
+                "details": { "type": "boolean", "description": "Also return all traces and the tools of the script, in `_meta`." },
             },
             "required": ["code"],
             "additionalProperties": false,
         },
-    })
-}
-
-fn describe_definition() -> Value {
-    json!({
-        "name": DESCRIBE,
-        "title": "Describe tools",
-        "description": "Lists the tools that scripts can call. With `tools`, returns the schemas of those tools: ask for \
-                        the tools that you are about to call.",
-        "inputSchema": {
-            "type": "object",
-            "properties": {
-                "tools": {
-                    "type": "array",
-                    "items": { "type": "string" },
-                    "description": "Tools to describe (`server:tool` or `server:*`). Default: a list of all, without schemas.",
-                },
-            },
-            "additionalProperties": false,
-        },
-        "annotations": { "readOnlyHint": true },
+        "_meta": always_loaded(),
     })
 }

@@ -1,14 +1,15 @@
-//! The merged listings of all servers, and the names under which clients see their items (GW-02).
+//! The merged listings of all servers, and the names under which clients see their items.
 //!
-//! Tools come from the catalog. Resources and prompts are requested from the servers that offer them; a server that is
-//! down is left out, and named in the result.
+//! Tools come from the catalog. Resources and prompts are requested from the servers that offer them (`listing_requests`); a
+//! server that is down is left out, and named in the result.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
 
-use bascule_catalog::{Catalog, ServerTools};
-use bascule_mcp::{QualifiedIndex, patch};
-use bascule_model::BridgeResult;
+use bascule_catalog::{Catalog, ServerTools, nearest_name};
+use bascule_mcp::{QualifiedIndex, QualifiedNames, patch};
+use bascule_model::ToolId;
 use serde_json::{Value, json};
 
 use super::Gateway;
@@ -20,8 +21,8 @@ use super::upstreams::{has_session_per_client, sharing_key};
 use crate::client::{ClientContext, SharingKey};
 use crate::fleet::server::Server;
 
-/// The most pages that are requested of one listing; more are taken for endless.
-const MAX_PAGES: usize = 100;
+/// A list of tools waits this long for servers that have never listed theirs; the others join later.
+const FIRST_LISTINGS: Duration = Duration::from_secs(10);
 /// The tools on one page. Most clients never ask for a second page.
 const PAGE: usize = 1_000;
 
@@ -33,13 +34,20 @@ pub(super) struct ToolNames {
     source: (Arc<Catalog>, u64),
 }
 
+/// The names that clients have been shown since the bridge started. They are the same for all clients.
+#[derive(Default)]
+pub(super) struct OwnedNames {
+    tools: QualifiedNames,
+    prompts: QualifiedNames,
+}
+
 /// A kind of item that servers list.
 #[derive(Clone, Copy)]
 pub(super) struct Listing {
-    capability: &'static str,
-    method: &'static str,
+    pub(super) capability: &'static str,
+    pub(super) method: &'static str,
     /// The member of the result that holds the items.
-    member: &'static str,
+    pub(super) member: &'static str,
     /// The member of an item that identifies it.
     key: &'static str,
 }
@@ -66,10 +74,11 @@ pub(super) struct Item {
 impl Gateway {
     /// Lists the tools of all servers, page by page. The cursor is the name after which the page begins.
     pub(super) async fn list_tools(&self, client: &Arc<ClientContext>, cursor: &str) -> Reply {
-        self.first_starts(client).await;
+        self.tools_known(client, FIRST_LISTINGS).await;
+        let meta = self.tools_meta(client);
         if self.shows_code() {
-            let tools = self.own_tools().join(",");
-            return Ok(format!(r#"{{"tools":[{tools}]{}}}"#, missing_member(&self.missing(client))));
+            let tools = self.own_tools(client).join(",");
+            return Ok(format!(r#"{{"tools":[{tools}]{meta}}}"#));
         }
         let shown = self.tool_names_for(client);
         let tools = shown.catalog.tools().filter_map(|tool| {
@@ -88,11 +97,26 @@ impl Gateway {
         let next = match (rest.peek(), page.last()) {
             (Some(_), Some((name, _))) => format!(r#","nextCursor":{}"#, quoted(name)),
             _ => {
-                tools.extend(self.own_tools());
+                tools.extend(self.own_tools(client));
                 String::new()
             }
         };
-        Ok(format!(r#"{{"tools":[{}]{next}{}}}"#, tools.join(","), missing_member(&self.missing(client))))
+        Ok(format!(r#"{{"tools":[{}]{next}{meta}}}"#, tools.join(",")))
+    }
+
+    /// Builds the `_meta` member of a list of tools: the servers that are missing, and those that have not listed their tools
+    /// in this run.
+    fn tools_meta(&self, client: &Arc<ClientContext>) -> String {
+        let snapshot = self.bridge.fleet.snapshot.load_full();
+        let is_last = |base: &&Arc<Server>| {
+            self.tools_for(client, base).is_some_and(|tools| tools.is_from_last_listing())
+        };
+        let last: Vec<&str> =
+            snapshot.in_order().filter(is_last).map(|base| base.settings.name.as_str()).collect();
+        meta_member([
+            ("bascule/missing", self.missing(client).into()),
+            ("bascule/fromLastListing", json!(last)),
+        ])
     }
 
     /// Returns the tools that a client sees. Clients of equal capabilities see the same, unless a server has a session for
@@ -116,8 +140,10 @@ impl Gateway {
             true => snapshot.catalog.clone(),
             false => Arc::new(snapshot.in_order().filter_map(|base| self.tools_for(client, base)).collect()),
         };
-        let names =
-            QualifiedIndex::of_names(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
+        let names = self
+            .owned_names()
+            .tools
+            .index(catalog.tools().map(|tool| (tool.id().server(), tool.id().tool())));
         let names = Arc::new(ToolNames { catalog, names, source: (snapshot.catalog.clone(), changes) });
         self.tool_names().insert(view, names.clone());
         names
@@ -138,16 +164,32 @@ impl Gateway {
     ) -> Result<(String, String), ErrorReply> {
         let find = || {
             let names = self.tool_names_for(client);
-            names.names.original(shown).map(|(server, tool)| (server.to_owned(), tool.to_owned()))
+            owned(names.names.original(shown))
         };
         if let Some(found) = find() {
             return Ok(found);
         }
-        // The tool may belong to a server that is starting. Else the server that the name begins with says why the tool
-        // cannot be called: the server may be down, or the tool denied.
-        Box::pin(self.first_starts(client)).await;
-        let unknown = || ErrorReply::invalid_params(format!("there is no tool `{shown}`"));
-        find().or_else(|| self.servers_by_prefix(shown).pop()).ok_or_else(unknown)
+        // The tool may belong to a server that is starting. Else the server that has or had the name, or that the name begins
+        // with, says why the tool cannot be called: the server may be down, or the tool denied.
+        Box::pin(self.wait_for_starts(client)).await;
+        let unknown = || {
+            let names = self.tool_names_for(client);
+            let all = names
+                .catalog
+                .tools()
+                .filter_map(|tool| names.names.qualified(tool.id().server(), tool.id().tool()));
+            let nearest = nearest_name(all, shown).map(str::to_owned);
+            ErrorReply::unknown_tool(shown, nearest.as_slice(), None)
+        };
+        let by_owner = || owned(self.owned_names().tools.owner(shown));
+        find().or_else(by_owner).or_else(|| self.servers_by_prefix(shown).pop()).ok_or_else(unknown)
+    }
+
+    /// Returns the names under which a client sees these tools.
+    pub(super) fn shown_names(&self, client: &Arc<ClientContext>, tools: &[ToolId]) -> Vec<String> {
+        let names = self.tool_names_for(client);
+        let shown = tools.iter().filter_map(|id| names.names.qualified(id.server(), id.tool()));
+        shown.map(str::to_owned).collect()
     }
 
     /// Returns the servers whose names a shown name begins with, and the rest of the name. The longest comes last.
@@ -168,14 +210,15 @@ impl Gateway {
         let (items, missing) = self.merge(request, listing, None).await;
         let renamed = items
             .iter()
-            .zip(shown_keys(listing, &items))
+            .zip(self.shown_keys(listing, &items))
             .map(|(item, shown)| patch::insert(&item.raw, &[listing.key], &quoted(&shown)));
         let items: Vec<String> = renamed.collect();
-        Ok(format!(r#"{{"{}":[{}]{}}}"#, listing.member, items.join(","), missing_member(&missing)))
+        let meta = meta_member([("bascule/missing", missing.into())]);
+        Ok(format!(r#"{{"{}":[{}]{meta}}}"#, listing.member, items.join(",")))
     }
 
-    /// Requests a listing of every server that offers it, or of those named, at the same time. Returns the items in the
-    /// order of the configuration, and the servers that failed.
+    /// Requests a listing of every server that offers it, unless the server is not running until its next call. Those named are
+    /// started. Returns the items in the order of the configuration, and the servers that failed.
     pub(super) async fn merge(
         &self,
         request: &ClientRequest<'_>,
@@ -184,19 +227,22 @@ impl Gateway {
     ) -> (Vec<Item>, Vec<Value>) {
         let (client, mut missing) = (request.client, self.missing(request.client));
         let mut upstreams = self.upstreams_with(client, listing.capability);
-        upstreams.retain(|upstream| {
-            only.is_none_or(|only| only.iter().any(|name| upstream.server.settings.name.as_str() == name))
+        upstreams.retain(|upstream| match only {
+            Some(only) => only.iter().any(|name| upstream.server.settings.name.as_str() == name),
+            None => {
+                upstream.server.backend().is_ok()
+                    || upstream.server.is_starting()
+                    || upstream.kept_items(listing).is_some()
+            }
         });
-        let requests = upstreams
-            .iter()
-            .map(|upstream| async move { (upstream, upstream.pages(request, listing).await) });
+        let listed = self.request_listings(request, listing, &upstreams, only.is_some()).await;
         let mut items = Vec::new();
-        for (upstream, pages) in futures_util::future::join_all(requests).await {
+        for (upstream, listed) in upstreams.iter().zip(listed) {
             let name = upstream.server.settings.name.as_str();
-            match pages {
-                Ok(listed) => items.extend(listed.into_iter().filter_map(|raw| {
-                    let key = patch::find_string(&raw, &[listing.key])?;
-                    Some(Item { server: name.to_owned(), key, raw })
+            match listed {
+                Ok(listed) => items.extend(listed.iter().filter_map(|raw| {
+                    let key = patch::find_string(raw, &[listing.key])?;
+                    Some(Item { server: name.to_owned(), key, raw: raw.clone() })
                 })),
                 Err(error) => missing.push(json!({ "server": name, "why": error.message })),
             }
@@ -207,14 +253,16 @@ impl Gateway {
         (items, missing)
     }
 
-    /// Returns the upstream sessions of the servers that have declared a capability.
+    /// Returns the upstream sessions of the servers that have declared a capability, or have not started yet.
     pub(super) fn upstreams_with(
         &self,
         client: &Arc<ClientContext>,
         capability: &str,
     ) -> Vec<Arc<UpstreamSession>> {
         let snapshot = self.bridge.fleet.snapshot.load_full();
-        let offering = snapshot.in_order().filter(|server| self.offers(client, server, capability));
+        let may_offer =
+            |base: &&Arc<Server>| self.offers(client, base, capability) || base.is_starting_first();
+        let offering = snapshot.in_order().filter(may_offer);
         offering.filter_map(|server| self.upstream(client, server.settings.name.as_str()).ok()).collect()
     }
 
@@ -231,62 +279,56 @@ impl Gateway {
         snapshot.in_order().filter_map(missing).collect()
     }
 
-    /// Finds the server and the prompt behind a name that a client sees. Servers that the name begins with are asked
-    /// first: the others may be slow.
+    /// Finds the server and the prompt behind a name that a client sees. A name that was not listed yet is looked for in the
+    /// servers that it begins with first: the others may be slow.
     pub(super) async fn find_prompt(
         &self,
         request: &ClientRequest<'_>,
         shown: &str,
     ) -> Result<(String, String), ErrorReply> {
+        if let Some(known) = owned(self.owned_names().prompts.owner(shown)) {
+            return Ok(known);
+        }
         let likely: Vec<String> =
             self.servers_by_prefix(shown).into_iter().map(|(server, _)| server).collect();
         for only in [Some(&likely[..]).filter(|likely| !likely.is_empty()), None] {
             let (items, _) = self.merge(request, PROMPTS, only).await;
-            if let Some((server, name)) = QualifiedIndex::of_names(keys(&items)).original(shown) {
-                return Ok((server.to_owned(), name.to_owned()));
+            if let Some(found) = owned(self.owned_names().prompts.index(keys(&items)).original(shown)) {
+                return Ok(found);
             }
         }
         Err(ErrorReply::invalid_params(format!("there is no prompt `{shown}`")))
     }
+
+    /// Returns the names or URIs under which clients see the items.
+    fn shown_keys(&self, listing: Listing, items: &[Item]) -> Vec<String> {
+        let index = match listing.key == PROMPTS.key {
+            true => self.owned_names().prompts.index(keys(items)),
+            false => QualifiedIndex::of_uris(keys(items)),
+        };
+        keys(items).map(|(server, key)| index.qualified(server, key).unwrap_or(key).to_owned()).collect()
+    }
+
+    fn owned_names(&self) -> MutexGuard<'_, OwnedNames> {
+        self.owned_names.lock().expect("no code panics while it holds the lock")
+    }
+}
+
+fn owned(found: Option<(&str, &str)>) -> Option<(String, String)> {
+    found.map(|(server, name)| (server.to_owned(), name.to_owned()))
 }
 
 pub(super) fn keys(items: &[Item]) -> impl Iterator<Item = (&str, &str)> + Clone {
     items.iter().map(|item| (item.server.as_str(), item.key.as_str()))
 }
 
-/// Returns the names or URIs under which clients see the items.
-fn shown_keys(listing: Listing, items: &[Item]) -> Vec<String> {
-    let index = match listing.key == PROMPTS.key {
-        true => QualifiedIndex::of_names(keys(items)),
-        false => QualifiedIndex::of_uris(keys(items)),
-    };
-    keys(items).map(|(server, key)| index.qualified(server, key).unwrap_or(key).to_owned()).collect()
-}
-
-impl UpstreamSession {
-    /// Requests all pages of a listing. Returns the items as the server sent them.
-    async fn pages(&self, request: &ClientRequest<'_>, listing: Listing) -> BridgeResult<Vec<String>> {
-        let (origin, deadline) = (request.origin(), self.deadline());
-        self.server.first_start(deadline.next()).await;
-        let (mut items, mut cursor) = (Vec::new(), None::<String>);
-        for _ in 0..MAX_PAGES {
-            let params = cursor.as_ref().map(|cursor| format!(r#"{{"cursor":{cursor}}}"#));
-            let page = self.send_request(listing.method, params.as_deref(), &origin, &deadline).await?;
-            let listed = patch::find_elements(&page, &[listing.member]).unwrap_or_default();
-            items.extend(listed.into_iter().map(str::to_owned));
-            match patch::find(&page, &["nextCursor"]).filter(|next| *next != "null") {
-                Some(next) => cursor = Some(next.to_owned()),
-                None => break,
-            }
-        }
-        Ok(items)
-    }
-}
-
-/// Builds the `_meta` member that names the servers missing from a result.
-fn missing_member(missing: &[Value]) -> String {
-    match missing.is_empty() {
-        true => String::new(),
-        false => format!(r#","_meta":{{"bascule/missing":{}}}"#, Value::from(missing.to_vec())),
+/// Builds the `_meta` member of a result from lists of servers. Empty lists are left out.
+fn meta_member<const N: usize>(lists: [(&str, Value); N]) -> String {
+    let is_given = |(_, list): &(&str, Value)| list.as_array().is_some_and(|list| !list.is_empty());
+    let members =
+        lists.iter().filter(|list| is_given(list)).map(|(name, list)| format!(r#""{name}":{list}"#));
+    match members.collect::<Vec<_>>() {
+        members if members.is_empty() => String::new(),
+        members => format!(r#","_meta":{{{}}}"#, members.join(",")),
     }
 }

@@ -1,29 +1,38 @@
-//! The bridge as an MCP server (GW-01): responds to clients, and routes their messages to the right server.
+//! The bridge as an MCP server: responds to clients, and routes their messages to the right server.
 //!
 //! Reading order: [`session`] keeps clients by session id; [`client_request`] is one request on its way. [`upstreams`] opens and
 //! closes the sessions towards servers that clients share; [`upstream_session`] is one of them, and [`routing`] delivers
 //! its server's messages to the right client. [`passthrough`] responds for a single server, [`aggregate`] for all of them,
-//! with the [`listings`] it merges and the [`resources`] it resolves; [`code`] has the bridge's own tools; [`reply`] builds
-//! responses. The bytes of clients come through `bascule_mcp::serve`; calls go through `call`.
+//! with the [`listings`] it merges ([`listing_requests`]) and the [`resources`] it resolves; [`code`] has the bridge's own
+//! tools; [`reply`] builds responses, [`correlation`] finds the ids that clients give. The bytes of clients come through
+//! `bascule_mcp::serve`; calls go through `call`.
 
 mod aggregate;
 mod client_request;
 mod code;
+mod correlation;
+mod kept_results;
+mod listing_requests;
 mod listings;
 mod passthrough;
 mod reply;
 mod resources;
 mod routing;
+mod script_reply;
+mod search;
 mod session;
 mod upstream_session;
 mod upstreams;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 
-use bascule_mcp::{ClientMessage, Endpoint, Host, Message, ProtocolVersion, ResponseStream, notification};
-use bascule_mcp::{RpcError, patch, with_extra_members};
+use bascule_mcp::{
+    ClientMessage, Endpoint, Host, Message, PeerId, ProtocolVersion, ResponseStream, RpcError, TraceHeaders,
+    is_large, may_walk, notification, patch, run_large, spawn_large, with_extra_members,
+};
+use bascule_model::CorrelationId;
 use serde_json::value::RawValue;
 use tracing::{debug, info};
 
@@ -32,8 +41,12 @@ use crate::client::{ClientContext, SharingKey};
 use crate::config::ToolView;
 use crate::fleet::FleetObserver;
 use crate::fleet::request::ExtraMembers;
+use crate::unique_number::next_correlation_id;
 use client_request::ClientRequest;
-use listings::ToolNames;
+pub(crate) use code::definitions_in_view;
+use correlation::ClientIds;
+use kept_results::KeptResults;
+use listings::{OwnedNames, ToolNames};
 use reply::{ErrorReply, Reply};
 use session::Sessions;
 use upstream_session::GatewayTasks;
@@ -51,7 +64,9 @@ pub(crate) struct Gateway {
     upstreams: Upstreams,
     /// The names under which clients see the tools of all servers.
     tool_names: Mutex<HashMap<SharingKey, Arc<ToolNames>>>,
+    owned_names: Mutex<OwnedNames>,
     tasks: GatewayTasks,
+    kept_results: KeptResults,
     /// A client that was silent for this long is taken to be gone.
     idle: Duration,
     /// The time that calls have to finish when their server is reconfigured.
@@ -72,7 +87,9 @@ impl Gateway {
             sessions: Sessions::default(),
             upstreams: Upstreams::default(),
             tool_names: Mutex::default(),
+            owned_names: Mutex::default(),
             tasks: GatewayTasks::default(),
+            kept_results: KeptResults::default(),
             idle,
             grace,
             show,
@@ -90,14 +107,12 @@ impl Gateway {
         self.tasks.tracker.wait().await;
     }
 
-    /// Makes room for one more session. When all are taken, the client goes that was silent for longest; if it is still
-    /// there it starts another session.
-    fn make_room(&self) -> bool {
-        if !self.sessions.is_full() {
-            return true;
+    /// Makes room for one more session.
+    fn make_room(&self) {
+        if self.sessions.is_full() {
+            let excess = self.sessions.find_excess(&self.bridge.fleet.in_flight);
+            excess.iter().for_each(|client| drop(self.remove_session(&client.id)));
         }
-        let longest = self.sessions.longest_silent(&self.bridge.fleet.in_flight);
-        longest.is_some_and(|client| self.remove_session(&client.id).is_some())
     }
 
     fn remove_session(&self, id: &str) -> Option<Arc<ClientContext>> {
@@ -109,7 +124,9 @@ impl Gateway {
 
     fn close_client(&self, client: &Arc<ClientContext>) {
         client.close();
+        self.kept_results.remove_session(client.serial);
         self.bridge.fleet.in_flight.cancel_all(client.serial);
+        self.bridge.fleet.traces.iter().for_each(|traces| traces.on_session_end(client));
         self.tool_names().remove(&SharingKey::Client(client.serial));
         self.detach(client).iter().for_each(|upstream| upstream.release(client));
         self.close_unused_upstreams();
@@ -119,7 +136,7 @@ impl Gateway {
         let interval = CHECK_INTERVAL.min(self.idle / 4);
         loop {
             tokio::time::sleep(interval).await;
-            for client in self.sessions.gone(self.idle, &self.bridge.fleet.in_flight) {
+            for client in self.sessions.find_gone(self.idle, &self.bridge.fleet.in_flight) {
                 self.remove_session(&client.id);
             }
         }
@@ -130,7 +147,7 @@ impl Gateway {
     }
 
     /// Handles a request of a client, and returns its result or error.
-    async fn handle(&self, request: &ClientRequest<'_>) -> Reply {
+    async fn handle(self: &Arc<Self>, request: &ClientRequest<'_>) -> Reply {
         match &request.client.endpoint {
             _ if request.method == "ping" => Ok("{}".to_owned()),
             Endpoint::Server(name) => self.handle_passthrough(request, name).await,
@@ -144,7 +161,7 @@ impl Gateway {
         client: Arc<ClientContext>,
         id: String,
         (method, params): (String, Option<Box<RawValue>>),
-        extra_members: Option<String>,
+        (extra_members, trace): (Option<String>, Option<Box<TraceHeaders>>),
         stream: ResponseStream,
     ) {
         // Registered before the task runs: the client may cancel the request with its next message.
@@ -152,28 +169,48 @@ impl Gateway {
             self.bridge.fleet.in_flight.begin_client_request(client.serial, &id)
         else {
             let error = ErrorReply::new(RpcError::INVALID_REQUEST, "a request with this `id` is in flight");
+            let error = error.with_correlation_id(&correlation_id_of(params.as_deref().map(RawValue::get)));
             return reply::finish(&stream, &id, Err(error), None);
         };
         if client.is_closed() {
             cancelled.cancel();
         }
+        let length = params.as_ref().map_or(0, |params| params.get().len());
+        let is_large = is_large(length + extra_members.as_ref().map_or(0, String::len));
         let gateway = self.clone();
-        self.tasks.tracker.spawn(async move {
+        // Boxed: a task is moved several times before it runs.
+        let handling = Box::pin(async move {
             let extra_members = ExtraMembers { request: extra_members, ..ExtraMembers::default() };
-            let (method, params) = (method.as_str(), params.as_deref());
-            let request = ClientRequest {
-                client: &client,
-                method,
-                params,
-                stream: &stream,
-                extra_members: &extra_members,
+            let reply = {
+                let (method, params) = (method.as_str(), params.as_deref());
+                let request = ClientRequest {
+                    client: &client,
+                    method,
+                    params,
+                    stream: &stream,
+                    extra_members: &extra_members,
+                    trace_headers: trace.as_deref(),
+                    ids: OnceLock::new(),
+                };
+                // Pinned, not moved: the task has room for the future once.
+                let handling = std::pin::pin!(gateway.handle(&request));
+                let reply = cancelled.run_until_cancelled(handling).await;
+                reply.map(|reply| reply.map_err(|error| error.with_correlation_id(request.correlation_id())))
             };
-            // Pinned, not moved: the task has room for the future once.
-            let handling = std::pin::pin!(gateway.handle(&request));
-            let reply = cancelled.run_until_cancelled(handling).await;
             drop(in_flight);
             client.touch();
             match reply {
+                Some(Ok(result)) if !may_walk(result.len()) => {
+                    let finish = move || {
+                        reply::finish(
+                            &stream,
+                            &id,
+                            Ok(result),
+                            extra_members.response.get().map(String::as_str),
+                        );
+                    };
+                    Box::pin(run_large(finish)).await;
+                }
                 Some(reply) => {
                     reply::finish(&stream, &id, reply, extra_members.response.get().map(String::as_str))
                 }
@@ -181,7 +218,17 @@ impl Gateway {
                 None => stream.close(),
             }
         });
+        match is_large {
+            true => spawn_large(&self.tasks.tracker, handling),
+            false => drop(self.tasks.tracker.spawn(handling)),
+        }
     }
+}
+
+/// Returns the id of a request with these parameters: the client's own, or a new one.
+fn correlation_id_of(params: Option<&str>) -> CorrelationId {
+    let meta = params.and_then(|params| patch::find(params, &["_meta"]));
+    ClientIds::find(meta, None).correlation_id.unwrap_or_else(next_correlation_id)
 }
 
 /// Closes a client whose `initialize` fails, or is given up.
@@ -204,16 +251,26 @@ impl Host for Gateway {
     async fn initialize(
         self: &Arc<Self>,
         endpoint: Endpoint,
+        sender: PeerId,
         request: Vec<u8>,
         stream: ResponseStream,
     ) -> Option<String> {
         let Ok(Message::Request { id, params, .. }) = Message::parse(&request) else { return None };
         let params = params.map_or("{}", RawValue::get);
-        let session = crate::call::random_id().to_string();
-        let client = Arc::new(ClientContext::new(session.clone(), endpoint, params));
+        // A session id that others can guess would give them the session.
+        let session = match crate::token::generate() {
+            Ok(session) => session,
+            Err(error) => {
+                let error = ErrorReply::new(RpcError::INTERNAL_ERROR, error.to_string())
+                    .with_correlation_id(&correlation_id_of(Some(params)));
+                stream.finish(reply::frame(id, Err(error)));
+                return None;
+            }
+        };
+        let client = Arc::new(ClientContext::new(session.clone(), endpoint, sender, params));
         let _initializing = Initializing { gateway: self, client: &client };
+        self.make_room();
         let reply = match &client.endpoint {
-            _ if !self.make_room() => Err(ErrorReply::new(-32000, "the bridge has too many clients")),
             Endpoint::Server(name) => self.initialize_passthrough(&client, name).await,
             Endpoint::All => self.initialize_aggregate(&client).await,
         };
@@ -221,6 +278,7 @@ impl Host for Gateway {
         let version = ProtocolVersion::negotiate(&requested).unwrap_or(ProtocolVersion::LATEST);
         let quoted = format!("\"{version}\"");
         let reply = reply.map(|result| patch::insert(&result, &["protocolVersion"], &quoted));
+        let reply = reply.map_err(|error| error.with_correlation_id(&correlation_id_of(Some(params))));
         let is_accepted = reply.is_ok();
         stream.finish(reply::frame(id, reply));
         if !is_accepted {
@@ -244,11 +302,11 @@ impl Host for Gateway {
         stream: ResponseStream,
     ) {
         client.touch();
-        let ClientMessage { frame, message, extra_members } = message;
+        let ClientMessage { frame, message, extra_members, trace } = message;
         match message {
             Message::Request { id, method, params } => {
                 let request = (method.into_owned(), params.map(ToOwned::to_owned));
-                self.spawn_request(client, id.as_json().to_owned(), request, extra_members, stream);
+                self.spawn_request(client, id.as_json().to_owned(), request, (extra_members, trace), stream);
             }
             Message::Notification { method, params } => {
                 self.on_notification(&client, &method, params, extra_members.as_deref());

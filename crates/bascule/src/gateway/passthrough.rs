@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use bascule_mcp::{CallParams, RpcError, patch};
-use bascule_model::{CallRequest, ToolId};
+use bascule_mcp::{CallParams, Endpoint, RpcError, patch};
+use bascule_model::{BridgeError, BridgeResult, CallRequest, ErrorCode, ServerName, ToolId};
 use serde_json::value::RawValue;
 
 use super::Gateway;
@@ -11,7 +11,7 @@ use super::client_request::ClientRequest;
 use super::reply::{ErrorReply, Reply, call_failure, into_text};
 use super::upstream_session::UpstreamSession;
 use crate::call::CallContext;
-use crate::call_record::{Caller, Face};
+use crate::call_record::Caller;
 use crate::client::ClientContext;
 use crate::fleet::request::{ExtraMembers, UpstreamRequest};
 use crate::logging_level::LoggingLevel;
@@ -19,16 +19,16 @@ use crate::logging_level::LoggingLevel;
 impl Gateway {
     /// Returns the server's own `initialize` result, once the server has started.
     pub(super) async fn initialize_passthrough(&self, client: &Arc<ClientContext>, name: &str) -> Reply {
-        let backend = self.upstream(client, name)?.started().await?;
+        let backend = self.upstream(client, name)?.ready_backend().await?;
         Ok(backend.info().raw.get().to_owned())
     }
 
     pub(super) async fn handle_passthrough(&self, request: &ClientRequest<'_>, name: &str) -> Reply {
-        let upstream = self.upstream(request.client, name)?;
+        let upstream = self.upstream(request.client, name);
         match request.method {
-            "tools/call" => self.call_tool(request, &upstream, None).await,
+            "tools/call" => self.call_tool(request, name, upstream, None).await,
             // Boxed: a task has room for its largest branch, and most requests are calls.
-            _ => Box::pin(self.handle_passthrough_other(request, &upstream)).await,
+            _ => Box::pin(self.handle_passthrough_other(request, &upstream?)).await,
         }
     }
 
@@ -39,7 +39,7 @@ impl Gateway {
     ) -> Reply {
         match request.method {
             "tools/list" if upstream.hides_tools() => {
-                upstream.started().await?;
+                upstream.ready_backend().await?;
                 Ok(upstream.allowed_tools())
             }
             "logging/setLevel" => self.set_level(request, std::slice::from_ref(upstream)).await,
@@ -54,39 +54,68 @@ impl Gateway {
         }
     }
 
-    /// Makes a tool call through the pipeline. `tool` is the server's name for it, where the client has another one.
+    /// Makes a tool call through the pipeline, which also records a call without an upstream session. `tool` is the server's
+    /// name for the tool, where the client has another one.
     pub(super) async fn call_tool(
         &self,
         request: &ClientRequest<'_>,
-        upstream: &UpstreamSession,
+        server: &str,
+        upstream: BridgeResult<Arc<UpstreamSession>>,
         tool: Option<&str>,
     ) -> Reply {
         let Some(params) = request.params else {
-            return Err(ErrorReply::invalid_params("`tools/call` needs parameters"));
+            return Err(ErrorReply::invalid_params("`tools/call` needs parameters: `name` is missing"));
         };
         let parsed = CallParams::parse(params)
             .map_err(|error| ErrorReply::invalid_params(format!("the parameters are invalid: {error}")))?;
-        let name = tool.or(parsed.name.as_deref()).unwrap_or_default();
-        if name.is_empty() {
+        let Some(name) = tool.or(parsed.name.as_deref()).filter(|name| !name.is_empty()) else {
+            request.tool_name()?;
             return Err(ErrorReply::invalid_params("`name` is missing"));
-        }
+        };
         let empty = || serde_json::from_str("{}").expect("an empty object is JSON");
         let arguments = parsed.arguments.map_or_else(empty, RawValue::to_owned);
-        let call =
-            CallRequest { tool: ToolId::new(&upstream.server.settings.name, name), arguments, timeout: None };
+        let tool = match &upstream {
+            Ok(upstream) => ToolId::new(&upstream.server.settings.name, name),
+            Err(_) => ServerName::parse(server)
+                .map(|server| ToolId::new(&server, name))
+                .map_err(|error| ErrorReply::invalid_params(error.to_string()))?,
+        };
+        let call = CallRequest { tool, arguments, timeout: None };
         let context = CallContext {
-            caller: Caller::of_client(Face::Mcp, request.client),
+            caller: Caller::of_client(request.client, request.trace_in(parsed.meta)),
             params: Some(params),
             progress: parsed.progress_token.map(|token| request.progress_sink(token)),
-            server: Some(Ok(upstream.server.clone())),
+            server: Some(upstream.as_ref().map(|upstream| upstream.server.clone()).map_err(Clone::clone)),
             origin: request.origin(),
             extra_members: Some(request.extra_members),
             observer: None,
         };
-        match self.bridge.call_with(call, context, None).await {
+        let correlation_id = request.correlation_id_in(parsed.meta).clone();
+        match self.bridge.call_with(call, context, Some(correlation_id)).await {
             Ok(outcome) => Ok(into_text(outcome.result.raw)),
-            Err(error) => call_failure(upstream.redacted(error)),
+            Err(error) if error.code == ErrorCode::ToolNotFound && upstream.is_ok() => {
+                Err(self.unknown_tool(request, error))
+            }
+            Err(error) => {
+                let error = match upstream {
+                    Ok(upstream) => upstream.redacted(error),
+                    Err(_) => error,
+                };
+                call_failure(with_shown_name(request, error))
+            }
         }
+    }
+
+    /// Names the nearest tools as the client sees them.
+    fn unknown_tool(&self, request: &ClientRequest<'_>, error: Box<BridgeError>) -> ErrorReply {
+        let nearest = match &request.client.endpoint {
+            Endpoint::Server(name) => {
+                let own = error.nearest.iter().filter(|near| near.server() == name);
+                own.map(|near| near.tool().to_owned()).collect()
+            }
+            Endpoint::All => self.shown_names(request.client, &error.nearest),
+        };
+        ErrorReply::unknown_tool(&request.text("name"), &nearest, Some(error))
     }
 
     /// Forwards any other request. Of its parameters only the progress token changes.
@@ -99,7 +128,7 @@ impl Gateway {
     ) -> Reply {
         let (method, deadline) = (request.method, upstream.deadline());
         let in_flight = upstream.server.begin_request(method, request.origin());
-        upstream.server.first_start(deadline.next()).await;
+        upstream.server.started(deadline.next()).await;
         let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
         let progress = token.map(|token| request.progress_sink(token));
         let build_params = |id: u64| {
@@ -110,7 +139,8 @@ impl Gateway {
             })
         };
         let (params, extra_members) = (&build_params, Some(extra_members));
-        let upstream_request = UpstreamRequest { method, tool: None, params, progress, extra_members };
+        let upstream_request =
+            UpstreamRequest { method, tool: None, params, progress, extra_members, meter: None };
         let is_idempotent = ["/list", "/read", "/get"].iter().any(|verb| method.ends_with(verb));
         let response = upstream.server.run(in_flight, &upstream_request, is_idempotent, &deadline).await;
         Ok(into_text(response.map_err(|error| upstream.redacted(error))?.raw))
@@ -126,10 +156,12 @@ impl Gateway {
             .ok_or_else(|| ErrorReply::invalid_params("`level` is no log level"))?;
         request.client.set_logging_level(level);
         for upstream in upstreams {
+            // Many clients set the level first of all. A server that is not up yet is told when it is.
+            if upstream.server.is_starting() || upstream.server.is_on_demand() {
+                continue;
+            }
             let lowest = upstream.logging_level().unwrap_or(level);
             let deadline = upstream.deadline();
-            // Many clients set the level first of all, while servers are starting.
-            upstream.server.first_start(deadline.next()).await;
             let (params, origin) = (lowest.to_params(), request.origin());
             let set = upstream.send_request("logging/setLevel", Some(&params), &origin, &deadline).await;
             // Of several servers, one without a log does not fail the request.
@@ -140,8 +172,8 @@ impl Gateway {
         Ok("{}".into())
     }
 
-    /// Subscribes to a resource, or unsubscribes. The server is asked for the first subscriber and after the last.
-    /// `uri` is the server's, `shown` the client's.
+    /// Subscribes to a resource, or unsubscribes. The server is asked until it has confirmed a subscription, and after the
+    /// last subscriber. `uri` is the server's, `shown` the client's.
     pub(super) async fn subscribe(
         &self,
         request: &ClientRequest<'_>,
@@ -150,21 +182,35 @@ impl Gateway {
         params: Option<&RawValue>,
     ) -> Reply {
         let (client, name) = (request.client, upstream.server.settings.name.as_str());
-        let had_subscriber = upstream.has_subscriber(uri);
-        let is_new = !client.is_subscribed(name, uri);
-        match request.method == "resources/subscribe" {
-            true => client.subscribe(name, uri, shown),
-            false => client.unsubscribe(name, uri),
-        }
-        if had_subscriber && upstream.has_subscriber(uri) {
-            return Ok("{}".into());
-        }
-        let reply = self.forward(request, upstream, params, &ExtraMembers::default()).await;
-        if reply.is_err() && is_new {
+        if request.method != "resources/subscribe" {
             client.unsubscribe(name, uri);
+            return match upstream.has_subscriber(uri) {
+                true => Ok("{}".into()),
+                false => self.forward(request, upstream, params, &ExtraMembers::default()).await,
+            };
+        }
+        let is_new = client.subscribe(name, uri, shown);
+        // The subscription of another client that waits for the server proves nothing: the server may refuse it.
+        let reply = match upstream.has_confirmed_subscriber(uri) {
+            true => Ok("{}".into()),
+            false => self.forward(request, upstream, params, &ExtraMembers::default()).await,
+        };
+        match &reply {
+            Ok(_) => client.confirm_subscription(name, uri),
+            Err(_) if is_new => client.unsubscribe(name, uri),
+            Err(_) => {}
         }
         reply
     }
+}
+
+/// Names the tool in the message as the client called it. The normalised error keeps its id.
+fn with_shown_name(request: &ClientRequest<'_>, mut error: Box<BridgeError>) -> Box<BridgeError> {
+    if let Some(tool) = &error.tool {
+        let (own, shown) = (format!("`{tool}`"), format!("`{}`", request.text("name")));
+        error.message = error.message.replace(&own, &shown);
+    }
+    error
 }
 
 impl UpstreamSession {

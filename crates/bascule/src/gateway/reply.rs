@@ -1,9 +1,12 @@
 //! Builds the responses to clients.
 
-use bascule_mcp::{Id, ResponseStream, error_response, success_response_from, with_extra_members};
-use bascule_model::{BridgeError, ErrorCode};
-use serde_json::json;
+use bascule_mcp::{Id, ResponseStream, error_response_from, success_response_owned, with_extra_members};
+use bascule_model::{BridgeError, CorrelationId, ErrorCode};
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
+
+use super::correlation;
+use crate::normalise::describe_nearest;
 
 /// The JSON text of a result, or a JSON-RPC error.
 pub(super) type Reply = Result<String, ErrorReply>;
@@ -13,10 +16,16 @@ pub(super) type Reply = Result<String, ErrorReply>;
 pub(super) struct ErrorReply {
     code: i64,
     message: String,
-    /// JSON text.
-    data: Option<String>,
-    /// A server's own error object, as the server sent it.
-    raw: Option<String>,
+    origin: ErrorOrigin,
+}
+
+/// The author of an error decides on its `data`.
+#[derive(Debug)]
+enum ErrorOrigin {
+    /// The bridge adds the correlation id and, where there is one, the normalised error.
+    Bridge(Box<Value>),
+    /// A server's own error stays as it is. `raw` is the whole object as the server sent it, unless it held a secret.
+    Server { data: Option<String>, raw: Option<String> },
 }
 
 impl ErrorReply {
@@ -25,7 +34,7 @@ impl ErrorReply {
     const INTERNAL: i64 = -32603;
 
     pub(super) fn new(code: i64, message: impl Into<String>) -> Self {
-        Self { code, message: message.into(), data: None, raw: None }
+        Self { code, message: message.into(), origin: ErrorOrigin::Bridge(Box::new(json!({}))) }
     }
 
     pub(super) fn invalid_params(message: impl Into<String>) -> Self {
@@ -34,6 +43,50 @@ impl ErrorReply {
 
     pub(super) fn unknown_method(method: &str) -> Self {
         Self::new(Self::METHOD_NOT_FOUND, format!("unknown method `{method}`"))
+    }
+
+    /// Makes the error of a tool that does not exist. Clients can only call the names that they see: these are named.
+    pub(super) fn unknown_tool(shown: &str, nearest: &[String], error: Option<Box<BridgeError>>) -> Self {
+        let message = format!("there is no tool `{shown}`{}", describe_nearest(nearest));
+        let mut data = json!({});
+        if let Some(mut error) = error {
+            error.message.clone_from(&message);
+            error.nearest.clear();
+            data["bascule/error"] = json!(error);
+            data["bascule/error"]["nearest"] = json!(nearest);
+        }
+        Self { code: Self::INVALID_PARAMS, message, origin: ErrorOrigin::Bridge(Box::new(data)) }
+    }
+
+    pub(super) fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Adds the id of the request. A server's own error does not change.
+    pub(super) fn with_correlation_id(mut self, id: &CorrelationId) -> Self {
+        if let ErrorOrigin::Bridge(data) = &mut self.origin {
+            data[correlation::MEMBER] = json!(id);
+            if let Some(Value::Object(error)) = data.get_mut("bascule/error") {
+                error.entry("correlationId").or_insert_with(|| json!(id));
+            }
+        }
+        self
+    }
+
+    /// Returns the JSON text of the error object.
+    fn into_json(self) -> String {
+        let Self { code, message, origin } = self;
+        let (data, message) = match origin {
+            ErrorOrigin::Server { raw: Some(raw), .. } => return raw,
+            ErrorOrigin::Server { data, .. } => (data, Value::from(message)),
+            ErrorOrigin::Bridge(data) => {
+                (Some(data.to_string()).filter(|data| data != "{}"), Value::from(message))
+            }
+        };
+        match data {
+            Some(data) => format!(r#"{{"code":{code},"message":{message},"data":{data}}}"#),
+            None => format!(r#"{{"code":{code},"message":{message}}}"#),
+        }
     }
 }
 
@@ -44,8 +97,10 @@ impl From<Box<BridgeError>> for ErrorReply {
             (ErrorCode::ProviderError, Some(fault)) => Self {
                 code: fault.code,
                 message: fault.message,
-                data: fault.data.map(|data| data.get().to_owned()),
-                raw: fault.raw.map(|raw| raw.get().to_owned()),
+                origin: ErrorOrigin::Server {
+                    data: fault.data.map(|data| data.get().to_owned()),
+                    raw: fault.raw.map(|raw| raw.get().to_owned()),
+                },
             },
             (_, provider_error) => {
                 let error = BridgeError { provider_error, ..*error };
@@ -53,14 +108,14 @@ impl From<Box<BridgeError>> for ErrorReply {
                     ErrorCode::ToolNotFound => Self::INVALID_PARAMS,
                     _ => Self::INTERNAL,
                 };
-                let data = serde_json::to_string(&json!({ "bascule/error": &error })).ok();
-                Self { code, message: error.message, data, raw: None }
+                let data = json!({ "bascule/error": &error });
+                Self { code, message: error.message, origin: ErrorOrigin::Bridge(Box::new(data)) }
             }
         }
     }
 }
 
-/// Converts the failure of a tool call, in the form that MCP clients expect (BR-05).
+/// Converts the failure of a tool call, in the form that MCP clients expect.
 pub(super) fn call_failure(error: Box<BridgeError>) -> Reply {
     match error.code {
         // The tool has responded: the client gets the result, and the record tells the operator.
@@ -68,18 +123,22 @@ pub(super) fn call_failure(error: Box<BridgeError>) -> Reply {
             Ok(error.result.map(into_text).unwrap_or_default())
         }
         ErrorCode::InvalidInput => {
-            let content = [json!({ "type": "text", "text": error.message })];
-            let structured = json!({ "violations": error.violations });
-            Ok(json!({ "content": content, "structuredContent": structured, "isError": true }).to_string())
+            let mut result = failed_result(&error);
+            if let Some(signature) = &error.signature {
+                result["content"][0]["text"] = json!(format!("{}\n{signature}", error.message));
+            }
+            result["structuredContent"] = json!({ "violations": error.violations });
+            Ok(result.to_string())
         }
-        ErrorCode::ToolNotFound => Err(ErrorReply::invalid_params(error.message)),
+        ErrorCode::ToolNotFound => Err(error.into()),
         ErrorCode::ProviderError if error.provider_error.is_some() => Err(error.into()),
-        _ => {
-            let content = [json!({ "type": "text", "text": error.message })];
-            Ok(json!({ "content": content, "isError": true, "_meta": { "bascule/error": error } })
-                .to_string())
-        }
+        _ => Ok(failed_result(&error).to_string()),
     }
+}
+
+fn failed_result(error: &BridgeError) -> Value {
+    let content = [json!({ "type": "text", "text": error.message })];
+    json!({ "content": content, "isError": true, "_meta": { "bascule/error": error } })
 }
 
 /// Returns the text of a result without copying it.
@@ -90,16 +149,8 @@ pub(super) fn into_text(result: Box<RawValue>) -> String {
 /// Builds a whole response.
 pub(super) fn frame(id: Id<'_>, reply: Reply) -> Vec<u8> {
     match reply {
-        Ok(result) => success_response_from(id, result),
-        Err(ErrorReply { raw: Some(error), .. }) => {
-            format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()
-        }
-        Err(ErrorReply { code, message, data: None, .. }) => error_response(id, code, &message),
-        Err(ErrorReply { code, message, data: Some(data), .. }) => {
-            let message = serde_json::Value::from(message);
-            let error = format!(r#"{{"code":{code},"message":{message},"data":{data}}}"#);
-            format!(r#"{{"jsonrpc":"2.0","id":{},"error":{error}}}"#, id.as_json()).into_bytes()
-        }
+        Ok(result) => success_response_owned(id, result),
+        Err(error) => error_response_from(id, &error.into_json()),
     }
 }
 

@@ -1,9 +1,9 @@
-//! Finds the server behind a resource URI, and keeps the URIs in results resolvable (GW-02).
+//! Finds the server behind a resource URI, and keeps the URIs in results resolvable.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use bascule_mcp::{QualifiedIndex, parse_qualified_uri, patch, qualify_uri};
+use bascule_mcp::{QualifiedIndex, may_walk, parse_qualified_uri, patch, qualify_uri, run_large};
 use serde_json::value::RawValue;
 
 use super::Gateway;
@@ -11,6 +11,7 @@ use super::aggregate::quoted;
 use super::client_request::ClientRequest;
 use super::listings::{RESOURCES, TEMPLATES, keys};
 use super::reply::{ErrorReply, Reply};
+use super::upstream_session::UpstreamSession;
 use crate::client::ClientContext;
 use crate::fleet::server::Server;
 
@@ -40,11 +41,17 @@ impl Gateway {
             return Err(ErrorReply::invalid_params(message));
         }
         let upstreams = self.upstreams_with(request.client, "resources");
-        Ok(upstreams.iter().map(|one| (one.server.settings.name.to_string(), shown.to_owned())).collect())
+        let can_respond =
+            |one: &&Arc<UpstreamSession>| one.server.backend().is_ok() || one.server.is_on_demand();
+        let upstreams = upstreams.iter().filter(can_respond);
+        Ok(upstreams.map(|one| (one.server.settings.name.to_string(), shown.to_owned())).collect())
     }
 
     /// Reads a resource. Reading has no effects: while the owner is unknown, each server is asked until one has it.
-    pub(super) async fn read_resource(&self, request: &ClientRequest<'_>, shown: &str) -> Reply {
+    pub(super) async fn read_resource(self: &Arc<Self>, request: &ClientRequest<'_>, shown: &str) -> Reply {
+        if let Some(reply) = self.read_kept_result(request, shown) {
+            return reply;
+        }
         let mut failure = ErrorReply::new(-32002, format!("no server is known to have `{shown}`"));
         if let Some(owner) = self.known_owner(request.client, shown) {
             match self.read_from(request, &owner, shown).await {
@@ -61,18 +68,33 @@ impl Gateway {
         Err(failure)
     }
 
-    async fn read_from(&self, request: &ClientRequest<'_>, (server, uri): &Owner, shown: &str) -> Reply {
-        let result = self.forward_with(request, server, &["uri"], uri).await?;
-        // The requested resource keeps the URI under which it was requested.
+    async fn read_from(self: &Arc<Self>, request: &ClientRequest<'_>, owner: &Owner, shown: &str) -> Reply {
+        let result = self.forward_with(request, &owner.0, &["uri"], &owner.1).await?;
+        if may_walk(result.len()) {
+            return Ok(self.with_requested_uri(request.client, owner, shown, result));
+        }
+        let (gateway, client) = (self.clone(), request.client.clone());
+        let (owner, shown) = (owner.clone(), shown.to_owned());
+        Ok(run_large(move || gateway.with_requested_uri(&client, &owner, &shown, result)).await)
+    }
+
+    /// Replaces the URIs of the contents. The requested resource keeps the URI under which it was requested.
+    fn with_requested_uri(
+        &self,
+        client: &Arc<ClientContext>,
+        (server, uri): &Owner,
+        shown: &str,
+        result: String,
+    ) -> String {
         let contents = patch::map_elements(&result, &["contents"], |item| {
             let own = patch::find_string(item, &["uri"])?;
             let shown = match own == *uri {
                 true => shown.to_owned(),
-                false => self.shown_uri(request.client, server, &own)?,
+                false => self.shown_uri(client, server, &own)?,
             };
             (shown != own).then(|| patch::insert(item, &["uri"], &quoted(&shown)))
         });
-        Ok(contents.unwrap_or(result))
+        contents.unwrap_or(result)
     }
 
     /// Replaces the URIs of links and embedded resources in a result. The items are in the list `member`; `path` leads to

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bascule_mcp::request_with_id;
 use tokio::time::Instant;
 
-use crate::client::ClientContext;
+use crate::client::{ClientContext, ClientGroup};
 use crate::in_flight::InFlightRegistry;
 
 /// The id of the bridge's own ping to a client, and the time in which the client must respond.
@@ -15,8 +15,8 @@ const PING: &str = "\"bascule-ping\"";
 const PONG_WITHIN: Duration = Duration::from_secs(30);
 /// The most sessions at a time.
 pub(super) const MAX_SESSIONS: usize = 10_000;
-/// When all places are taken, a client that was silent for this long loses its place.
-pub(super) const SILENT: Duration = Duration::from_secs(60);
+/// The most sessions that end together when all places are taken: the search for them is long.
+const MAX_ENDED: usize = 100;
 
 /// All sessions, by session id.
 #[derive(Default)]
@@ -49,20 +49,25 @@ impl Sessions {
         self.sessions().len() >= MAX_SESSIONS
     }
 
-    /// Returns the client that has been silent for longest, and for long enough, without a request or a stream open.
-    pub(super) fn longest_silent(&self, in_flight: &InFlightRegistry) -> Option<Arc<ClientContext>> {
-        let sessions = self.sessions();
+    /// Returns the sessions that end when all places are taken, oldest first: idle ones if there are any. They belong to the
+    /// group of clients that has most of them, so that one client with many sessions cannot keep others out. Their clients
+    /// start new ones.
+    pub(super) fn find_excess(&self, in_flight: &InFlightRegistry) -> Vec<Arc<ClientContext>> {
         let is_idle = |client: &&Arc<ClientContext>| {
             client.stream().is_none() && !in_flight.has_requests_of(client.serial)
         };
-        let silent = sessions.values().map(|session| &session.client).filter(is_idle);
-        let longest = silent.min_by_key(|client| client.last_active())?;
-        (longest.last_active().elapsed() > SILENT).then(|| longest.clone())
+        let sessions = self.sessions();
+        let clients = || sessions.values().map(|session| &session.client);
+        let idle = largest_group(clients().filter(is_idle));
+        let mut largest = if idle.is_empty() { largest_group(clients()) } else { idle };
+        largest.sort_by_key(|client| client.last_active());
+        let count = (largest.len() / 2).clamp(1, MAX_ENDED);
+        largest.into_iter().take(count).cloned().collect()
     }
 
     /// Returns the clients that are gone: silent for `idle` and, if they have a stream open, silent after a ping too. An
     /// open stream alone proves nothing: a proxy may keep it open.
-    pub(super) fn gone(&self, idle: Duration, in_flight: &InFlightRegistry) -> Vec<Arc<ClientContext>> {
+    pub(super) fn find_gone(&self, idle: Duration, in_flight: &InFlightRegistry) -> Vec<Arc<ClientContext>> {
         let mut sessions = self.sessions();
         let gone = sessions.values_mut().filter_map(|session| {
             let is_gone = !in_flight.has_requests_of(session.client.serial) && session.is_gone(idle);
@@ -74,6 +79,12 @@ impl Sessions {
     fn sessions(&self) -> MutexGuard<'_, HashMap<String, Session>> {
         self.0.lock().expect("no code panics while it holds the lock")
     }
+}
+
+fn largest_group<'a>(clients: impl Iterator<Item = &'a Arc<ClientContext>>) -> Vec<&'a Arc<ClientContext>> {
+    let mut groups: HashMap<&ClientGroup, Vec<&Arc<ClientContext>>> = HashMap::new();
+    clients.for_each(|client| groups.entry(&client.group).or_default().push(client));
+    groups.into_values().max_by_key(Vec::len).unwrap_or_default()
 }
 
 impl Session {

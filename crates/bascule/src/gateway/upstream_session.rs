@@ -1,17 +1,21 @@
 //! A session towards one server that clients with equal capabilities share.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bascule_catalog::ServerTools;
+use bascule_mcp::patch;
 use bascule_model::{BridgeError, BridgeResult};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
+use super::listing_requests::ServerItems;
+use super::listings::Listing;
+use super::routing::ListChange;
 use crate::client::{ClientContext, SharingKey};
 use crate::deadline::Deadline;
 use crate::fleet::Fleet;
@@ -23,6 +27,9 @@ use crate::fleet::status::ServerState;
 use crate::in_flight::{InFlightRegistry, Origin};
 use crate::logging_level::LoggingLevel;
 
+/// A longer listing is not kept.
+const MAX_KEPT_BYTES: usize = 1 << 20;
+
 pub(super) struct UpstreamSession {
     pub(super) server: Arc<Server>,
     pub(super) in_flight: Arc<InFlightRegistry>,
@@ -31,8 +38,8 @@ pub(super) struct UpstreamSession {
     /// One client has the session alone.
     is_exclusive: bool,
     state: Mutex<State>,
-    /// Clients got the tools of the bridge's server, because this session's server had not listed its tools.
-    served_substitute_tools: AtomicBool,
+    /// Clients were shown the tools of the bridge's server, because this session's server had not listed its own.
+    has_served_base_tools: AtomicBool,
     pub(super) tasks: GatewayTasks,
     /// A handle on itself, for tasks.
     pub(super) this: Weak<Self>,
@@ -42,8 +49,11 @@ pub(super) struct UpstreamSession {
 struct State {
     /// The attached clients, by serial number.
     clients: HashMap<u64, Weak<ClientContext>>,
-    /// Changed listings that are about to be announced, with the server's own notification if it sent one.
-    announcements: BTreeMap<String, Option<Vec<u8>>>,
+    /// Changed listings that are about to be announced, by the method of their notification.
+    list_changes: BTreeMap<String, ListChange>,
+    /// The last items of each listing, by its method, and the listings that the server has not sent in time.
+    items: HashMap<&'static str, ServerItems>,
+    late: HashSet<&'static str>,
 }
 
 /// The tasks of the gateway.
@@ -51,7 +61,8 @@ struct State {
 pub(super) struct GatewayTasks {
     pub(super) tracker: TaskTracker,
     pub(super) stop: CancellationToken,
-    /// Counts changes of the tools that upstream sessions show.
+    /// Counts changes of the tools that upstream sessions show. The names that clients see are made again after a change
+    /// (`listings`).
     pub(super) tool_changes: Arc<AtomicU64>,
 }
 
@@ -82,7 +93,7 @@ impl UpstreamSession {
             owns_server,
             is_exclusive: matches!(key, SharingKey::Client(_)),
             state: Mutex::default(),
-            served_substitute_tools: AtomicBool::new(false),
+            has_served_base_tools: AtomicBool::new(false),
             tasks: tasks.clone(),
             this: this.clone(),
         });
@@ -94,14 +105,15 @@ impl UpstreamSession {
     /// Returns the server's tools. Until they are listed, returns those of the bridge's server.
     pub(super) fn tools(&self, base: &Server) -> Option<Arc<ServerTools>> {
         self.server.tools().or_else(|| {
-            self.served_substitute_tools.store(true, Ordering::Release);
+            self.has_served_base_tools.store(true, Ordering::Release);
             self.server.tools().or_else(|| base.tools())
         })
     }
 
-    /// Returns true if clients got the tools of the bridge's server since the last call.
-    pub(super) fn take_served_substitute_tools(&self) -> bool {
-        self.served_substitute_tools.swap(false, Ordering::AcqRel)
+    /// Returns true if clients were shown the tools of the bridge's server since the last call. They may differ from those of
+    /// this session's server.
+    pub(super) fn take_has_served_base_tools(&self) -> bool {
+        self.has_served_base_tools.swap(false, Ordering::AcqRel)
     }
 
     /// Returns true if the session still fits the configured server.
@@ -117,12 +129,13 @@ impl UpstreamSession {
     }
 
     pub(super) fn attach(&self, client: &Arc<ClientContext>) {
+        if self.state().clients.contains_key(&client.serial) {
+            return;
+        }
         client.add_server(self.server.settings.name.as_str());
         // A closed client has been detached, and nobody would detach it again.
-        let is_closed = client.is_closed();
-        let mut state = self.state();
-        if !is_closed && !state.clients.contains_key(&client.serial) {
-            state.clients.insert(client.serial, Arc::downgrade(client));
+        if !client.is_closed() {
+            self.state().clients.insert(client.serial, Arc::downgrade(client));
         }
     }
 
@@ -147,19 +160,20 @@ impl UpstreamSession {
         }
     }
 
-    /// Closes the session after its requests in flight.
+    /// Closes the session after its requests in flight. A server of the bridge is stopped by the reload that replaced it;
+    /// until then the session observes it, so that clients learn of its end.
     pub(super) async fn retire(&self, grace: Duration) {
-        if self.owns_server {
-            let retired = self.tasks.stop.run_until_cancelled(self.server.retire(grace)).await;
-            if retired.is_none() {
-                self.server.stop().await;
-            }
+        if !self.owns_server {
+            self.tasks.stop.run_until_cancelled(self.server.wait_for_stop()).await;
+        } else if self.tasks.stop.run_until_cancelled(self.server.retire(grace)).await.is_none() {
+            self.server.stop().await;
         }
     }
 
-    /// Waits for the server's first start, and returns its backend.
-    pub(super) async fn started(&self) -> BridgeResult<Arc<Backend>> {
-        self.server.first_start(Instant::now() + self.server.settings.start_timeout).await;
+    /// Waits for the server's start, and returns its backend.
+    pub(super) async fn ready_backend(&self) -> BridgeResult<Arc<Backend>> {
+        let settings = &self.server.settings;
+        self.server.started(Instant::now() + settings.start_timeout + settings.install_timeout).await;
         self.server.backend().map_err(|error| self.redacted(error))
     }
 
@@ -177,8 +191,11 @@ impl UpstreamSession {
         Deadline::new(Instant::now(), None, settings.call_timeout, settings.limits.max_execution)
     }
 
-    /// Sends a request of the bridge's own. A failure is logged.
+    /// Sends a request of the bridge's own. A failure is logged. A server that is not running has nothing to be told.
     async fn send_own(&self, method: &str, params: &str) {
+        if self.server.is_on_demand() {
+            return;
+        }
         let deadline = self.deadline();
         let sent = self.send_request(method, Some(params), &Origin::Bridge, &deadline).await;
         if let Err(error) = sent {
@@ -196,10 +213,22 @@ impl UpstreamSession {
     ) -> BridgeResult<String> {
         let in_flight = self.server.begin_request(method, origin.clone());
         let params = |_| params.map(str::to_owned);
-        let request =
-            UpstreamRequest { method, tool: None, params: &params, progress: None, extra_members: None };
+        let request = UpstreamRequest {
+            method,
+            tool: None,
+            params: &params,
+            progress: None,
+            extra_members: None,
+            meter: None,
+        };
         let response = self.server.run(in_flight, &request, true, deadline).await?;
         Ok(super::reply::into_text(response.raw))
+    }
+
+    /// Returns true if the server has declared a capability.
+    pub(super) fn declares(&self, capability: &str) -> bool {
+        let info = self.server.info();
+        info.is_some_and(|raw| patch::find(&raw, &["capabilities", capability]).is_some())
     }
 
     /// Returns the lowest level that a client has set. Clients that have set none count with the default.
@@ -212,6 +241,12 @@ impl UpstreamSession {
     pub(super) fn has_subscriber(&self, uri: &str) -> bool {
         let name = self.server.settings.name.as_str();
         self.clients().iter().any(|client| client.is_subscribed(name, uri))
+    }
+
+    /// Returns true if the server has accepted a client's subscription.
+    pub(super) fn has_confirmed_subscriber(&self, uri: &str) -> bool {
+        let name = self.server.settings.name.as_str();
+        self.clients().iter().any(|client| client.has_confirmed_subscription(name, uri))
     }
 
     /// Withdraws the log level and the subscriptions that only a detached client wanted.
@@ -237,21 +272,26 @@ impl UpstreamSession {
         });
     }
 
-    /// Restores log level and subscriptions once a new server is up.
-    pub(super) fn restore_subscriptions_after_start(&self) {
-        let Some(upstream) = self.this.upgrade() else { return };
-        self.tasks.spawn(async move {
-            let _ = upstream.started().await;
-            upstream.restore_subscriptions().await;
-        });
+    /// Restores log level and subscriptions at a server that was up before the session was opened. Another one is told when it
+    /// is up (`on_connected`).
+    pub(super) fn restore_subscriptions_if_up(&self) {
+        if self.server.backend().is_ok() {
+            self.spawn_restoring();
+        }
+    }
+
+    pub(super) fn spawn_restoring(&self) {
+        if let Some(upstream) = self.this.upgrade() {
+            self.tasks.spawn(async move { upstream.restore_subscriptions().await });
+        }
     }
 
     /// Sends the server the log level and the subscriptions of its clients.
-    pub(super) async fn restore_subscriptions(&self) {
+    async fn restore_subscriptions(&self) {
         let name = self.server.settings.name.as_str();
         let uris: BTreeSet<String> =
             self.clients().iter().flat_map(|client| client.subscriptions(name)).collect();
-        if let Some(level) = self.logging_level() {
+        if let Some(level) = self.logging_level().filter(|_| self.declares("logging")) {
             self.send_own("logging/setLevel", &level.to_params()).await;
         }
         for uri in uris {
@@ -259,19 +299,49 @@ impl UpstreamSession {
         }
     }
 
-    /// Adds changed listings to be announced. Returns true if an announcement is due already.
-    pub(super) fn add_announcements<'a>(
-        &self,
-        changes: impl IntoIterator<Item = (&'a str, Option<Vec<u8>>)>,
-    ) -> bool {
+    /// Queues changed listings to be announced. A change that is queued already keeps the server's notification. Returns
+    /// true if an announcement was scheduled before.
+    pub(super) fn queue_list_changes(&self, changes: impl IntoIterator<Item = ListChange>) -> bool {
         let mut state = self.state();
-        let is_due = !state.announcements.is_empty();
-        state.announcements.extend(changes.into_iter().map(|(listing, frame)| (listing.to_owned(), frame)));
-        is_due
+        let was_scheduled = !state.list_changes.is_empty();
+        for change in changes {
+            let is_known = state.list_changes.contains_key(&change.method);
+            if change.notification.is_some() || !is_known {
+                state.list_changes.insert(change.method.clone(), change);
+            }
+        }
+        was_scheduled
     }
 
-    pub(super) fn take_announcements(&self) -> BTreeMap<String, Option<Vec<u8>>> {
-        std::mem::take(&mut self.state().announcements)
+    pub(super) fn take_list_changes(&self) -> Vec<ListChange> {
+        std::mem::take(&mut self.state().list_changes).into_values().collect()
+    }
+
+    /// Keeps the items of a listing, unless they are too long. Returns true if they have changed.
+    pub(super) fn keep_items(&self, listing: Listing, items: &ServerItems) -> bool {
+        let mut state = self.state();
+        let has_changed = state.items.get(listing.method).map_or(&[][..], |kept| kept) != items.as_slice();
+        match items.iter().map(String::len).sum::<usize>() > MAX_KEPT_BYTES {
+            true => drop(state.items.remove(listing.method)),
+            false => drop(state.items.insert(listing.method, items.clone())),
+        }
+        has_changed
+    }
+
+    pub(super) fn kept_items(&self, listing: Listing) -> Option<ServerItems> {
+        self.state().items.get(listing.method).cloned()
+    }
+
+    /// Returns true if the server still owes the response to an earlier request of the listing.
+    pub(super) fn is_late(&self, listing: Listing) -> bool {
+        self.state().late.contains(listing.method)
+    }
+
+    pub(super) fn set_late(&self, listing: Listing, is_late: bool) {
+        match is_late {
+            true => self.state().late.insert(listing.method),
+            false => self.state().late.remove(listing.method),
+        };
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

@@ -63,7 +63,7 @@ impl Gateway {
         }
         let (upstream, is_new) = self.find_or_open(&mut self.upstreams.table(), client, base)?;
         if is_new {
-            upstream.restore_subscriptions_after_start();
+            upstream.restore_subscriptions_if_up();
         }
         Ok(upstream)
     }
@@ -144,7 +144,7 @@ impl Gateway {
             }
         }
         drop(table);
-        opened.iter().for_each(|(upstream, _)| upstream.restore_subscriptions_after_start());
+        opened.iter().for_each(|(upstream, _)| upstream.restore_subscriptions_if_up());
         for upstream in stale {
             let grace = self.grace;
             self.tasks.tracker.spawn(async move { upstream.retire(grace).await });
@@ -153,7 +153,7 @@ impl Gateway {
         clients.iter().filter(|client| client.endpoint == Endpoint::All).for_each(|one| self.attach_all(one));
     }
 
-    /// Attaches a client to every server, so that it hears of their changes.
+    /// Attaches a client to every server, so that it receives their changes.
     pub(super) fn attach_all(&self, client: &Arc<ClientContext>) {
         let snapshot = self.bridge.fleet.snapshot.load_full();
         snapshot.in_order().for_each(|base| drop(self.upstream(client, base.settings.name.as_str())));

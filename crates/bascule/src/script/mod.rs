@@ -1,13 +1,16 @@
 //! Code mode: runs scripts in worker processes and makes their tool calls.
 //!
 //! `bascule-script` is the worker and `bascule-sandbox` confines it; this module is the bridge's side. `selection` selects the
-//! tools of a script, `pool` keeps workers ready, `worker_socket` reads and writes their messages, `run` handles the messages
-//! of one script, and `outcome` collects its result. Calls of scripts take the same pipeline as all others.
+//! tools of a script, `slots` decides when it runs, `pool` keeps workers ready, `worker_socket` reads and writes their messages, `run` handles the messages
+//! of one script (`host_calls` those to the bridge itself), and `outcome` collects its result. Calls of scripts take the same pipeline as all others.
 
+mod host_calls;
 mod outcome;
 mod pool;
 mod run;
 mod selection;
+mod slots;
+mod span;
 mod traces;
 pub(crate) mod worker;
 mod worker_socket;
@@ -22,21 +25,26 @@ use bascule_model::{
 };
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::sync::{Semaphore, SemaphorePermit};
 use tracing::info;
 
 use crate::McpBridgeAdapter;
-use crate::call::{CallContext, random_id};
+use crate::call::CallContext;
 use crate::call_record::{CallObserver, Caller, Face};
 use crate::config::ScriptSettings;
+use crate::fleet::request::ProgressSink;
+use crate::search::ToolIntent;
 
 pub use outcome::ScriptOutcome;
 pub use selection::{ToolSelection, ToolSelectionError};
+pub(crate) use slots::ScriptOwner;
 pub use traces::ScriptTrace;
+pub(crate) use traces::TraceKind;
 
 use outcome::ScriptRecorder;
 use pool::{WorkerPool, WorkerSpec};
 use selection::InjectedTools;
+use slots::ScriptSlots;
+use span::ScriptSpan;
 
 /// A script to run.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -47,6 +55,9 @@ pub struct ScriptRequest {
     pub name: String,
     /// Tools that the script may call.
     pub tools: ToolSelection,
+    /// Purpose of the script: it gets only the best of these tools for it. Default: all of them.
+    #[serde(default)]
+    pub intent: Option<ToolIntent>,
     /// JSON object for the global `context`.
     pub context: Option<Box<RawValue>>,
     /// Kind of worker to run in.
@@ -66,6 +77,7 @@ impl ScriptRequest {
             code: code.into(),
             name: "script.ts".into(),
             tools: ToolSelection::all(),
+            intent: None,
             context: None,
             mode: ScriptMode::default(),
             timeout: None,
@@ -75,7 +87,7 @@ impl ScriptRequest {
     }
 }
 
-/// The kind of worker a script runs in (CM-10). Both are used once.
+/// The kind of worker a script runs in. Both are used once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
 pub enum ScriptMode {
     /// A worker from the pool
@@ -89,8 +101,7 @@ pub enum ScriptMode {
 pub(crate) struct ScriptCall {
     pub(crate) request: CallRequest,
     pub(crate) correlation_id: Option<CorrelationId>,
-    /// The correlation id of the script.
-    pub(crate) script: CorrelationId,
+    pub(crate) caller: Caller,
     pub(crate) observer: Arc<dyn CallObserver>,
 }
 
@@ -98,16 +109,29 @@ pub(crate) struct ScriptCall {
 pub(crate) type ToolCaller<'a> = dyn Fn(ScriptCall) -> CallFuture<'a> + Sync + 'a;
 pub(crate) type CallFuture<'a> = Pin<Box<dyn Future<Output = BridgeResult<CallOutcome>> + Send + 'a>>;
 
+/// The side of the bridge that a script is run for.
+pub(crate) struct ScriptHost<'a> {
+    /// Makes the script's calls.
+    pub(crate) caller: &'a ToolCaller<'a>,
+    /// Returns the JSON text of a result that was kept for this client.
+    pub(crate) kept_result: &'a (dyn Fn(&str) -> Option<Arc<str>> + Sync),
+    /// Receives progress notifications while the script runs, if the client has asked for them.
+    pub(crate) progress: Option<ProgressSink>,
+}
+
 /// Limits the number of scripts that run at once and owns the worker pool.
 pub(crate) struct Scripts {
     /// `None` in a program that cannot start workers.
     pool: Option<Arc<WorkerPool>>,
-    slots: Semaphore,
-    queue: Semaphore,
+    slots: Arc<ScriptSlots>,
 }
 
-/// Number of scripts that may wait for a slot. More are refused.
-const MAX_QUEUED: usize = 256;
+/// The scripts and workers at one moment.
+pub(crate) struct ScriptLoad {
+    pub(crate) running: usize,
+    pub(crate) waiting: usize,
+    pub(crate) ready_workers: usize,
+}
 
 impl Scripts {
     /// `program` is the executable with the command `__worker`. With `keeps_ready`, the pool keeps workers ready after the
@@ -115,16 +139,14 @@ impl Scripts {
     pub(crate) fn new(program: Option<PathBuf>, settings: &ScriptSettings, keeps_ready: bool) -> Self {
         let size = if keeps_ready { settings.pool_size as usize } else { 0 };
         let pool = program.map(|program| Arc::new(WorkerPool::new(program, WorkerSpec::new(settings), size)));
-        let slots = Semaphore::new(settings.max_scripts as usize);
-        Self { pool, slots, queue: Semaphore::new(MAX_QUEUED) }
+        Self { pool, slots: ScriptSlots::new(settings.max_scripts as usize) }
     }
 
-    async fn acquire_slot(&self) -> BridgeResult<SemaphorePermit<'_>> {
-        let Ok(_queued) = self.queue.try_acquire() else {
-            let message = format!("too many scripts: {MAX_QUEUED} are waiting already");
-            return Err(BridgeError::new(ErrorCode::RateLimited, Delivery::NotSent, message));
-        };
-        self.slots.acquire().await.map_err(|_| denied("the bridge is shutting down"))
+    /// Returns the scripts and workers of the moment.
+    pub(crate) fn load(&self) -> ScriptLoad {
+        let (running, waiting) = self.slots.counts();
+        let ready_workers = self.pool.as_ref().map_or(0, |pool| pool.warm.count_ready());
+        ScriptLoad { running, waiting, ready_workers }
     }
 
     /// Ends the idle workers and waits for those that are being started or ended.
@@ -147,20 +169,38 @@ impl McpBridgeAdapter {
         face: Face,
         request: ScriptRequest,
     ) -> BridgeResult<ScriptOutcome> {
-        self.run_script_with(request, &|call| Box::pin(self.call_for_script(face, call))).await
+        let owner = ScriptOwner::Face(face);
+        let caller = |call| -> CallFuture<'_> { Box::pin(self.call_for_script(call)) };
+        let host = ScriptHost { caller: &caller, kept_result: &|_| None, progress: None };
+        self.run_script_with(owner, Caller::of_face(face), request, host).await
     }
 
-    async fn call_for_script(&self, face: Face, call: ScriptCall) -> BridgeResult<CallOutcome> {
-        let caller = Caller { face, script: Some(call.script), ..Caller::default() };
+    async fn call_for_script(&self, call: ScriptCall) -> BridgeResult<CallOutcome> {
+        let ScriptCall { caller, .. } = call;
         let context = CallContext { caller, observer: Some(&*call.observer), ..CallContext::default() };
         self.call_with(call.request, context, call.correlation_id).await
     }
 
-    /// Runs a script whose tool calls are made by `caller`.
+    /// Runs a script for a host, and records it.
     pub(crate) async fn run_script_with<'a>(
         &'a self,
+        owner: ScriptOwner,
+        caller: Caller,
         request: ScriptRequest,
-        caller: &'a ToolCaller<'a>,
+        host: ScriptHost<'a>,
+    ) -> BridgeResult<ScriptOutcome> {
+        let mut span = ScriptSpan::start(self.fleet.traces.clone(), caller, &request);
+        let result = self.run_in_span(owner, request, host, &mut span).await;
+        span.finish(&result);
+        result
+    }
+
+    async fn run_in_span<'a>(
+        &'a self,
+        owner: ScriptOwner,
+        request: ScriptRequest,
+        host: ScriptHost<'a>,
+        span: &mut ScriptSpan,
     ) -> BridgeResult<ScriptOutcome> {
         let Some(pool) = &self.scripts.pool else {
             return Err(denied("scripts are not available: this program has no worker executable"));
@@ -168,9 +208,11 @@ impl McpBridgeAdapter {
         let settings = self.fleet.snapshot.load().settings.bridge.scripts.clone();
         pool.warm.set_spec(&WorkerSpec::new(&settings));
         let settings = with_overrides(settings, &request);
-        let tools = InjectedTools::select(self, &request.tools).await?;
-        let _slot = self.scripts.acquire_slot().await?;
-        let recorder = ScriptRecorder::new(request.correlation_id.clone().unwrap_or_else(random_id), &tools);
+        let selection = ToolSelection::of_request(self, &request).await?;
+        let tools = InjectedTools::select(self, &selection).await?;
+        let _slot = self.scripts.slots.acquire(owner).await?;
+        span.mark_started();
+        let recorder = ScriptRecorder::new(span.caller(), span.id(), &tools);
         info!(script = %recorder.id, count = tools.ids().len(), tools = tools.summary(), "script may call these tools");
         if let Some(error) = tools.invalid_name() {
             return Ok(recorder.finish(Err(Box::new(error))));
@@ -179,7 +221,7 @@ impl McpBridgeAdapter {
             let message = format!("could not start a worker for the script: {error}");
             BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, message)
         })?;
-        Ok(run::run((self, caller), worker, request, tools, settings, recorder).await)
+        Ok(run::run((self, host), worker, request, tools, settings, recorder).await)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The outcome of a script: its value or error, its console output, and the traces of its calls (TR-01).
+//! The outcome of a script: its value or error, its console output, and the traces of its calls.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 
 use super::selection::InjectedTools;
 use super::traces::{ScriptTrace, ScriptTraces};
+use crate::call_record::Caller;
 
 /// The outcome of a script.
 #[derive(Debug, Clone, Deserialize)]
@@ -58,6 +59,8 @@ const LEVELS: [&str; 5] = ["log", "info", "warn", "error", "debug"];
 /// Collects the outcome while a script runs.
 pub(super) struct ScriptRecorder {
     pub(super) id: CorrelationId,
+    /// The originator of the script's calls.
+    pub(super) caller: Caller,
     started: Instant,
     logs: Vec<LogLine>,
     log_bytes: usize,
@@ -68,8 +71,9 @@ pub(super) struct ScriptRecorder {
 }
 
 impl ScriptRecorder {
-    pub(super) fn new(id: CorrelationId, tools: &InjectedTools) -> Self {
+    pub(super) fn new(caller: Caller, id: CorrelationId, tools: &InjectedTools) -> Self {
         Self {
+            caller,
             traces: Arc::new(ScriptTraces::new(id.clone())),
             id,
             started: Instant::now(),
@@ -98,10 +102,6 @@ impl ScriptRecorder {
     pub(super) fn finish(mut self, result: Result<Option<Box<RawValue>>, Box<ScriptError>>) -> ScriptOutcome {
         if self.dropped_lines > 0 {
             let text = format!("{} more lines dropped: the console limit was reached", self.dropped_lines);
-            self.logs.push(LogLine { level: "warn".into(), text });
-        }
-        if self.refused_calls > 0 {
-            let text = format!("{} calls were refused and have no traces", self.refused_calls);
             self.logs.push(LogLine { level: "warn".into(), text });
         }
         let (result, error) = match result {

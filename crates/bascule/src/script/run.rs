@@ -10,23 +10,25 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CallRequest, CallTimeout, CorrelationId, Delivery, ErrorCode,
-    ToolId,
+    BridgeError, BridgeResult, CallRequest, CallTimeout, CorrelationId, Delivery, ErrorCode, ToolId,
 };
 use bascule_sandbox::WorkerExit;
 use bascule_script::wire::{
-    Completed, FromWorker, Init, RpcCall, RpcResult, ScriptError, ScriptLimits, ToWorker, push_frame,
+    self, Completed, FromWorker, Init, RefusedCall, RpcCall, RpcResult, ScriptError, ScriptLimits, ToWorker,
+    push_frame,
 };
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::host_calls::{self, is_host_function};
 use super::outcome::ScriptRecorder;
 use super::pool::ConnectedWorker;
 use super::selection::InjectedTools;
 use super::traces::clipped;
-use super::{ScriptCall, ScriptOutcome, ScriptRequest, ToolCaller};
+use super::{ScriptCall, ScriptHost, ScriptOutcome, ScriptRequest};
 use crate::McpBridgeAdapter;
+use crate::call::refused_tool;
 use crate::config::ScriptSettings;
 
 /// The worker stops at its time limit; the bridge kills it this much later.
@@ -37,11 +39,13 @@ const MAX_QUEUED_BYTES: usize = 64 << 20;
 const MAX_UNREAD_BYTES: usize = 16 << 20;
 /// A script is ended after this many refused calls.
 const MAX_REFUSED_CALLS: u64 = 10_000;
+/// The interval of progress notifications.
+const PROGRESS: Duration = Duration::from_millis(500);
 /// Capacity that the empty write buffer keeps.
 const KEPT_CAPACITY: usize = 1 << 20;
 
 pub(super) async fn run<'a>(
-    (bridge, caller): (&'a McpBridgeAdapter, &'a ToolCaller<'a>),
+    (bridge, host): (&'a McpBridgeAdapter, ScriptHost<'a>),
     worker: ConnectedWorker,
     request: ScriptRequest,
     tools: InjectedTools,
@@ -50,7 +54,7 @@ pub(super) async fn run<'a>(
 ) -> ScriptOutcome {
     let mut run = ScriptRun {
         bridge,
-        caller,
+        host,
         worker,
         settings,
         outgoing: Vec::new(),
@@ -70,11 +74,11 @@ pub(super) async fn run<'a>(
     run.finish(result)
 }
 
-type RunningCall<'a> = Pin<Box<dyn Future<Output = FinishedCall> + Send + 'a>>;
+type RunningCall<'a> = Pin<Box<dyn Future<Output = RpcResult> + Send + 'a>>;
 
 struct ScriptRun<'a> {
     bridge: &'a McpBridgeAdapter,
-    caller: &'a ToolCaller<'a>,
+    host: ScriptHost<'a>,
     worker: ConnectedWorker,
     settings: ScriptSettings,
     tools: InjectedTools,
@@ -91,11 +95,6 @@ struct ScriptRun<'a> {
     recorder: ScriptRecorder,
 }
 
-struct FinishedCall {
-    id: String,
-    result: BridgeResult<CallOutcome>,
-}
-
 type ScriptResult = Result<Option<Box<RawValue>>, Box<ScriptError>>;
 
 impl<'a> ScriptRun<'a> {
@@ -109,9 +108,11 @@ impl<'a> ScriptRun<'a> {
         let init = Init {
             id: self.recorder.id.to_string(),
             name: request.name,
+            tool_definitions: self.tools.definitions(&request.code),
             code: request.code,
-            tool_definitions: self.tools.definitions(),
             absent_servers: self.tools.absent_servers.clone(),
+            not_granted: self.tools.not_granted(self.bridge),
+            denied: InjectedTools::denied(self.bridge),
             context: request.context,
             limits,
         };
@@ -124,6 +125,8 @@ impl<'a> ScriptRun<'a> {
         let kill_timer = tokio::time::sleep(self.settings.timeout + KILL_DELAY);
         let shutdown = self.bridge.fleet.stop.cancelled();
         tokio::pin!(kill_timer, shutdown);
+        let mut progress = tokio::time::interval_at(tokio::time::Instant::now() + PROGRESS, PROGRESS);
+        progress.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             if let Err(error) = self.flush() {
                 return Err(worker_lost(&error));
@@ -142,9 +145,25 @@ impl<'a> ScriptRun<'a> {
                 }
                 Some(finished) = self.running.next() => self.send_results(finished),
                 _ = self.worker.writer.writable(), if !self.outgoing.is_empty() => {}
-                () = &mut kill_timer => return Err(out_of_time()),
+                _ = progress.tick(), if self.host.progress.is_some() => self.report_progress(),
+                () = &mut kill_timer => return Err(self.out_of_time()),
                 () = &mut shutdown => return Err(cancelled()),
             }
+        }
+    }
+
+    /// Tells a client that has asked for it the time that has passed and the calls so far.
+    fn report_progress(&self) {
+        let Some(sink) = &self.host.progress else { return };
+        let waiting = self.running.len() + self.queued.len();
+        let ended = self.calls.saturating_sub(waiting as u64);
+        let progress = serde_json::json!({
+            "progress": self.started.elapsed().as_millis() as u64,
+            "total": self.settings.timeout.as_millis() as u64,
+            "message": format!("{ended} calls ended, {waiting} under way"),
+        });
+        if let Ok(progress) = to_raw_value(&progress) {
+            sink(&progress, None);
         }
     }
 
@@ -171,6 +190,10 @@ impl<'a> ScriptRun<'a> {
                 Ok(Some(FromWorker::Console(line))) => {
                     self.recorder.log(line, self.settings.max_log_bytes as usize);
                 }
+                Ok(Some(FromWorker::CallRefused(refused))) => match self.receive_refused(refused) {
+                    Ok(()) => {}
+                    Err(error) => return Some(Err(error)),
+                },
                 Ok(Some(FromWorker::RpcCall(call))) => match self.receive_call(call) {
                     Ok(()) => {}
                     Err(error) => return Some(Err(error)),
@@ -195,15 +218,10 @@ impl<'a> ScriptRun<'a> {
             let id = clipped(&call.id).escape_debug();
             return Err(protocol_violation(&format!("it sent a call with the unexpected id `{id}`")));
         }
-        match self.refusal(&call) {
-            Some(_) if self.recorder.refused_calls >= MAX_REFUSED_CALLS => {
-                let limit = self.settings.max_calls;
-                let message = format!("the script went on calling tools after its limit of {limit} calls");
-                return Err(failed("CallLimitError", "CALL_LIMIT", message));
-            }
+        match self.refusal(&call.server, &call.tool) {
             Some(error) => {
-                self.recorder.refused_calls += 1;
-                self.send_result(call.id, false, None, to_raw_value(&error).ok());
+                let error = self.record_refusal(&call.server, &call.tool, call.args, &call.id, error)?;
+                self.send_result(result_of(call.id, Err(error)));
             }
             None => {
                 self.queued_bytes += memory_size(&call);
@@ -213,14 +231,59 @@ impl<'a> ScriptRun<'a> {
         Ok(())
     }
 
-    fn refusal(&self, RpcCall { server, tool, .. }: &RpcCall) -> Option<Box<BridgeError>> {
+    /// Records a call that the worker has refused.
+    fn receive_refused(&mut self, refused: RefusedCall) -> Result<(), Box<ScriptError>> {
+        let RefusedCall { server, tool, code, message } = refused;
+        let code = match code.as_str() {
+            "INVALID_INPUT" => ErrorCode::InvalidInput,
+            "POLICY_DENIED" => ErrorCode::PolicyDenied,
+            _ => ErrorCode::ToolNotFound,
+        };
+        // The worker knows the spelling that the script used, and the script has got its message.
+        let own = BridgeError::new(code, Delivery::NotSent, clipped(&message).to_owned());
+        let refusal = self.refusal(&server, &tool).filter(|error| error.code == ErrorCode::PolicyDenied);
+        let error = refusal.filter(|_| code == ErrorCode::ToolNotFound).unwrap_or(own);
+        let id = format!("{}-refused-{}", self.recorder.id, self.recorder.refused_calls + 1);
+        self.record_refusal(&server, &tool, no_arguments(), &id, error).map(drop)
+    }
+
+    /// Records a refused call like any other. Fails if the script does not stop.
+    fn record_refusal(
+        &mut self,
+        server: &str,
+        tool: &str,
+        arguments: Box<RawValue>,
+        id: &str,
+        error: Box<BridgeError>,
+    ) -> Result<Box<BridgeError>, Box<ScriptError>> {
+        self.recorder.refused_calls += 1;
+        if self.recorder.refused_calls > MAX_REFUSED_CALLS {
+            let message = format!("the script went on after {MAX_REFUSED_CALLS} refused calls");
+            return Err(failed("CallLimitError", "CALL_LIMIT", message));
+        }
+        let request = CallRequest { tool: refused_tool(server, tool), arguments, timeout: None };
+        let id = CorrelationId::parse(id).unwrap_or_else(|_| self.recorder.id.clone());
+        let (caller, observer) = (self.recorder.caller.clone(), self.recorder.traces.clone());
+        Ok(self.bridge.record_refusal(&request, caller, &id, Some(&*observer), error))
+    }
+
+    fn refusal(&self, server: &str, tool: &str) -> Option<Box<BridgeError>> {
         if self.calls > self.settings.max_calls.into() {
             let message = format!("the script has reached its limit of {} calls", self.settings.max_calls);
             return Some(BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, message));
         }
-        let is_allowed = self.tools.allows(server, tool);
+        let is_host_call = server == wire::HOST && is_host_function(tool);
+        if is_host_call || self.tools.allows(server, tool) {
+            return None;
+        }
+        // Scripts may use another spelling, which the bridge does not know to be denied.
+        let id = ToolId::parse(&format!("{server}:{tool}")).ok();
+        let denied = id.and_then(|id| self.bridge.get_tool(&id).err());
+        if let Some(error) = denied.filter(|error| error.code == ErrorCode::PolicyDenied) {
+            return Some(error);
+        }
         let message = || format!("the script may not call `{}:{}`", clipped(server), clipped(tool));
-        (!is_allowed).then(|| BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message()))
+        Some(BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message()))
     }
 
     fn start_queued(&mut self) {
@@ -233,10 +296,16 @@ impl<'a> ScriptRun<'a> {
         }
     }
 
-    fn call(&self, RpcCall { id, server, tool, args }: RpcCall) -> RunningCall<'a> {
-        let (caller, duration) = (self.caller, self.call_timeout());
-        let (script, observer) = (self.recorder.id.clone(), self.recorder.traces.clone());
+    fn call(&self, call: RpcCall) -> RunningCall<'a> {
+        if call.server == wire::HOST {
+            let (id, granted) = (call.id.clone(), self.tools.selection().clone());
+            let answer = host_calls::answer((self.bridge, &self.host), call, granted);
+            return Box::pin(async move { result_of(id, answer.await.map(|value| (value, None))) });
+        }
+        let (caller, duration) = (self.host.caller, self.call_timeout());
+        let (originator, observer) = (self.recorder.caller.clone(), self.recorder.traces.clone());
         Box::pin(async move {
+            let RpcCall { id, server, tool, args } = call;
             let call = async {
                 let tool = ToolId::parse(&format!("{server}:{tool}")).map_err(|error| {
                     BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, error.to_string())
@@ -244,13 +313,14 @@ impl<'a> ScriptRun<'a> {
                 let timeout = Some(CallTimeout { since: Instant::now(), duration });
                 let request = CallRequest { tool, arguments: args, timeout };
                 let correlation_id = CorrelationId::parse(&id).ok();
-                caller(ScriptCall { request, correlation_id, script, observer }).await
+                caller(ScriptCall { request, correlation_id, caller: originator, observer }).await
             };
-            FinishedCall { result: call.await, id }
+            let outcome = call.await.map(|outcome| (outcome.result.raw, outcome.hint));
+            result_of(id, outcome)
         })
     }
 
-    /// A call times out a little before the script does, so that the script can handle the error (CM-11).
+    /// A call times out a little before the script does, so that the script can handle the error.
     fn call_timeout(&self) -> Duration {
         let limit = self.settings.timeout;
         let margin = (limit / 20).min(Duration::from_millis(500));
@@ -259,33 +329,18 @@ impl<'a> ScriptRun<'a> {
     }
 
     /// Sends the results of all calls that have finished by now in one write.
-    fn send_results(&mut self, first: FinishedCall) {
-        self.finish_call(first);
+    fn send_results(&mut self, first: RpcResult) {
+        self.send_result(first);
         while let Some(Some(next)) = self.running.next().now_or_never() {
-            self.finish_call(next);
+            self.send_result(next);
         }
     }
 
-    fn finish_call(&mut self, FinishedCall { id, result }: FinishedCall) {
-        let (success, result, error) = match result {
-            Ok(outcome) => (true, Some(outcome.result.raw), None),
-            Err(error) => (false, None, to_raw_value(&error).ok()),
-        };
-        self.send_result(id, success, result, error);
-    }
-
-    fn send_result(
-        &mut self,
-        id: String,
-        success: bool,
-        result: Option<Box<RawValue>>,
-        error: Option<Box<RawValue>>,
-    ) {
-        let message = RpcResult { id: id.clone(), success, result, error };
+    fn send_result(&mut self, message: RpcResult) {
+        let id = message.id.clone();
         if let Err(error) = push_frame(&mut self.outgoing, &ToWorker::RpcResult(message)) {
             let error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, error.to_string());
-            let message = RpcResult { id, success: false, result: None, error: to_raw_value(&error).ok() };
-            let _ = push_frame(&mut self.outgoing, &ToWorker::RpcResult(message));
+            let _ = push_frame(&mut self.outgoing, &ToWorker::RpcResult(result_of(id, Err(error))));
         }
     }
 
@@ -298,7 +353,7 @@ impl<'a> ScriptRun<'a> {
                 Err(failed("OutputLimitError", "OUTPUT_LIMIT", message))
             }
             (true, _) => Ok(result),
-            (false, Some(error)) if self.ran_out_of_memory(&error) => Err(out_of_memory()),
+            (false, Some(error)) if self.ran_out_of_memory(&error) => Err(self.out_of_memory()),
             (false, Some(error)) => Err(bounded(error)),
             (false, None) => Err(protocol_violation("it reported a failure without an error")),
         }
@@ -319,8 +374,44 @@ impl<'a> ScriptRun<'a> {
             return result;
         }
         match self.worker.wait_exit().await {
-            Ok((exit, stderr)) => Err(exit_error(exit, &stderr)),
+            Ok((exit, stderr)) => Err(self.exit_error(exit, &stderr)),
             Err(error) => Err(worker_lost(&error)),
+        }
+    }
+
+    /// Describes a script that did not stop at its time limit: it was inside one long operation of the engine.
+    fn out_of_time(&self) -> Box<ScriptError> {
+        let limit = self.settings.timeout.as_millis();
+        let mut message = format!("the script exceeded its time limit of {limit} ms and was killed");
+        let calls = self.recorder.traces.tools_in_flight();
+        if !calls.is_empty() {
+            message.push_str(&format!("; calls under way: `{}`", calls.join("`, `")));
+        }
+        failed("TimeLimitError", "TIME_LIMIT", message)
+    }
+
+    fn out_of_memory(&self) -> Box<ScriptError> {
+        let message = format!("the script exceeded its memory limit of {} MB", self.settings.memory_mb);
+        failed("MemoryLimitError", "MEMORY_LIMIT", message)
+    }
+
+    fn exit_error(&self, exit: WorkerExit, stderr: &str) -> Box<ScriptError> {
+        match exit {
+            WorkerExit::Violation => {
+                let message = "the script's process made a forbidden system call and was killed".into();
+                failed("SandboxViolation", "SANDBOX_VIOLATION", message)
+            }
+            WorkerExit::OutOfTime => self.out_of_time(),
+            _ if stderr.contains("memory allocation") => self.out_of_memory(),
+            _ if stderr.contains("overflowed its stack") => failed(
+                "RangeError",
+                "NESTED_TOO_DEEPLY",
+                "the source of the script is nested too deeply".into(),
+            ),
+            exit => {
+                let message = format!("the script's process ended unexpectedly: {exit}; {stderr}");
+                failed("WorkerError", "WORKER_CRASHED", message)
+            }
         }
     }
 
@@ -329,6 +420,20 @@ impl<'a> ScriptRun<'a> {
         self.running.clear();
         self.recorder.finish(result)
     }
+}
+
+/// Returns the message with the result of a call and its hint, or with its error.
+fn result_of(id: String, outcome: BridgeResult<(Box<RawValue>, Option<String>)>) -> RpcResult {
+    match outcome {
+        Ok((result, hint)) => RpcResult { id, success: true, result: Some(result), error: None, hint },
+        Err(error) => {
+            RpcResult { id, success: false, result: None, error: to_raw_value(&error).ok(), hint: None }
+        }
+    }
+}
+
+fn no_arguments() -> Box<RawValue> {
+    RawValue::from_string("{}".into()).expect("an empty object is JSON")
 }
 
 fn memory_size(call: &RpcCall) -> usize {
@@ -349,14 +454,6 @@ fn failed(name: &str, code: &str, message: String) -> Box<ScriptError> {
     Box::new(ScriptError { name: name.into(), code: Some(code.into()), message, ..ScriptError::default() })
 }
 
-fn out_of_time() -> Box<ScriptError> {
-    failed("TimeLimitError", "TIME_LIMIT", "the script exceeded its time limit and was killed".into())
-}
-
-fn out_of_memory() -> Box<ScriptError> {
-    failed("MemoryLimitError", "MEMORY_LIMIT", "the script exceeded its memory limit".into())
-}
-
 fn worker_lost(error: &io::Error) -> Box<ScriptError> {
     let message = format!("the connection to the script's process failed: {error}");
     failed("WorkerError", "WORKER_LOST", message)
@@ -369,22 +466,4 @@ fn cancelled() -> Box<ScriptError> {
 fn protocol_violation(violation: &str) -> Box<ScriptError> {
     let message = format!("the script's process violated the worker protocol and was killed: {violation}");
     failed("SandboxViolation", "SANDBOX_VIOLATION", message)
-}
-
-fn exit_error(exit: WorkerExit, stderr: &str) -> Box<ScriptError> {
-    match exit {
-        WorkerExit::Violation => {
-            let message = "the script's process made a forbidden system call and was killed".into();
-            failed("SandboxViolation", "SANDBOX_VIOLATION", message)
-        }
-        WorkerExit::OutOfTime => out_of_time(),
-        _ if stderr.contains("memory allocation") => out_of_memory(),
-        _ if stderr.contains("overflowed its stack") => {
-            failed("RangeError", "NESTED_TOO_DEEPLY", "the source of the script is nested too deeply".into())
-        }
-        exit => {
-            let message = format!("the script's process ended unexpectedly: {exit}; {stderr}");
-            failed("WorkerError", "WORKER_CRASHED", message)
-        }
-    }
 }

@@ -1,17 +1,21 @@
-//! Selects the tools that a script may call by name (CM-07) and leaves out names that scripts cannot use (CM-09).
+//! Selects the tools that a script may call by name and leaves out names that scripts cannot use.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_catalog::{CatalogTool, NamePattern};
-use bascule_model::{BridgeResult, ToolId};
+use bascule_catalog::{Catalog, CatalogTool, NamePattern, ResolveError};
+use bascule_model::{BridgeError, BridgeResult, ToolId};
 use bascule_script::names::{self, InvalidToolName};
 use bascule_script::wire::{InjectedTool, LogLine, ScriptError};
 use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
 
+use super::ScriptRequest;
 use crate::McpBridgeAdapter;
+use crate::normalise::{describe_nearest, missing};
+use crate::script_types::call_signature;
 
 /// Maximum wait for servers that are still starting.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,6 +52,20 @@ impl ToolSelection {
         patterns.into_iter().map(str::trim).map(split).collect::<Result<_, _>>().map(|list| Self(Some(list)))
     }
 
+    /// Selects the tools of a script: those that it names, and of them the best for its intent.
+    pub(super) async fn of_request(bridge: &McpBridgeAdapter, request: &ScriptRequest) -> BridgeResult<Self> {
+        let Some(intent) = &request.intent else { return Ok(request.tools.clone()) };
+        request.tools.check_servers(bridge)?;
+        await_starts(bridge, &request.tools).await;
+        let allowed = request.tools.clone();
+        let is_wanted = move |tool: &CatalogTool| {
+            allowed.includes(tool.id()) && names::check(tool.id().server(), tool.id().tool()).is_ok()
+        };
+        let found = bridge.search_tools(intent.clone(), is_wanted).await;
+        let name = |id: &ToolId| (id.server().to_owned(), id.tool().to_owned());
+        Ok(Self(Some(found.iter().map(|found| name(found.tool.id())).collect())))
+    }
+
     /// Returns true if a pattern names this server.
     pub(crate) fn includes_server(&self, name: &str) -> bool {
         let Some(patterns) = &self.0 else { return true };
@@ -75,12 +93,43 @@ impl ToolSelection {
         }
     }
 
+    /// Fails if a pattern matches no tool, unless a server is down whose tools it may match.
+    fn check_patterns(&self, bridge: &McpBridgeAdapter, absent: &[String]) -> BridgeResult<()> {
+        let catalog = bridge.catalog();
+        for (server, tool) in self.0.iter().flatten() {
+            let (servers, tools) = (NamePattern::parse(server), NamePattern::parse(tool));
+            let matches = |id: &ToolId| servers.matches(id.server()) && tools.matches(id.tool());
+            let is_used = absent.iter().any(|name| servers.matches(name))
+                || catalog.tools().any(|found| matches(found.id()));
+            if !is_used {
+                return Err(unmatched_pattern(&catalog, server, tool));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the tools that are named without wildcards.
     fn literal_ids(&self) -> Vec<ToolId> {
         let is_literal = |text: &String| NamePattern::parse(text).is_literal();
         let literal = self.0.iter().flatten().filter(|(server, tool)| is_literal(server) && is_literal(tool));
         literal.filter_map(|(server, tool)| ToolId::parse(&format!("{server}:{tool}")).ok()).collect()
     }
+}
+
+/// Returns the error of a pattern that matches no tool. The nearest names are those of the pattern without wildcards.
+fn unmatched_pattern(catalog: &Catalog, server: &str, tool: &str) -> Box<BridgeError> {
+    let plain = ToolId::parse(&format!("{server}:{tool}").replace('*', ""));
+    let nearest = match plain.as_ref().map(|id| catalog.resolve(id)) {
+        Ok(Err(ResolveError::Unknown { nearest })) => nearest,
+        _ => Vec::new(),
+    };
+    let advice = match nearest.is_empty() {
+        true => "; `bascule tools` lists them".into(),
+        false => describe_nearest(&nearest),
+    };
+    let mut error = missing(format!("no tool matches `{server}:{tool}`{advice}"));
+    error.nearest = nearest;
+    error
 }
 
 /// The tools that a script may call.
@@ -117,6 +166,7 @@ impl InjectedTools {
             left_out: Vec::new(),
             invalid: None,
         };
+        selection.check_patterns(bridge, &injected.absent_servers)?;
         for tool in bridge.catalog().tools().filter(|tool| selection.includes(tool.id())) {
             match names::check(tool.id().server(), tool.id().tool()) {
                 Ok(()) => {
@@ -128,6 +178,11 @@ impl InjectedTools {
             }
         }
         Ok(injected)
+    }
+
+    /// The tools that the script may call, by name.
+    pub(super) fn selection(&self) -> &ToolSelection {
+        &self.selection
     }
 
     pub(super) fn ids(&self) -> Vec<String> {
@@ -150,15 +205,35 @@ impl InjectedTools {
         self.ids.contains(&id) || (is_absent() && is_valid() && is_selected())
     }
 
-    pub(super) fn definitions(&self) -> Vec<InjectedTool> {
-        let definition = |tool: &Arc<CatalogTool>| InjectedTool {
-            server: tool.id().server().to_owned(),
-            name: tool.id().tool().to_owned(),
-            description: tool.definition().description.as_deref().map(|text| clipped(text, MAX_DESCRIPTION)),
-            input_schema: Some(tool.definition().input_schema.clone())
-                .filter(|raw| raw.get().len() <= MAX_SCHEMA),
-        };
-        self.tools.iter().map(definition).collect()
+    /// Returns the definitions for the worker. The script's check needs the types of the tools that it names.
+    pub(super) fn definitions(&self, code: &str) -> Vec<InjectedTool> {
+        let words = NamedWords::of(code);
+        self.tools.iter().map(|tool| injected_tool(tool, words.may_name(tool.id().tool()))).collect()
+    }
+
+    /// Returns the ids of the tools that exist, but were not selected. A server whose tools are not known is `server:*`.
+    pub(super) fn not_granted(&self, bridge: &McpBridgeAdapter) -> Vec<String> {
+        const MAX_NAMED: usize = 5_000;
+        if self.selection.0.is_none() {
+            return Vec::new();
+        }
+        let snapshot = bridge.fleet.snapshot.load();
+        let configured = snapshot.settings.servers.iter().map(|server| server.name.as_str());
+        let unlisted = configured
+            .filter(|name| snapshot.catalog.server(name).is_none() && !self.selection.includes_server(name));
+        let others = snapshot.catalog.tools().map(|tool| tool.id()).filter(|id| !self.selection.includes(id));
+        let others = others.map(ToString::to_string);
+        unlisted.map(|name| format!("{name}:*")).chain(others).take(MAX_NAMED).collect()
+    }
+
+    /// Returns the ids of the tools that the configuration denies.
+    pub(super) fn denied(bridge: &McpBridgeAdapter) -> Vec<String> {
+        const MAX_NAMED: usize = 5_000;
+        let catalog = bridge.catalog();
+        let servers = catalog.servers().iter();
+        let ids = servers
+            .flat_map(|server| server.denied_names().map(move |tool| format!("{}:{tool}", server.name())));
+        ids.take(MAX_NAMED).collect()
     }
 
     /// Returns the error for a requested tool whose name scripts cannot use.
@@ -185,6 +260,46 @@ impl InjectedTools {
     }
 }
 
+/// The words of a script, without their spelling: `listCommits` and `list_commits` are one word.
+struct NamedWords(HashSet<String>);
+
+impl NamedWords {
+    fn of(code: &str) -> Self {
+        let is_name = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | '/');
+        let names = code.split(|letter| !is_name(letter)).flat_map(|name| {
+            // A name with these characters is quoted as a whole; elsewhere they separate names.
+            std::iter::once(name).chain(name.split(['-', '.', '/']))
+        });
+        Self(names.filter(|name| !name.is_empty()).map(Self::plain).collect())
+    }
+
+    /// Returns false if the script surely does not name the tool.
+    fn may_name(&self, tool: &str) -> bool {
+        self.0.contains(&Self::plain(tool))
+    }
+
+    fn plain(name: &str) -> String {
+        let letters = name.chars().filter(|letter| letter.is_alphanumeric());
+        letters.map(|letter| letter.to_ascii_lowercase()).collect()
+    }
+}
+
+/// Returns the definition of a tool for the worker, with its types if the script names it.
+fn injected_tool(tool: &Arc<CatalogTool>, is_named: bool) -> InjectedTool {
+    let definition = tool.definition();
+    let is_short = |raw: &RawValue| raw.get().len() <= MAX_SCHEMA;
+    let observed = || to_raw_value(&tool.observed_schema()?).ok();
+    InjectedTool {
+        server: tool.id().server().to_owned(),
+        name: tool.id().tool().to_owned(),
+        description: definition.description.as_deref().map(|text| clipped(text, MAX_DESCRIPTION)),
+        input_schema: Some(definition.input_schema.clone()).filter(|raw| is_short(raw)),
+        output_schema: definition.output_schema.clone().filter(|raw| is_named && is_short(raw)),
+        observed_schema: is_named.then(observed).flatten().filter(|raw| is_short(raw)),
+        signature: is_named.then(|| call_signature(tool)),
+    }
+}
+
 fn clipped(text: &str, bytes: usize) -> String {
     text[..text.floor_char_boundary(bytes)].to_owned()
 }
@@ -193,7 +308,7 @@ async fn await_starts(bridge: &McpBridgeAdapter, selection: &ToolSelection) {
     let (snapshot, deadline) = (bridge.fleet.snapshot.load_full(), Instant::now() + START_TIMEOUT);
     let selected =
         snapshot.in_order().filter(|server| selection.includes_server(server.settings.name.as_str()));
-    let starts = selected.filter(|server| server.is_starting()).map(|server| server.first_start(deadline));
+    let starts = selected.map(|server| server.tools_known(deadline));
     futures_util::future::join_all(starts).await;
 }
 
@@ -225,5 +340,17 @@ mod tests {
         assert_eq!(selection.literal_ids().len(), 1);
         assert!(ToolSelection::all().includes(&ToolId::parse("x:y").unwrap()));
         assert!(ToolSelection::parse(["a"]).is_err() && ToolSelection::parse([":b"]).is_err());
+    }
+
+    // req: CM-14
+    #[test]
+    fn recognises_the_tools_that_a_script_names() {
+        let words = NamedWords::of(
+            "await mcp.hub.listCommits({ n: 1 }); hub['get-sum'](); bascule.call(\"a:dir/x.y\")",
+        );
+        for tool in ["list_commits", "listCommits", "get-sum", "get_sum", "dir/x.y"] {
+            assert!(words.may_name(tool), "{tool}");
+        }
+        assert!(!words.may_name("list_issues") && !words.may_name("commits"));
     }
 }

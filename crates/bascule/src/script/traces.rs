@@ -1,4 +1,4 @@
-//! The traces of a script's calls (TR-01): a view of their call records.
+//! The traces of a script's calls: derived from their call records.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
@@ -7,10 +7,13 @@ use bascule_model::{CorrelationId, ErrorCode};
 use serde::{Deserialize, Serialize};
 
 use super::outcome::millis;
-use crate::call_record::{CallEnd, CallObserver, CallRecord, RecordedResult};
+use crate::call_record::{CallContent, CallEnd, CallObserver, CallRecord, RecordedResult};
 
 /// The longest error message in a trace, in bytes.
 const MAX_REASON: usize = 1024;
+
+/// The most calls that are examined for those in flight.
+const MAX_IN_FLIGHT: usize = 100;
 
 /// The start or the end of a call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,6 +68,16 @@ impl ScriptTraces {
         std::mem::take(&mut self.traces.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Returns the tools of the calls that have not ended.
+    pub(super) fn tools_in_flight(&self) -> Vec<String> {
+        let traces = self.traces.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_ended = |start: &ScriptTrace| {
+            traces.iter().any(|end| end.kind == TraceKind::ToolEnd && end.trace_id == start.trace_id)
+        };
+        let starts = traces.iter().rev().filter(|trace| trace.kind == TraceKind::ToolStart);
+        starts.take(MAX_IN_FLIGHT).filter(|start| !has_ended(start)).map(|start| start.tool.clone()).collect()
+    }
+
     fn push(&self, kind: TraceKind, record: &CallRecord) {
         let since_1970 = self.started_at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let end = record.end.as_ref();
@@ -88,7 +101,7 @@ impl CallObserver for ScriptTraces {
         self.push(TraceKind::ToolStart, record);
     }
 
-    fn on_end(&self, record: &CallRecord) {
+    fn on_end(&self, record: &CallRecord, _: CallContent<'_>) {
         self.push(TraceKind::ToolEnd, record);
     }
 }
@@ -119,7 +132,6 @@ mod tests {
     use bascule_model::ToolId;
 
     use super::*;
-    use crate::call_record::Caller;
 
     // req: TR-01
     #[test]
@@ -128,8 +140,7 @@ mod tests {
         let started = Instant::now().checked_sub(Duration::from_millis(50)).unwrap();
         let started_at = SystemTime::UNIX_EPOCH + Duration::from_secs(1);
         let traces = ScriptTraces { script: id(), started, started_at, traces: Mutex::default() };
-        let (caller, tool) = (Caller::default(), ToolId::parse("s:x").unwrap());
-        let record = CallRecord { caller, tool, correlation_id: id(), argument_bytes: 2, started, end: None };
+        let record = CallRecord::testing(ToolId::parse("s:x").unwrap(), id());
         traces.on_start(&record);
         assert!(traces.take()[0].ts >= 1050.0);
     }

@@ -119,8 +119,10 @@ fn check_with_files(files: &[&str], arguments: &[&str]) -> (i32, Value) {
         fs::write(file, r#"{"mcpServers": {}}"#).unwrap();
     }
     let folder = bascule.folder().to_str().unwrap().to_owned();
-    let home =
-        bascule.env("XDG_CONFIG_HOME", &format!("{folder}/xdg")).env("HOME", &format!("{folder}/home"));
+    let home = bascule
+        .finding_config()
+        .env("XDG_CONFIG_HOME", &format!("{folder}/xdg"))
+        .env("HOME", &format!("{folder}/home"));
     let (code, document) = home.run_json(&[&["check"], arguments].concat());
     let shortened = document.to_string().replace(&folder, "~");
     (code, serde_json::from_str(&shortened).unwrap())
@@ -237,7 +239,8 @@ fn reports_disabled_server() {
 fn refuses_file_of_another_user() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
     let bascule =
-        Bascule::with_server("x", json!({ "command": "sh", "args": ["-c", "touch ran"], "sandbox": "off" }));
+        Bascule::with_server("x", json!({ "command": "sh", "args": ["-c", "touch ran"], "sandbox": "off" }))
+            .finding_config();
     let file = bascule.folder().join("mcp.json");
     if std::fs::metadata("/proc/self").unwrap().uid() == 0 {
         chown(&file, Some(65533), None).unwrap();

@@ -1,10 +1,17 @@
 //! Output and exit codes of the commands, with the demo servers.
 //!
-//! `processes` tests child processes, `logs` the log lines, `library` the bridge as a library.
+//! `processes` tests child processes, `logs` the log lines, `messages` the words of errors, `shell` completions and terminals,
+//! `library` the bridge as a library, `search` the search for tools.
 
+mod encoder;
 pub(crate) mod library;
 mod logs;
+mod messages;
 mod processes;
+mod search;
+mod shell;
+mod tokens;
+mod types;
 
 use serde_json::{Value, json};
 
@@ -227,8 +234,9 @@ fn invalid_json_arguments_are_a_usage_error() {
 fn arguments_must_be_an_object() {
     let bascule = Bascule::with_demo_servers();
     for typed in ["[]", "7", "null", "\"text\"", "[{}]"] {
-        let error = bascule.call_error("trouble:fail", typed);
-        assert_eq!(error["code"], "INVALID_INPUT", "{typed}");
+        let (code, document) = bascule.run_json(&["call", "trouble:fail", typed]);
+        let error = &document["error"];
+        assert_eq!((code, &error["code"]), (2, &json!("INVALID_INPUT")), "{typed}");
         assert_eq!(
             error["violations"],
             json!([{ "pointer": "", "message": "the arguments must be an object" }])
@@ -367,7 +375,8 @@ fn returns_given_correlation_id() {
 fn call_runs_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("increments");
-    let entry = demo_with("counter", json!({ "env": { "BASCULE_DEMO_COUNTER_FILE": file } }));
+    let env = json!({ "BASCULE_DEMO_COUNTER_FILE": file });
+    let entry = demo_with("counter", json!({ "env": env, "cwd": folder.path() }));
     let counted = Bascule::with_server("counter", entry).call("counter:increment", r#"{"by":5}"#);
     assert_eq!(counted["structuredContent"], json!({ "value": 5, "increments": 1 }));
     assert_eq!(std::fs::read_to_string(file).unwrap(), "{\"by\":5}\n");

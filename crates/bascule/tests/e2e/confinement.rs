@@ -4,12 +4,17 @@
 
 pub mod hostile_server;
 
+mod attributes;
+mod bombs;
 mod cgroups;
 mod cleanup;
 mod crashes;
 mod escapes;
 mod files;
 mod floods;
+mod hints;
+mod home;
 mod limits;
 mod memory;
 mod network;
+mod trace;

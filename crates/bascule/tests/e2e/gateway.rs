@@ -11,6 +11,7 @@ mod errors;
 mod fidelity;
 mod fuzz;
 mod hostile_clients;
+mod load;
 mod lookalikes;
 mod routing;
 mod server_requests;

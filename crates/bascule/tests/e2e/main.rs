@@ -9,18 +9,27 @@
 mod embedded;
 mod support;
 
+mod audit;
 mod bad_configuration;
 mod bad_http;
 mod bad_stdio;
+mod clients;
 mod commands;
 mod confinement;
 mod conformance;
 mod fleet;
 mod gateway;
+mod graph;
 mod isolation;
+mod metrics;
 mod noisy_neighbours;
+mod otlp;
 mod peers;
 mod real_clients;
 mod real_servers;
 mod requirements;
 mod scripts;
+mod setup;
+mod trace_context;
+mod traces;
+mod trust;

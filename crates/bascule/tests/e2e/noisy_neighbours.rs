@@ -5,7 +5,8 @@
 use std::time::{Duration, Instant};
 
 use bascule::McpBridgeAdapter;
-use bascule_testkit::{Behaviour, Script, ScriptedStdio};
+use bascule_model::{Health, ProviderAdapter, ServerName};
+use bascule_testkit::{Behaviour, Script, ScriptedStdio, binary};
 use futures_util::future::join_all;
 use serde_json::{Map, Value, json};
 
@@ -106,6 +107,54 @@ async fn round() -> (f64, f64) {
     };
     terminate(&bridge).await;
     (without, with)
+}
+
+// req: BR-12
+#[tokio::test]
+async fn flooding_server_and_its_neighbours_respond() {
+    let mut servers = good_servers();
+    for (n, line) in [
+        r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":"x"}}"#,
+        r#"{"jsonrpc":"2.0","method":"notifications/tools/list_changed"}"#,
+        r#"{"jsonrpc":"2.0","id":"p","method":"ping"}"#,
+        r#"{"jsonrpc":"2.0","id":"x","result":{}}"#,
+        "no JSON",
+        "",
+        " ",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let entry = json!({ "command": binary("echo-server"), "args": ["--flood", line] });
+        servers.insert(format!("floods{n}"), entry);
+    }
+    let names: Vec<String> = servers.keys().cloned().collect();
+    let bridge = confined(servers.into()).await;
+    for _ in 0..20 {
+        for name in &names {
+            let tool = if name.starts_with("good") { "increment" } else { "echo" };
+            let arguments = if tool == "echo" { r#"{"message":"m"}"# } else { "{}" };
+            call(&bridge, &format!("{name}:{tool}"), arguments).await.unwrap();
+        }
+    }
+    terminate(&bridge).await;
+}
+
+// A full pipe of these lines takes longer to read, at the permitted rate, than a server has for the response to a ping.
+// req: BR-08, BR-12
+#[tokio::test]
+async fn flooding_server_is_not_taken_for_a_dead_one() {
+    let entry = json!({ "command": binary("echo-server"), "args": ["--flood", "x"], "keepAliveMs": 1 });
+    let bridge = confined(json!({ "floods": entry })).await;
+    let floods = ServerName::parse("floods").unwrap();
+    // A ping follows each refresh at once, and the next refresh waits for its end. The listing itself may come too late.
+    for _ in 0..3 {
+        let _ = within_timeout(bridge.refresh(&floods)).await;
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let health = bridge.health();
+    assert_eq!((health[0].health, health[0].restarts), (Health::Healthy, 0), "{health:?}");
+    terminate(&bridge).await;
 }
 
 // req: BR-12

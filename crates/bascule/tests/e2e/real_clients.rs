@@ -57,7 +57,7 @@ fn endpoints(bridge: &ServeProcess) -> [Endpoint; 4] {
 }
 
 fn command(arguments: &[&str]) -> Vec<String> {
-    [&[program()], arguments].concat().into_iter().map(str::to_owned).collect()
+    [&[program(), "--config", "mcp.json"], arguments].concat().into_iter().map(str::to_owned).collect()
 }
 
 /// Runs a client in the folder of the bridge and parses its JSON output.

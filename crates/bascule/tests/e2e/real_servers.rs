@@ -1,5 +1,6 @@
 //! Third-party MCP servers, installed from the registries by `make test-env`.
 
+mod compatibility;
 mod confined;
 mod everything;
 mod files;
@@ -48,30 +49,8 @@ impl ListedTool {
     }
 }
 
-/// Lists the tools of a server without the bridge: writes three lines and reads the last answer.
+/// Lists the tools of a server without the bridge.
 fn list_directly(entry: &Value) -> Vec<ListedTool> {
-    let arguments = entry["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap());
-    let mut command = Command::new(entry["command"].as_str().unwrap());
-    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-    let mut server = command.spawn().unwrap();
-    let mut stdin = server.stdin.take().unwrap();
-    let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
-    for message in [
-        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params }),
-        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
-        json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/list" }),
-    ] {
-        writeln!(stdin, "{message}").unwrap();
-    }
-    let answers = BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let tools =
-        answers.into_iter().find_map(|line| tools_in(&line)).expect("the server did not list its tools");
-    server.kill().unwrap();
-    server.wait().unwrap();
-    tools
-}
-
-fn tools_in(line: &str) -> Option<Vec<ListedTool>> {
     #[derive(Deserialize)]
     struct Answer {
         result: Page,
@@ -80,7 +59,41 @@ fn tools_in(line: &str) -> Option<Vec<ListedTool>> {
     struct Page {
         tools: Vec<ListedTool>,
     }
-    serde_json::from_str::<Answer>(line).ok().map(|answer| answer.result.tools)
+    let line = ask_for_line(entry, "tools/list", &json!({}));
+    serde_json::from_str::<Answer>(&line).expect("the server did not list its tools").result.tools
+}
+
+/// Makes one request of a server without the bridge.
+fn ask_directly(entry: &Value, method: &str, params: &Value) -> Value {
+    serde_json::from_str(&ask_for_line(entry, method, params)).unwrap()
+}
+
+/// Starts a server, writes three lines, and returns the response to the last one.
+fn ask_for_line(entry: &Value, method: &str, params: &Value) -> String {
+    let arguments = entry["args"].as_array().unwrap().iter().map(|argument| argument.as_str().unwrap());
+    let mut command = Command::new(entry["command"].as_str().unwrap());
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let home = tempfile::tempdir().unwrap();
+    command.env("HOME", home.path());
+    let env = entry["env"].as_object().into_iter().flatten();
+    command.envs(env.map(|(name, value)| (name, value.as_str().unwrap())));
+    let mut server = command.spawn().unwrap();
+    let mut stdin = server.stdin.take().unwrap();
+    let hello = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+    for message in [
+        json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello }),
+        json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }),
+        json!({ "jsonrpc": "2.0", "id": 2, "method": method, "params": params }),
+    ] {
+        writeln!(stdin, "{message}").unwrap();
+    }
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let is_response =
+        |line: &String| serde_json::from_str::<Value>(line).is_ok_and(|message| message["id"] == 2);
+    let response = lines.find(is_response).expect("the server did not respond");
+    server.kill().unwrap();
+    server.wait().unwrap();
+    response
 }
 
 /// Checks that `check`, `tools` and `describe` show the server's own text byte for byte.

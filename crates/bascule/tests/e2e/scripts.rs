@@ -1,10 +1,12 @@
 //! Tests scripts in confined workers with real servers.
 
+mod agent_tasks;
 mod attacks;
 mod builtins;
 mod concurrent;
 mod hostile_worker;
 mod interfaces;
+mod kept_results;
 mod limits;
 mod real_servers;
 mod traces;

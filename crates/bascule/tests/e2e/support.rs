@@ -14,7 +14,33 @@ pub const TIMEOUT: Duration = Duration::from_secs(120);
 /// A temporary folder with an `mcp.json`, in which the program runs.
 pub struct Bascule {
     folder: TempDir,
+    /// Keeps the homes of confined servers and the control socket.
+    data: TempDir,
     environment: Vec<(String, String)>,
+    _token: GeneratedToken,
+    /// Commands name the file with `--config`, and thereby trust it.
+    pub names_config: bool,
+}
+
+/// Removes the token that `serve` and `token` generate. It lies in the home of the user database, whatever the environment.
+pub struct GeneratedToken(Option<PathBuf>);
+
+impl GeneratedToken {
+    pub fn of(config: &Path) -> Self {
+        let path = config.canonicalize().unwrap();
+        let fnv1a =
+            path.as_os_str().as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+                (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+            });
+        let name = format!(".local/share/bascule/tokens/{fnv1a:016x}");
+        Self(bascule_sandbox::own_home().map(|home| home.join(name)))
+    }
+}
+
+impl Drop for GeneratedToken {
+    fn drop(&mut self) {
+        let _ = self.0.as_ref().map(std::fs::remove_file);
+    }
 }
 
 /// Exit code and output of a command. The code is none after a signal.
@@ -43,7 +69,9 @@ impl Bascule {
     pub fn with_text(text: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("mcp.json"), text).unwrap();
-        Self { folder, environment: Vec::new() }
+        let token = GeneratedToken::of(&folder.path().join("mcp.json"));
+        let data = tempfile::tempdir().unwrap();
+        Self { folder, data, environment: Vec::new(), _token: token, names_config: true }
     }
 
     /// Sets an environment variable of the program.
@@ -52,15 +80,51 @@ impl Bascule {
         self
     }
 
+    /// Commands find the file in the working directory.
+    pub fn finding_config(mut self) -> Self {
+        self.names_config = false;
+        self
+    }
+
     /// The program's working directory.
     pub fn folder(&self) -> &Path {
         self.folder.path()
     }
 
+    /// The program's `XDG_DATA_HOME` and `XDG_STATE_HOME`.
+    pub fn data_folder(&self) -> &Path {
+        self.data.path()
+    }
+
+    /// A file in the own home of a confined server, if the server has created it.
+    pub fn file_of(&self, server: &str, name: &str) -> Option<PathBuf> {
+        let folders = std::fs::read_dir(self.data.path().join("bascule/servers")).ok()?.flatten();
+        let prefix = format!("{server}-");
+        let mut own = folders.filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix));
+        Some(own.next()?.path().join("home").join(name)).filter(|path| path.exists())
+    }
+
     /// Prepares a command. The caller starts it and waits for it.
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(program());
-        command.args(arguments).current_dir(self.folder());
+        command.args(arguments);
+        self.prepared(command)
+    }
+
+    /// Like `command`, with these arguments of the shell's `ulimit`.
+    pub fn command_with_ulimit(&self, arguments: &[&str], ulimit: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("ulimit {ulimit} && exec \"$@\""), "sh"]).arg(program()).args(arguments);
+        self.prepared(command)
+    }
+
+    fn prepared(&self, mut command: Command) -> Command {
+        if self.names_config && !command.get_args().any(|argument| argument == "--config") {
+            command.args(["--config", "mcp.json"]);
+        }
+        command.current_dir(self.folder());
+        command.env("XDG_DATA_HOME", self.data.path()).env("XDG_RUNTIME_DIR", self.data.path());
+        command.env("XDG_STATE_HOME", self.data.path());
         command.envs(self.environment.iter().map(|(name, value)| (name, value)));
         command.env_remove("BASCULE_LOG").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command

@@ -104,11 +104,16 @@ fn requires_a_valid_token() {
         access: watch::channel(with_tokens(&["one", "two"])).1,
         ..long_timeouts()
     });
-    for wrong in
-        ["", "Authorization: Bearer on\r\n", "Authorization: Basic one\r\n", "Authorization: Bearer\r\n"]
-    {
+    let (invalid, malformed) = ("Bearer error=\"invalid_token\"", "Bearer error=\"invalid_request\"");
+    for (wrong, challenge, reason) in [
+        ("", "Bearer", "a token is required"),
+        ("Authorization: Bearer on\r\n", invalid, "the bearer token is wrong"),
+        ("Authorization: Basic one\r\n", malformed, "must be `Bearer TOKEN`"),
+        ("Authorization: Bearer\r\n", malformed, "must be `Bearer TOKEN`"),
+    ] {
         let response = server.request(&post("/mcp", wrong, INITIALIZE));
-        assert_eq!((response.status, response.header("www-authenticate")), (401, Some("Bearer")), "{wrong}");
+        assert_eq!((response.status, response.header("www-authenticate")), (401, Some(challenge)), "{wrong}");
+        assert!(response.body.contains(reason), "{wrong}: {}", response.body);
         assert_eq!(server.request(&http_request("GET", "/nowhere", wrong)).status, 401);
     }
     for right in ["one", "two"] {

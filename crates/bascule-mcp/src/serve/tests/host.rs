@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, mpsc};
 
 use tokio_util::sync::CancellationToken;
 
-use crate::serve::{ClientMessage, Endpoint, Host, ResponseStream};
+use crate::serve::{ClientMessage, Endpoint, Host, PeerId, ResponseStream};
 use crate::{Id, Message, error_response, notification, success_response};
 
 /// A host that answers by the name of the method and reports events to the test.
@@ -23,6 +23,7 @@ impl Host for EchoHost {
     async fn initialize(
         self: &Arc<Self>,
         endpoint: Endpoint,
+        _sender: PeerId,
         request: Vec<u8>,
         stream: ResponseStream,
     ) -> Option<String> {
@@ -73,6 +74,10 @@ impl EchoHost {
     fn run_method(self: &Arc<Self>, id: Id<'_>, method: &str, params: &str, stream: ResponseStream) {
         match method {
             "echo" => stream.finish(success_response(id, params)),
+            "thread" => {
+                let name = format!("{:?}", std::thread::current().name().unwrap_or_default());
+                stream.finish(success_response(id, &name));
+            }
             "count" => {
                 for n in 0..200 {
                     assert!(stream.push(notification("n", Some(&n.to_string()))));

@@ -20,6 +20,28 @@ fn closes_connection_only_after_idle_timeout() {
     client.wait_for_close();
 }
 
+// req: GW-04
+#[test]
+fn keeps_connection_after_long_request_with_separate_body() {
+    let head_timeout = Duration::from_secs(2);
+    let server = start_server(HttpServer { head_timeout, ..long_timeouts() }).with_session();
+    let mut client = server.connect();
+    let slow =
+        post("/mcp", SESSION, &rpc("slow")).replace(ACCEPT, &format!("{ACCEPT}Expect: 100-continue\r\n"));
+    let (head, body) = slow.split_once("\r\n\r\n").unwrap();
+    client.send(&format!("{head}\r\n\r\n"));
+    // The request has started when the server asks for its body.
+    assert_eq!(client.read_head().status, 100);
+    client.send(body);
+    assert_eq!(client.read_head().status, 200);
+    std::thread::sleep(head_timeout + SHORT_TIMEOUT);
+    server.host.release_slow_requests();
+    let chunks = std::iter::from_fn(|| client.read_chunk()).take_while(|chunk| !chunk.is_empty());
+    assert!(chunks.collect::<String>().contains("result"));
+    client.send(&post("/mcp", SESSION, &rpc("echo")));
+    assert_eq!(client.read_response().status, 200);
+}
+
 // req: GW-07
 #[test]
 fn idle_time_starts_when_the_stream_ends() {
@@ -159,26 +181,54 @@ fn survives_garbage_and_huge_heads() {
         let mut client = server.connect();
         let _ = client.stream.write_all(case.as_bytes());
         client.wait_for_close();
-        let said = String::from_utf8_lossy(&client.rest).into_owned();
-        assert!(said.is_empty() || said.starts_with("HTTP/1.1 4"), "{:.80}\n{said}", case);
+        let response = String::from_utf8_lossy(&client.rest).into_owned();
+        assert!(response.is_empty() || response.starts_with("HTTP/1.1 4"), "{case:.80}\n{response}");
     }
     assert_eq!(server.request(&post("/mcp", SESSION, &rpc("echo"))).status, 200);
 }
 
 // req: GW-07
 #[test]
-fn closes_connections_above_the_limit() {
+fn refuses_connection_while_all_have_requests_in_flight() {
     let server =
         start_server(HttpServer { max_connections: 2, idle_timeout: DEADLINE * 2, ..long_timeouts() })
             .with_session();
-    // It may not have noticed yet that an earlier one has left.
-    let accepted = || (0..10_000).find_map(|_| server.connect().accepted()).expect("there is room for two");
-    let clients = [accepted(), accepted()];
+    let slow = || {
+        let mut client = server.connect();
+        client.send(&post("/mcp", SESSION, &rpc("slow")));
+        server.expect_report("hanging");
+        client
+    };
+    let mut clients = [slow(), slow()];
     let mut third = server.connect();
     third.wait_for_close();
     assert!(third.rest.is_empty());
-    drop(clients);
-    accepted();
+    server.host.release_slow_requests();
+    assert!(clients.iter_mut().all(|client| client.read_response().body.contains("result")));
+    // The requests may not have ended for the server yet.
+    (0..10_000).find_map(|_| server.connect().accepted()).expect("an idle connection makes room");
+}
+
+// req: GW-07
+#[test]
+fn idle_connections_and_event_streams_make_room() {
+    let server =
+        start_server(HttpServer { max_connections: 2, idle_timeout: DEADLINE * 2, ..long_timeouts() })
+            .with_session();
+    let mut listening = server.connect();
+    listening.send(&http_request("GET", "/mcp", &format!("Accept: text/event-stream\r\n{SESSION}")));
+    assert_eq!(listening.read_head().status, 200);
+    let mut idle = server.connect().accepted().expect("there is room");
+    server.expect_report(NOTIFICATION);
+    let mut busy = server.connect();
+    busy.send(&post("/mcp", SESSION, &rpc("slow")));
+    server.expect_report("hanging");
+    idle.wait_for_close();
+    let newcomer = server.connect().accepted();
+    assert!(newcomer.is_some(), "the event stream makes room");
+    listening.wait_for_close();
+    server.host.release_slow_requests();
+    assert!(busy.read_response().body.contains("result"), "a request in flight stays");
 }
 
 // req: GW-07

@@ -118,3 +118,19 @@ proptest! {
         }
     }
 }
+
+// req: BR-12, GW-07
+#[test]
+fn handles_large_messages_on_their_own_thread() {
+    let server = start_server(long_timeouts()).with_session();
+    for (bytes, is_large) in [(1_000, false), (300_000, true)] {
+        for line_break in ["", "\n"] {
+            let message = rpc("thread").replace("[]", &format!("{line_break}\"{}\"", "x".repeat(bytes)));
+            let response = server.request(&post("/mcp", SESSION, &message));
+            assert_eq!(response.status, 200);
+            assert_eq!(response.body.contains(r#""large-messages""#), is_large, "{}", response.body);
+        }
+    }
+    let large = INITIALIZE.replace("{}", &format!(r#"{{"a":"{}"}}"#, "x".repeat(300_000)));
+    assert_eq!(server.request(&post("/mcp", "", &large)).status, 413);
+}

@@ -19,7 +19,7 @@ fn shutdown_answers_open_requests_and_ends_streams() {
     listening.wait_for_close();
     assert!(listening.rest.ends_with(b"0\r\n\r\n"));
     server.host.release_slow_requests();
-    assert!(asking.read_response().body.contains("result"), "what was open at the end is answered after it");
+    assert!(asking.read_response().body.contains("result"), "requests in flight are answered after the stop");
     let address = server.address;
     server.shut_down();
     hanging.wait_for_close();

@@ -79,7 +79,7 @@ fn disconnects_client_that_does_not_read() {
         "it must not look complete: {response:?}"
     );
 
-    // What is said fits the stream, but nobody takes it from the socket.
+    // The messages fit the stream, but the client does not read them from the socket.
     let server = start_server(HttpServer { write_timeout: SHORT_TIMEOUT, ..long_timeouts() }).with_session();
     let mut client = server.connect();
     client.send(&post("/mcp", SESSION, &rpc("hang-after-much")));

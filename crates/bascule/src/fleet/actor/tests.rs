@@ -1,4 +1,4 @@
-//! The actor against servers in memory and a clock that the tests move: exact where real processes could not be.
+//! The actor against servers in memory and a clock that the tests move: exact where real processes cannot be.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -21,17 +21,18 @@ use crate::fleet::backend::Backend;
 use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::server::Server;
 use crate::fleet::snapshot::Snapshot;
+use crate::fleet::start_clock::StartClock;
 use crate::fleet::upstream::{StartContext, Upstream};
 use crate::fleet::{Fleet, Start};
 use crate::normalise;
 use crate::{McpBridgeAdapter, Plan, Reloaded};
 
-/// What the servers of a test do, and what becomes of them.
+/// The behaviour of the servers of a test, and a record of their lives.
 #[derive(Default)]
-struct Stage {
+struct ScriptedServers {
     refuses: AtomicBool,
-    deaf: AtomicBool,
-    /// The ids of calls that were not answered while it was deaf. They are answered with the next message.
+    is_silent: AtomicBool,
+    /// The ids of calls that arrived while it was silent. They are answered with the next message.
     late: Mutex<Vec<Value>>,
     starts: Mutex<Vec<Instant>>,
     /// The number of servers that were alive at each start.
@@ -40,18 +41,18 @@ struct Stage {
     most_alive: AtomicUsize,
     served: AtomicUsize,
     tools: Mutex<Vec<&'static str>>,
-    /// Ends the one that is up.
+    /// Ends the server that is up.
     end: Mutex<CancellationToken>,
     events: Mutex<Vec<Event>>,
 }
 
-impl EventSink for Stage {
+impl EventSink for ScriptedServers {
     fn offer(&self, event: Event) {
         self.events.lock().unwrap().push(event);
     }
 }
 
-impl Stage {
+impl ScriptedServers {
     fn kill(&self) {
         self.end.lock().unwrap().cancel();
     }
@@ -64,21 +65,21 @@ impl Stage {
         self.events.lock().unwrap().iter().filter(|event| event.name() == name).cloned().collect()
     }
 
-    /// Plays a server until it is ended.
-    fn play(self: &Arc<Self>) -> Transport {
+    /// Serves in memory until the server is ended.
+    fn serve(self: &Arc<Self>) -> Transport {
         let (transport, mut far) = Transport::pair();
-        let (stage, end) = (self.clone(), CancellationToken::new());
+        let (servers, end) = (self.clone(), CancellationToken::new());
         *self.end.lock().unwrap() = end.clone();
         let alive = self.alive.fetch_add(1, Ordering::SeqCst) + 1;
         self.most_alive.fetch_max(alive, Ordering::SeqCst);
         tokio::spawn(async move {
             while let Some(Some(frame)) = end.run_until_cancelled(far.incoming.recv()).await {
-                let answer = stage.answer(&serde_json::from_slice(&frame).unwrap());
-                for answer in stage.late_answers().into_iter().chain(answer) {
+                let answer = servers.answer(&serde_json::from_slice(&frame).unwrap());
+                for answer in servers.late_answers().into_iter().chain(answer) {
                     let _ = far.outgoing.send(answer.to_string().into_bytes()).await;
                 }
             }
-            stage.alive.fetch_sub(1, Ordering::SeqCst);
+            servers.alive.fetch_sub(1, Ordering::SeqCst);
         });
         transport
     }
@@ -86,14 +87,14 @@ impl Stage {
     fn answer(&self, asked: &Value) -> Option<Value> {
         let result = match asked["method"].as_str()? {
             "initialize" => json!({ "protocolVersion": "2025-11-25", "capabilities": {},
-                                    "serverInfo": { "name": "stage", "version": "1" } }),
+                                    "serverInfo": { "name": "scripted", "version": "1" } }),
             "tools/list" => {
                 let schema = json!({ "type": "object" });
                 let tool = |name: &&str| json!({ "name": name, "inputSchema": schema });
                 json!({ "tools": self.tools.lock().unwrap().iter().map(tool).collect::<Vec<_>>() })
             }
-            "ping" if !self.deaf.load(Ordering::SeqCst) => json!({}),
-            "tools/call" if !self.deaf.load(Ordering::SeqCst) => {
+            "ping" if !self.is_silent.load(Ordering::SeqCst) => json!({}),
+            "tools/call" if !self.is_silent.load(Ordering::SeqCst) => {
                 self.served.fetch_add(1, Ordering::SeqCst);
                 json!({ "content": [] })
             }
@@ -107,7 +108,7 @@ impl Stage {
     }
 
     fn late_answers(&self) -> Vec<Value> {
-        if self.deaf.load(Ordering::SeqCst) {
+        if self.is_silent.load(Ordering::SeqCst) {
             return Vec::new();
         }
         let late = std::mem::take(&mut *self.late.lock().unwrap());
@@ -115,41 +116,47 @@ impl Stage {
     }
 }
 
-struct Play {
-    stage: Arc<Stage>,
+struct TestBridge {
+    servers: Arc<ScriptedServers>,
     bridge: McpBridgeAdapter,
     begin: Instant,
 }
 
-impl Play {
+impl TestBridge {
     async fn start(change: impl FnOnce(&mut ServerSettings)) -> Self {
         let transport =
             TransportSettings::Stdio { command: "x".into(), args: vec![], env: vec![], cwd: None };
         let mut server = ServerSettings::new(ServerName::parse("s").unwrap(), transport);
         change(&mut server);
-        let stage = Arc::new(Stage { tools: Mutex::new(vec!["t"]), ..Stage::default() });
+        let servers =
+            Arc::new(ScriptedServers { tools: Mutex::new(vec!["t"]), ..ScriptedServers::default() });
         let fleet = Arc::new(Fleet {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
-            events: stage.clone(),
-            start: starter(stage.clone()),
+            events: servers.clone(),
+            traces: None,
+            audit: None,
+            metrics: crate::metrics::CallMetrics::default(),
+            start: starter(servers.clone()),
             random: || 0.0,
             in_flight: Arc::default(),
             observer: std::sync::OnceLock::new(),
             reconnect: true,
-            starting: Semaphore::new(1),
+            starts_on_demand: true,
+            last_listings: None,
+            starting: Arc::new(Semaphore::new(1)),
             actors: TaskTracker::new(),
             stop: CancellationToken::new(),
             serials: AtomicU64::new(0),
         });
         let one = Server::spawn(Arc::new(server.clone()), ClientProfile::default(), &fleet);
         let settings = Settings { servers: vec![server], ..Settings::default() };
-        let servers = HashMap::from([(one.settings.name.clone(), one)]);
-        fleet.snapshot.store(Arc::new(Snapshot::of(Arc::new(settings), servers)));
+        let by_name = HashMap::from([(one.settings.name.clone(), one)]);
+        fleet.snapshot.store(Arc::new(Snapshot::new(Arc::new(settings), by_name)));
         let (bridge, begin) = (McpBridgeAdapter::of(fleet, false), Instant::now());
-        // Takes turns, not time: who kills it must find it there.
-        bridge.first_starts(Duration::from_secs(1)).await;
+        // Takes no time on the clock. A test that kills the server needs it to be up.
+        bridge.wait_for_first_starts(Duration::from_secs(1)).await;
         settle().await;
-        Self { stage, bridge, begin }
+        Self { servers, bridge, begin }
     }
 
     fn health(&self) -> Health {
@@ -177,20 +184,20 @@ impl Play {
         use bascule_model::ProviderAdapter;
         self.bridge.terminate().await;
         settle().await;
-        assert_eq!(self.stage.alive.load(Ordering::SeqCst), 0, "nothing is left over");
+        assert_eq!(self.servers.alive.load(Ordering::SeqCst), 0, "a server still runs");
     }
 }
 
-fn starter(stage: Arc<Stage>) -> Start {
-    Box::new(move |settings, profile, abandoned, stop| {
-        let stage = stage.clone();
+fn starter(servers: Arc<ScriptedServers>) -> Start {
+    Box::new(move |settings, profile, abandoned, stop, progress| {
+        let servers = servers.clone();
         Box::pin(async move {
-            stage.starts.lock().unwrap().push(Instant::now());
-            stage.alive_at_start.lock().unwrap().push(stage.alive.load(Ordering::SeqCst));
-            if stage.refuses.load(Ordering::SeqCst) {
-                return Err(normalise::start_error(&settings.name, "it does not want to"));
+            servers.starts.lock().unwrap().push(Instant::now());
+            servers.alive_at_start.lock().unwrap().push(servers.alive.load(Ordering::SeqCst));
+            if servers.refuses.load(Ordering::SeqCst) {
+                return Err(normalise::start_error(&settings.name, "refused by the test"));
             }
-            // A server in memory learns of its end only when it is its turn; a process has ended before `stop` returns.
+            // A server in memory ends when its task runs next; a process has ended before `stop` returns.
             settle().await;
             let frame = StartContext {
                 message_limit: 1 << 20,
@@ -199,15 +206,20 @@ fn starter(stage: Arc<Stage>) -> Start {
                 stop,
                 profile,
                 abandoned,
+                progress,
+                traces: None,
+                trace: None,
+                logged: Arc::default(),
             };
-            let upstream = Upstream::handshake(settings, stage.play(), None, &frame).await?;
+            let mut clock = StartClock::start(&settings, &frame);
+            let upstream = Upstream::handshake(&mut clock, settings, servers.serve(), None, &frame).await?;
             let listed = upstream.list_tools().await?;
             Ok((Backend::Shared(upstream), listed))
         })
     })
 }
 
-/// Lets everybody do what they can do without time passing.
+/// Runs all tasks until they wait, without advancing the clock.
 async fn settle() {
     for _ in 0..50 {
         tokio::task::yield_now().await;
@@ -216,93 +228,93 @@ async fn settle() {
 
 // req: BR-09
 #[tokio::test(start_paused = true)]
-async fn a_server_that_stays_away_is_tried_at_the_promised_moments_and_then_given_up() {
-    let play = Play::start(|server| server.keep_alive = None).await;
+async fn retries_a_lost_server_with_backoff_and_then_gives_it_up() {
+    let test = TestBridge::start(|server| server.keep_alive = None).await;
     advance(Duration::from_secs(60)).await;
-    play.stage.refuses.store(true, Ordering::SeqCst);
-    play.stage.kill();
+    test.servers.refuses.store(true, Ordering::SeqCst);
+    test.servers.kill();
     settle().await;
     let lost = Instant::now();
-    assert_eq!(play.health(), Health::Degraded);
-    let mut status = play.bridge.fleet.snapshot.load().servers["s"].watch();
+    assert_eq!(test.health(), Health::Degraded);
+    let mut status = test.bridge.fleet.snapshot.load().servers["s"].watch();
     status.wait_for(|status| status.state.health() == Health::Unavailable).await.unwrap();
     let after: Vec<u128> =
-        play.stage.starts.lock().unwrap()[1..].iter().map(|at| (*at - lost).as_millis()).collect();
+        test.servers.starts.lock().unwrap()[1..].iter().map(|at| (*at - lost).as_millis()).collect();
     let expected = [1, 3, 7, 15, 31, 61, 91, 121, 151, 181].map(|seconds: u128| seconds * 1_000);
     // The clock of tokio ticks in milliseconds, and never early.
     assert!(after.iter().zip(expected).all(|(at, due)| (due..due + 20).contains(at)), "{after:?}");
     assert_eq!(after.len(), 10);
     assert!(matches!(
-        &play.stage.named("provider.mcp.reconnect.exhausted")[..],
+        &test.servers.named("provider.mcp.reconnect.exhausted")[..],
         [Event::ReconnectExhausted { attempts: 10, .. }]
     ));
-    assert_eq!(play.call().await, Err((ErrorCode::ProviderUnavailable, None)));
-    play.stage.refuses.store(false, Ordering::SeqCst);
-    play.bridge.refresh(&ServerName::parse("s").unwrap()).await.unwrap();
-    assert_eq!(play.health(), Health::Healthy);
-    play.end().await;
+    assert_eq!(test.call().await, Err((ErrorCode::ProviderUnavailable, None)));
+    test.servers.refuses.store(false, Ordering::SeqCst);
+    test.bridge.refresh(&ServerName::parse("s").unwrap()).await.unwrap();
+    assert_eq!(test.health(), Health::Healthy);
+    test.end().await;
 }
 
 // req: BR-08
 #[tokio::test(start_paused = true)]
-async fn an_idle_server_that_does_not_answer_is_lost_and_a_living_one_is_left_alone() {
-    let play = Play::start(|_| {}).await;
+async fn restarts_an_idle_server_only_if_it_does_not_answer_a_ping() {
+    let test = TestBridge::start(|_| {}).await;
     advance(Duration::from_secs(300)).await;
     settle().await;
-    assert_eq!(play.stage.starts_since(play.begin).len(), 1);
-    play.stage.deaf.store(true, Ordering::SeqCst);
-    let mut status = play.bridge.fleet.snapshot.load().servers["s"].watch();
+    assert_eq!(test.servers.starts_since(test.begin).len(), 1);
+    test.servers.is_silent.store(true, Ordering::SeqCst);
+    let mut status = test.bridge.fleet.snapshot.load().servers["s"].watch();
     status.wait_for(|status| status.state.health() == Health::Degraded).await.unwrap();
     assert!(
-        matches!(&play.stage.named("provider.mcp.disconnected")[..], [Event::Disconnected { cause, .. }] if cause.contains("ping"))
+        matches!(&test.servers.named("provider.mcp.disconnected")[..], [Event::Disconnected { cause, .. }] if cause.contains("ping"))
     );
-    play.stage.deaf.store(false, Ordering::SeqCst);
+    test.servers.is_silent.store(false, Ordering::SeqCst);
     status.wait_for(|status| status.state.health() == Health::Healthy).await.unwrap();
-    assert_eq!(play.stage.named("provider.mcp.reconnected").len(), 1);
-    play.end().await;
+    assert_eq!(test.servers.named("provider.mcp.reconnected").len(), 1);
+    test.end().await;
 }
 
 // req: SB-03
 #[tokio::test(start_paused = true)]
-async fn a_server_that_ignores_two_cancellations_is_restarted() {
-    let play = Play::start(|server| server.keep_alive = None).await;
+async fn restarts_a_server_that_ignores_two_cancellations() {
+    let test = TestBridge::start(|server| server.keep_alive = None).await;
     advance(Duration::from_secs(60)).await;
-    play.stage.deaf.store(true, Ordering::SeqCst);
-    assert_eq!(play.call().await, Err((ErrorCode::ProviderTimeout, Some(1))));
+    test.servers.is_silent.store(true, Ordering::SeqCst);
+    assert_eq!(test.call().await, Err((ErrorCode::ProviderTimeout, Some(1))));
     advance(Duration::from_secs(6)).await;
     settle().await;
-    assert_eq!(play.health(), Health::Healthy, "once is not enough");
-    assert_eq!(play.call().await, Err((ErrorCode::ProviderTimeout, Some(1))));
-    let mut status = play.bridge.fleet.snapshot.load().servers["s"].watch();
+    assert_eq!(test.health(), Health::Healthy, "once is not enough");
+    assert_eq!(test.call().await, Err((ErrorCode::ProviderTimeout, Some(1))));
+    let mut status = test.bridge.fleet.snapshot.load().servers["s"].watch();
     settle().await;
-    // It may hear again by now: what it was asked before, it has not answered.
-    play.stage.deaf.store(false, Ordering::SeqCst);
+    // It responds again, but the earlier pings have no response.
+    test.servers.is_silent.store(false, Ordering::SeqCst);
     status.wait_for(|status| status.restarts == 1).await.unwrap();
-    let told = play.stage.named("provider.mcp.disconnected");
+    let events = test.servers.named("provider.mcp.disconnected");
     assert!(
-        matches!(&told[..], [Event::Disconnected { cause, .. }] if cause.contains("2 cancellations")),
-        "{told:?}"
+        matches!(&events[..], [Event::Disconnected { cause, .. }] if cause.contains("2 cancellations")),
+        "{events:?}"
     );
-    assert_eq!(play.call().await, Ok(()));
-    play.end().await;
+    assert_eq!(test.call().await, Ok(()));
+    test.end().await;
 }
 
 // req: BR-14
 #[tokio::test(start_paused = true)]
-async fn what_a_server_lists_after_its_return_is_what_there_is() {
-    let play = Play::start(|_| {}).await;
-    *play.stage.tools.lock().unwrap() = vec!["u", "t"];
-    play.stage.kill();
-    let mut status = play.bridge.fleet.snapshot.load().servers["s"].watch();
+async fn restarted_server_replaces_its_tools() {
+    let test = TestBridge::start(|_| {}).await;
+    *test.servers.tools.lock().unwrap() = vec!["u", "t"];
+    test.servers.kill();
+    let mut status = test.bridge.fleet.snapshot.load().servers["s"].watch();
     status.wait_for(|status| status.restarts == 1).await.unwrap();
-    let names: Vec<String> = play.bridge.list_tools().iter().map(|tool| tool.id().to_string()).collect();
+    let names: Vec<String> = test.bridge.list_tools().iter().map(|tool| tool.id().to_string()).collect();
     assert_eq!(names, ["s:u", "s:t"]);
-    let told = play.stage.named("provider.mcp.tools.refreshed");
+    let events = test.servers.named("provider.mcp.tools.refreshed");
     assert!(
-        matches!(&told[..], [Event::ToolsRefreshed { added, removed, unchanged: 1, .. }] if added == &["u"] && removed.is_empty()),
-        "{told:?}"
+        matches!(&events[..], [Event::ToolsRefreshed { added, removed, unchanged: 1, .. }] if added == &["u"] && removed.is_empty()),
+        "{events:?}"
     );
-    play.end().await;
+    test.end().await;
 }
 
 const GRACE: Duration = Duration::from_secs(10);
@@ -310,31 +322,48 @@ const GRACE: Duration = Duration::from_secs(10);
 // req: BR-13
 #[tokio::test(start_paused = true)]
 async fn retiring_server_waits_for_call_whose_arguments_are_being_checked() {
-    let play = Play::start(|_| {}).await;
-    let server = play.server();
-    // Long arguments are checked on another thread.
-    let arguments = json!({ "text": "x".repeat(1 << 20) }).to_string();
-    let mut call = Box::pin(play.call_with(&arguments, Some(&server)));
+    let test = TestBridge::start(|_| {}).await;
+    let server = test.server();
+    // Long arguments are checked on a thread of the runtime, for which the paused clock waits. Large ones would use another.
+    let arguments = json!({ "text": "x".repeat(128 << 10) }).to_string();
+    let mut call = Box::pin(test.call_with(&arguments, Some(&server)));
     assert!(futures_util::poll!(&mut call).is_pending());
     let ((), called) = tokio::join!(server.retire(GRACE), call);
     called.unwrap();
-    play.end().await;
+    test.end().await;
 }
 
 // req: BR-13
 #[tokio::test(start_paused = true)]
 async fn retiring_server_waits_for_call_that_waits_for_its_first_start() {
-    let play = Play::start(|_| {}).await;
+    let test = TestBridge::start(|_| {}).await;
     let starting =
-        Server::spawn(play.server().settings.clone(), ClientProfile::default(), &play.bridge.fleet);
-    let mut call = Box::pin(play.call_with("{}", Some(&starting)));
+        Server::spawn(test.server().settings.clone(), ClientProfile::default(), &test.bridge.fleet);
+    let mut call = Box::pin(test.call_with("{}", Some(&starting)));
     assert!(futures_util::poll!(&mut call).is_pending());
     let ((), called) = tokio::join!(starting.retire(GRACE), call);
     called.unwrap();
-    play.end().await;
+    test.end().await;
 }
 
-impl Play {
+// req: US-01, BR-10
+#[tokio::test(start_paused = true)]
+async fn listing_names_server_that_is_still_starting() {
+    let test = TestBridge::start(|_| {}).await;
+    let fleet = &test.bridge.fleet;
+    let slot = fleet.starting.clone().acquire_owned().await.unwrap();
+    let starting = Server::spawn(test.server().settings.clone(), ClientProfile::default(), fleet);
+    let servers = HashMap::from([(starting.settings.name.clone(), starting)]);
+    fleet.snapshot.store(Arc::new(Snapshot::new(fleet.snapshot.load().settings.clone(), servers)));
+    let listing = crate::api::list_tools(&test.bridge, None).await.unwrap();
+    assert_eq!(listing.start_failures[0].message, "server `s` has not started yet");
+    drop(slot);
+    let listing = crate::api::list_tools(&test.bridge, None).await.unwrap();
+    assert_eq!((listing.tools.len(), listing.start_failures.len()), (1, 0));
+    test.end().await;
+}
+
+impl TestBridge {
     /// Reloads with another timeout of the server.
     async fn reload(&self, call_timeout: u64) -> Reloaded {
         let mut settings = Settings::clone(&self.bridge.fleet.snapshot.load().settings);
@@ -346,37 +375,37 @@ impl Play {
 // req: BR-13
 #[tokio::test(start_paused = true)]
 async fn later_reload_is_applied_after_an_earlier_one_and_stops_its_first_attempt() {
-    let play = Play::start(|_| {}).await;
-    let (mut earlier, mut later) = (Box::pin(play.reload(1)), Box::pin(play.reload(2)));
+    let test = TestBridge::start(|_| {}).await;
+    let (mut earlier, mut later) = (Box::pin(test.reload(1)), Box::pin(test.reload(2)));
     assert!(futures_util::poll!(&mut earlier).is_pending() && futures_util::poll!(&mut later).is_pending());
     settle().await;
     let reloaded = [earlier.await, later.await];
     assert!(reloaded.iter().all(|one| one.plan.changed.len() == 1 && !one.is_superseded), "{reloaded:?}");
-    assert_eq!(play.server().settings.call_timeout, Duration::from_secs(2));
+    assert_eq!(test.server().settings.call_timeout, Duration::from_secs(2));
     // The later one starts its server twice: beside the old and the earlier one, then beside the earlier one alone.
-    assert_eq!(*play.stage.alive_at_start.lock().unwrap(), [0, 1, 2, 1]);
-    play.end().await;
+    assert_eq!(*test.servers.alive_at_start.lock().unwrap(), [0, 1, 2, 1]);
+    test.end().await;
 }
 
 // req: BR-13
 #[tokio::test(start_paused = true)]
 async fn earlier_reload_does_not_undo_a_later_one() {
-    let play = Play::start(|_| {}).await;
-    let (mut earlier, mut later) = (Box::pin(play.reload(1)), Box::pin(play.reload(2)));
+    let test = TestBridge::start(|_| {}).await;
+    let (mut earlier, mut later) = (Box::pin(test.reload(1)), Box::pin(test.reload(2)));
     assert!(futures_util::poll!(&mut earlier).is_pending() && futures_util::poll!(&mut later).is_pending());
     assert!(!later.await.is_superseded);
     let reloaded = earlier.await;
     assert!(reloaded.is_superseded && reloaded.plan == Plan::default(), "{reloaded:?}");
-    assert_eq!(play.server().settings.call_timeout, Duration::from_secs(2));
+    assert_eq!(test.server().settings.call_timeout, Duration::from_secs(2));
     settle().await;
-    assert_eq!(play.stage.alive.load(Ordering::SeqCst), 1);
-    play.end().await;
+    assert_eq!(test.servers.alive.load(Ordering::SeqCst), 1);
+    test.end().await;
 }
 
 // req: GW-04, BR-11
 #[tokio::test(start_paused = true)]
 async fn caller_that_leaves_before_a_retry_has_abandoned_nothing() {
-    let play = Play::start(|server| {
+    let test = TestBridge::start(|server| {
         let tool = ToolSettings {
             limits: server.limits.clone(),
             call_timeout: server.call_timeout,
@@ -385,56 +414,58 @@ async fn caller_that_leaves_before_a_retry_has_abandoned_nothing() {
         server.tools.insert("t".into(), tool);
     })
     .await;
-    let origins = || play.bridge.fleet.in_flight.origins(play.server().serial).len();
-    play.stage.deaf.store(true, Ordering::SeqCst);
-    let mut call = Box::pin(play.call());
+    let (in_flight, serial) = (&test.bridge.fleet.in_flight, test.server().serial);
+    let counts = || (in_flight.has_requests_to(serial), in_flight.origins(serial).len());
+    test.servers.is_silent.store(true, Ordering::SeqCst);
+    let mut call = Box::pin(test.call());
     assert!(futures_util::poll!(&mut call).is_pending());
     settle().await;
-    play.stage.refuses.store(true, Ordering::SeqCst);
-    play.stage.kill();
+    assert_eq!(counts(), (true, 1));
+    test.servers.refuses.store(true, Ordering::SeqCst);
+    test.servers.kill();
     settle().await;
     assert!(futures_util::poll!(&mut call).is_pending(), "it waits for the restart");
-    assert_eq!((play.health(), origins()), (Health::Degraded, 1));
+    assert_eq!((test.health(), counts()), (Health::Degraded, (true, 0)), "no process works on it");
     drop(call);
-    assert_eq!(origins(), 0);
-    play.end().await;
+    assert_eq!(counts(), (false, 0));
+    test.end().await;
 }
 
 // req: GW-04
 #[tokio::test(start_paused = true)]
 async fn late_response_ends_an_abandoned_call_without_a_client() {
-    let play = Play::start(|_| {}).await;
-    let origins = || play.bridge.fleet.in_flight.origins(play.server().serial).len();
-    play.stage.deaf.store(true, Ordering::SeqCst);
-    let mut call = Box::pin(play.call());
+    let test = TestBridge::start(|_| {}).await;
+    let origins = || test.bridge.fleet.in_flight.origins(test.server().serial).len();
+    test.servers.is_silent.store(true, Ordering::SeqCst);
+    let mut call = Box::pin(test.call());
     assert!(futures_util::poll!(&mut call).is_pending());
     settle().await;
     drop(call);
     assert_eq!(origins(), 1);
-    play.stage.deaf.store(false, Ordering::SeqCst);
-    play.call().await.unwrap();
+    test.servers.is_silent.store(false, Ordering::SeqCst);
+    test.call().await.unwrap();
     assert_eq!(origins(), 0);
-    play.end().await;
+    test.end().await;
 }
 
 #[derive(Debug, Clone)]
-enum Happening {
+enum Action {
     Kill,
     Refuse(bool),
-    Deaf(bool),
+    Silence(bool),
     Wait(u64),
     Call,
     Refresh,
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        2 => Just(Happening::Kill),
-        1 => any::<bool>().prop_map(Happening::Refuse),
-        1 => any::<bool>().prop_map(Happening::Deaf),
-        4 => (0..40_000u64).prop_map(Happening::Wait),
-        3 => Just(Happening::Call),
-        1 => Just(Happening::Refresh),
+        2 => Just(Action::Kill),
+        1 => any::<bool>().prop_map(Action::Refuse),
+        1 => any::<bool>().prop_map(Action::Silence),
+        4 => (0..40_000u64).prop_map(Action::Wait),
+        3 => Just(Action::Call),
+        1 => Just(Action::Refresh),
     ]
 }
 
@@ -443,47 +474,49 @@ proptest! {
 
     // req: BR-08
     // req: BR-11
-    /// Whatever happens: states follow each other without a gap, no two servers live at once, every call comes to
-    /// one end, a call is answered only by a server that ran it, and nothing is left over.
+    /// Health changes form a chain, at most one server runs at a time, every call has one end, only a call that a server ran
+    /// succeeds, and no server is left at the end.
     #[test]
-    fn no_sequence_of_events_confuses_an_actor(happenings in prop::collection::vec(happening(), 1..40)) {
+    fn keeps_its_invariants_in_any_sequence_of_actions(actions in prop::collection::vec(action(), 1..40)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
-            let play = Play::start(|server| {
+            let test = TestBridge::start(|server| {
                 server.max_retries = 3;
                 server.call_timeout = Duration::from_secs(2);
             }).await;
             let (mut made, mut answered) = (0, 0);
-            for happening in happenings {
-                match happening {
-                    Happening::Kill => play.stage.kill(),
-                    Happening::Refuse(refuses) => play.stage.refuses.store(refuses, Ordering::SeqCst),
-                    Happening::Deaf(deaf) => play.stage.deaf.store(deaf, Ordering::SeqCst),
-                    Happening::Wait(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
-                    Happening::Call => {
+            for action in actions {
+                match action {
+                    Action::Kill => test.servers.kill(),
+                    Action::Refuse(refuses) => test.servers.refuses.store(refuses, Ordering::SeqCst),
+                    Action::Silence(silent) => test.servers.is_silent.store(silent, Ordering::SeqCst),
+                    Action::Wait(millis) => tokio::time::sleep(Duration::from_millis(millis)).await,
+                    Action::Call => {
                         made += 1;
-                        answered += usize::from(play.call().await.is_ok());
+                        answered += usize::from(test.call().await.is_ok());
                     }
-                    Happening::Refresh => {
+                    Action::Refresh => {
                         let name = ServerName::parse("s").unwrap();
-                        let refreshed = tokio::time::timeout(Duration::from_secs(300), play.bridge.refresh(&name));
+                        let refreshed = tokio::time::timeout(Duration::from_secs(300), test.bridge.refresh(&name));
                         prop_assert!(refreshed.await.is_ok(), "a refresh hangs");
                     }
                 }
                 settle().await;
             }
-            prop_assert_eq!(play.stage.most_alive.load(Ordering::SeqCst), 1);
-            prop_assert!(play.stage.served.load(Ordering::SeqCst) >= answered);
-            let ends = play.stage.named("provider.mcp.tool.completed").len() + play.stage.named("provider.mcp.tool.failed").len();
+            prop_assert_eq!(test.servers.most_alive.load(Ordering::SeqCst), 1);
+            prop_assert!(test.servers.served.load(Ordering::SeqCst) >= answered);
+            let ends = test.servers.named("provider.mcp.tool.completed").len() + test.servers.named("provider.mcp.tool.failed").len();
             prop_assert_eq!(ends, made);
             let mut was = Health::Starting;
-            for event in play.stage.named("provider.mcp.health.changed") {
+            for event in test.servers.named("provider.mcp.health.changed") {
                 let Event::HealthChanged { from, to, .. } = event else { unreachable!() };
                 prop_assert_eq!(from, was);
                 was = to;
             }
-            play.end().await;
+            test.end().await;
             Ok(())
         })?;
     }
 }
+
+mod on_demand;

@@ -9,6 +9,7 @@ use super::{check, echoing, served, served_with, tool_x};
 use crate::support::{Bascule, text};
 
 const START_FAILED: &str = "PROVIDER_INIT_FAILED not_sent false";
+const START_TIMED_OUT: &str = "PROVIDER_INIT_FAILED not_sent true";
 const UNKNOWN: &str = "OUTCOME_UNKNOWN unknown false";
 const REFUSED: &str = "PROVIDER_ERROR answered false";
 
@@ -142,7 +143,7 @@ fn cancels_unanswered_call_at_deadline() {
 fn initialize_times_out_without_cancellation() {
     let (bascule, server) = served_with(echoing(), json!({ "startTimeoutMs": 3000 }));
     server.fail_always("*", HttpFault::Silence);
-    check(&bascule.call_error("s:x", "{}"), START_FAILED, &["3000 ms", "`startTimeoutMs`"]);
+    check(&bascule.call_error("s:x", "{}"), START_TIMED_OUT, &["3000 ms", "`startTimeoutMs`"]);
     assert_eq!(server.methods(), ["initialize"]);
 }
 
@@ -293,6 +294,6 @@ fn sse_start_times_out_without_endpoint_event() {
     let settings = json!({ "type": "sse", "startTimeoutMs": 300 });
     let (bascule, server) = served_with(echoing().legacy("/messages"), settings);
     server.fail_always("GET", HttpFault::Silence);
-    check(&bascule.call_error("s:x", "{}"), START_FAILED, &["300 ms", "`startTimeoutMs`"]);
+    check(&bascule.call_error("s:x", "{}"), START_TIMED_OUT, &["300 ms", "`startTimeoutMs`"]);
     assert_eq!(server.count("POST"), 0);
 }

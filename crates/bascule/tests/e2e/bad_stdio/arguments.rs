@@ -93,7 +93,9 @@ fn rejects_invalid_arguments_without_sending() {
     check_violation("/t", "required");
     assert_eq!(violations.len(), 2, "{error:#}");
     for not_an_object in ["[]", "7", "null", r#""n""#] {
-        check(&bascule.call_error("s:x", not_an_object), "INVALID_INPUT not_sent false", &["object"]);
+        let (code, document) = bascule.run_json(&["call", "s:x", not_an_object]);
+        assert_eq!(code, 2, "{document}");
+        check(&document["error"], "INVALID_INPUT not_sent false", &["object"]);
     }
     assert!(!server.methods().contains(&"tools/call".to_owned()), "{:?}", server.methods());
     assert_eq!(text(&bascule.call("s:x", r#"{"n":7,"t":""}"#)), r#"{"n":7,"t":""}"#);

@@ -76,12 +76,11 @@ async fn call_fails_immediately_after_crash() {
 // req: SB-05
 #[test]
 fn stops_server_that_closes_stdout() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("pid");
-    let entry = in_shell(r#"echo $$ > "$0"; read -r call; exec sleep 600 >&-"#, file.to_str().unwrap());
-    let error = Bascule::with_server("s", entry).call_error("s:x", "{}");
+    let bascule =
+        Bascule::with_server("s", in_shell("echo $$ > ~/pid; read -r call; exec sleep 600 >&-", "sh"));
+    let error = bascule.call_error("s:x", "{}");
     check(&error, "OUTCOME_UNKNOWN unknown false", &["closed its output"]);
-    let pid = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+    let pid = std::fs::read_to_string(bascule.file_of("s", "pid").unwrap()).unwrap().trim().parse().unwrap();
     assert!(!is_running(pid), "process {pid} still runs");
 }
 
@@ -126,16 +125,15 @@ fn leaves_no_process_after_any_outcome() {
 #[test]
 fn stops_descendants_of_server() {
     let server = ScriptedStdio::new(tool_x([Behaviour::text("fine"), Behaviour::exit(1)]));
-    let (folder, command) = (tempfile::tempdir().unwrap(), server.entry());
-    let file = folder.path().join("pids");
+    let command = server.entry();
     // A wrapper such as `npx`: the server is its child, and another process runs beside it.
-    let wrapper = r#"sleep 600 & echo $! >> "$0"; "$@""#;
-    let args = json!(["-c", wrapper, file, command["command"], command["args"][0]]);
+    let wrapper = r#"sleep 600 & echo $! >> ~/pids; "$@""#;
+    let args = json!(["-c", wrapper, "sh", command["command"], command["args"][0], command["args"][1]]);
     let bascule = Bascule::with_server("s", json!({ "command": "sh", "args": args }));
     for code in [0, 3] {
         assert_eq!(bascule.run(&["call", "s:x"]).code, Some(code));
     }
-    let siblings = std::fs::read_to_string(file).unwrap();
+    let siblings = std::fs::read_to_string(bascule.file_of("s", "pids").unwrap()).unwrap();
     let all: Vec<u32> = siblings.lines().map(|pid| pid.parse().unwrap()).chain(server.started()).collect();
     // These processes have no parent here that could wait for them, so their end is polled.
     eventually(&format!("none of {all:?} runs"), || !all.iter().any(|pid| is_running(*pid)));
@@ -148,19 +146,41 @@ fn passes_only_safe_and_configured_variables() {
         "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "TERM",
         "TMPDIR",
     ];
+    // Settings of package managers and version managers, where the machine has any.
+    const TOOLS: [&str; 13] = [
+        "NPM_CONFIG_",
+        "npm_config_",
+        "PIP_",
+        "UV_",
+        "SSL_CERT_",
+        "NODE_EXTRA_CA_CERTS",
+        "REQUESTS_CA_BUNDLE",
+        "XDG_CONFIG_DIRS",
+        "PYENV_ROOT",
+        "NVM_DIR",
+        "PYTHONUSERBASE",
+        "RUSTUP_HOME",
+        "GIT_CONFIG_GLOBAL",
+    ];
     let (server, folder) = (ScriptedStdio::new(tool_x([])), tempfile::tempdir().unwrap());
     let file = folder.path().join("environment");
     let command = server.entry();
     // `/proc` shows the initial environment, without what the shell adds.
     let script = r#"tr '\0' '\n' < /proc/$$/environ > "$0"; exec "$@""#;
     let args = json!(["-c", script, file, command["command"], command["args"][0]]);
-    let entry =
-        json!({ "command": "sh", "args": args, "env": { "TOKEN": "${SOURCE}", "HOME": "/elsewhere" } });
+    let env = json!({ "TOKEN": "${SOURCE}", "HOME": "/elsewhere" });
+    let entry = json!({ "command": "sh", "args": args, "env": env, "cwd": folder.path() });
     let bascule = Bascule::with_server("s", entry).env("SOURCE", "hunter2").env("SECRET", "swordfish");
     bascule.call("s:x", "{}");
     let got = std::fs::read_to_string(file).unwrap();
     let names: Vec<&str> = got.lines().filter_map(|line| line.split('=').next()).collect();
-    assert!(names.iter().all(|name| SAFE.contains(name) || *name == "TOKEN"), "{names:?}");
+    let is_of_tool = |name: &str| {
+        TOOLS.iter().any(|prefix| name.starts_with(prefix)) || name.to_lowercase().ends_with("_proxy")
+    };
+    assert!(
+        names.iter().all(|name| SAFE.contains(name) || is_of_tool(name) || *name == "TOKEN"),
+        "{names:?}"
+    );
     assert!(got.contains("TOKEN=hunter2\n") && names.contains(&"PATH"), "{names:?}");
     assert!(got.contains("HOME=/elsewhere\n"), "configured variables override inherited ones");
 }

@@ -7,6 +7,8 @@ use super::{check, scripted, scripted_with};
 use crate::support::Bascule;
 
 const START_FAILED: &str = "PROVIDER_INIT_FAILED not_sent false";
+/// The next start may be quicker.
+const START_TIMED_OUT: &str = "PROVIDER_INIT_FAILED not_sent true";
 
 /// Checks the error of a call to a server that cannot be started.
 #[track_caller]
@@ -27,6 +29,88 @@ fn after_initialize(answer: Behaviour) -> Value {
 fn names_missing_command() {
     check_start_error(json!({ "command": "no-such-program" }), &["`s`", "`no-such-program`", "No such file"]);
     check_start_error(json!({ "command": "/" }), &["could not start `/`", "it is a folder"]);
+}
+
+// req: BR-05
+#[test]
+fn hints_at_arguments_inside_the_command() {
+    let parts = ["`sh -c x`", "No such file", r#""command": "sh", "args": ["-c", "x"]"#];
+    check_start_error(json!({ "command": "sh -c x" }), &parts);
+}
+
+// req: BR-05
+#[test]
+fn names_programs_that_cannot_be_executed() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = |name: &str, text: &str, mode: u32| {
+        use std::os::unix::fs::PermissionsExt;
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        json!({ "command": path })
+    };
+    check_start_error(script("a.sh", "#!/bin/sh\n", 0o644), &["a.sh`: it is not executable: run `chmod +x "]);
+    check_start_error(
+        script("b", "#!/no/such/program\n", 0o755),
+        &["`/no/such/program`, which does not exist"],
+    );
+}
+
+// req: BR-05
+#[test]
+fn names_programs_that_are_no_servers() {
+    check_start_error(json!({ "command": "cat" }), &["`cat` returns its input", "it is no MCP server"]);
+    let echo = json!({ "command": "echo", "args": ["hello \u{1b}[31m there"] });
+    let parts = [
+        "`echo` ended without an answer (exit code 0)",
+        "no MCP server",
+        "it printed `hello \u{fffd}[31m there`",
+    ];
+    check_start_error(echo, &parts);
+    check_start_error(json!({ "command": "true" }), &["`true` ended without an answer (exit code 0)"]);
+}
+
+// req: BR-05
+#[test]
+fn shows_stray_output_without_secrets() {
+    let shell = r#"echo "using hunter2-secret"; cat > /dev/null"#;
+    let entry = json!({
+        "command": "sh", "args": ["-c", shell], "env": { "KEY": "hunter2-secret" }, "startTimeoutMs": 3000,
+    });
+    let bascule = Bascule::with_server("s", entry);
+    let output = bascule.run(&["call", "s:x"]);
+    assert_eq!(output.code, Some(3), "{output:?}");
+    assert!(output.stderr.contains("it printed `using ***` on stdout"), "{output:?}");
+    assert!(output.stderr.contains(r#"text="using ***""#), "{output:?}");
+    assert!(!output.stderr.contains("hunter2"), "{output:?}");
+}
+
+// req: BR-05
+#[test]
+fn hints_at_a_missing_variable() {
+    let complaint = "echo 'Error: BRAVE_API_KEY environment variable is required' >&2; exit 1";
+    let entry = |env: Value| json!({ "command": "sh", "args": ["-c", complaint], "env": env });
+    let hint = r#"miss the environment variable `BRAVE_API_KEY`: servers inherit none of yours, add "env": { "BRAVE_API_KEY": "${BRAVE_API_KEY}" } to `s`"#;
+    check_start_error(entry(json!({})), &["exit code 1", hint]);
+    let error = Bascule::with_server("s", entry(json!({ "BRAVE_API_KEY": "x" }))).call_error("s:x", "{}");
+    assert!(!error["message"].as_str().unwrap().contains("inherit"), "{error}");
+}
+
+// req: BR-02, BR-05
+#[test]
+fn shows_both_sides_of_a_refused_version() {
+    let refusal = json!({
+        "code": -32602, "message": "Unsupported protocol version",
+        "data": { "supported": ["2024-10-07"], "requested": "2025-11-25" },
+    });
+    let error = after_initialize(Behaviour::error(refusal));
+    let parts = [
+        "Unsupported protocol version",
+        "2024-10-07",
+        "Bascule offered `2025-11-25` and supports `2024-11-05`",
+    ];
+    check(&error, START_FAILED, &parts);
+    assert_eq!(error["providerError"]["data"]["supported"], json!(["2024-10-07"]));
 }
 
 // req: BR-05
@@ -75,7 +159,7 @@ fn initialize_times_out_without_cancellation() {
     let silent = Script::new().on("initialize", [Behaviour::silence()]).stderr("still thinking\n");
     let (bascule, server) = scripted_with(silent, json!({ "startTimeoutMs": 5000 }));
     let error = bascule.call_error("s:x", "{}");
-    check(&error, START_FAILED, &["`initialize`", "5000 ms", "`startTimeoutMs`"]);
+    check(&error, START_TIMED_OUT, &["`initialize`", "5000 ms", "`startTimeoutMs`"]);
     assert_eq!(error["stderr"], "still thinking");
     assert_eq!(server.methods(), ["initialize"], "the protocol forbids to cancel `initialize`");
 }
@@ -85,7 +169,7 @@ fn initialize_times_out_without_cancellation() {
 fn tool_listing_times_out() {
     let silent = Script::new().on("tools/list", [Behaviour::silence()]);
     let (bascule, _server) = scripted_with(silent, json!({ "startTimeoutMs": 5000 }));
-    check(&bascule.call_error("s:x", "{}"), START_FAILED, &["did not list its tools within 5000 ms"]);
+    check(&bascule.call_error("s:x", "{}"), START_TIMED_OUT, &["did not list its tools within 5000 ms"]);
 }
 
 // req: BR-05

@@ -30,13 +30,14 @@ impl RecordedEvents {
         self.0.lock().unwrap().iter().filter(|event| event["type"] == kind).cloned().collect()
     }
 
-    /// Events of one call.
+    /// Final events of one call. A result that violates its schema has another event, `result.drifted`.
     fn of_call(&self, correlation_id: &str) -> Vec<Value> {
         self.0
             .lock()
             .unwrap()
             .iter()
             .filter(|event| event["correlationId"] == correlation_id)
+            .filter(|event| event["type"].as_str().unwrap().starts_with("provider.mcp.tool."))
             .cloned()
             .collect()
     }
@@ -189,7 +190,7 @@ async fn publishes_one_final_event_per_call() {
         ("trouble:fail", json!([]), "failed INVALID_INPUT false"),
         ("trouble:nothing", json!({}), "failed TOOL_NOT_FOUND false"),
         ("nobody:nothing", json!({}), "failed TOOL_NOT_FOUND false"),
-        ("gone:x", json!({}), "failed PROVIDER_INIT_FAILED false"),
+        ("gone:x", json!({}), "failed PROVIDER_INIT_FAILED true"),
         ("trouble:leak", json!({ "mb": 1 }), "failed POLICY_DENIED false"),
         ("trouble:lie", json!({}), "failed INVALID_OUTPUT false"),
         ("trouble:rpc_error", json!({}), "failed PROVIDER_ERROR false"),

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
 use std::process::Stdio;
 
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
@@ -14,17 +13,17 @@ use crate::support::{
     wait_for_output,
 };
 
-/// A server that creates the file `started` and exits.
+/// A server that creates the file `started` in its home and exits.
 fn marker_server() -> Value {
-    json!({ "command": "sh", "args": ["-c", "touch started; exit 1"] })
+    json!({ "command": "sh", "args": ["-c", "touch ~/started; exit 1"] })
 }
 
 fn with_marker_server() -> Bascule {
     Bascule::with_servers(json!({ "notes": demo_server("notes"), "marker": marker_server() }))
 }
 
-fn was_started(folder: &Path) -> bool {
-    folder.join("started").exists()
+fn was_started(bascule: &Bascule) -> bool {
+    bascule.file_of("marker", "started").is_some()
 }
 
 #[test]
@@ -40,9 +39,9 @@ fn starts_only_needed_servers() {
     {
         assert_ne!(bascule.run(typed).code, Some(101), "{typed:?}");
     }
-    assert!(!was_started(bascule.folder()));
+    assert!(!was_started(&bascule));
     check_output(&bascule.run(&["tools"]), 0, "notes:get_note", "missing:");
-    assert!(was_started(bascule.folder()), "`tools` starts every server");
+    assert!(was_started(&bascule), "`tools` starts every server");
 }
 
 #[test]
@@ -53,18 +52,19 @@ fn does_not_start_disabled_server() {
     check_output(&bascule.run(&["check"]), 0, "1 server\n", "");
     let error = bascule.call_error("marker:x", "{}");
     assert!(error["message"].as_str().unwrap().contains("disabled"), "{error}");
-    assert!(!was_started(bascule.folder()));
+    assert!(!was_started(&bascule));
 }
 
 // req: BR-11
 #[test]
 fn stops_servers_and_their_children() {
-    let script = r#"sleep 600 & echo $! > grandchild; exec "$0" notes"#;
+    let script = r#"sleep 600 & echo $! > ~/grandchild; exec "$0" notes"#;
     let entry = json!({ "command": "sh", "args": ["-c", script, demo_program()] });
     let bascule = Bascule::with_server("notes", entry);
     let (_, report) = bascule.run_json(&["check"]);
     let pid = report["servers"][0]["pid"].as_u64().unwrap() as u32;
-    let grandchild = fs::read_to_string(bascule.folder().join("grandchild")).unwrap().trim().parse().unwrap();
+    let grandchild =
+        fs::read_to_string(bascule.file_of("notes", "grandchild").unwrap()).unwrap().trim().parse().unwrap();
     assert!(!is_running(pid), "the server still runs");
     eventually("the child of the server exits", || !is_running(grandchild));
 }
@@ -131,13 +131,15 @@ fn interrupted_call_is_cancelled_at_server() {
 #[test]
 fn interrupt_during_server_start_exits_with_130() {
     // The server never answers; it and its child must exit.
-    let script = "sleep 600 & echo $$ $! > pids.new; mv pids.new pids; exec sleep 600";
+    let script = "sleep 600 & cd; echo $$ $! > pids.new; mv pids.new pids; exec sleep 600";
     let bascule = Bascule::with_server("slow", json!({ "command": "sh", "args": ["-c", script] }));
     let child = bascule.command(&["call", "slow:x", "--json"]).spawn().unwrap();
-    let file = bascule.folder().join("pids");
-    eventually("the server is started", || file.exists());
-    let pids: Vec<u32> =
-        fs::read_to_string(file).unwrap().split_whitespace().map(|pid| pid.parse().unwrap()).collect();
+    eventually("the server is started", || bascule.file_of("slow", "pids").is_some());
+    let pids: Vec<u32> = fs::read_to_string(bascule.file_of("slow", "pids").unwrap())
+        .unwrap()
+        .split_whitespace()
+        .map(|pid| pid.parse().unwrap())
+        .collect();
     signal(child.id(), "INT");
     let output = wait_for_output(child);
     assert_eq!(

@@ -126,6 +126,12 @@ fn server_cannot_change_scheduling_of_others() {
             hostile.expect_denied(&format!("{FIND_BRIDGE}{SYSCALL}call({ioprio}, 1, {victim}, 3 << 13)"));
         }
         hostile.expect_denied("os.setpriority(os.PRIO_USER, 0, 19)");
+        for (group, name) in [(2, "process group"), (3, "user")] {
+            let ioprio = syscall_number("ioprio_set");
+            hostile.expect_denied(&format!("{SYSCALL}call({ioprio}, {group}, 0, 3 << 13) # {name}"));
+        }
+        let attributes = syscall_number("sched_setattr");
+        hostile.expect_denied(&format!("{FIND_BRIDGE}{SYSCALL}call({attributes}, parent, bytes(56), 0)"));
         hostile.expect_ok("os.nice(1); os.sched_setaffinity(0, os.sched_getaffinity(0))");
     }
 }
@@ -166,6 +172,10 @@ fn server_cannot_set_user_or_group_id_bits() {
         let number = syscall_number("openat2");
         let failed = hostile.attempt(&format!("{SYSCALL}call({number}, -100, b'program', None, 0)"));
         assert!(failed.is_err_and(|error| error.contains("not implemented")));
+        #[cfg(target_arch = "x86_64")]
+        hostile.expect_denied(&format!("{SYSCALL}call({}, b'new', 0o4755)", syscall_number("creat")));
+        // The kernel ignores these bits of a new folder.
+        hostile.expect_ok("os.mkdir('folder', 0o6755); assert os.stat('folder').st_mode & 0o6000 == 0");
         hostile.expect_ok("os.chmod('program', 0o755); os.open('new', os.O_CREAT | os.O_WRONLY, 0o644)");
         hostile.expect_ok("assert all(os.stat(f).st_mode & 0o6000 == 0 for f in ['program', 'new'])");
     }
@@ -198,6 +208,32 @@ fn strict_server_cannot_change_metadata_of_files() {
                     "import fcntl; fcntl.ioctl(os.open('/usr', os.O_RDONLY), {request}, bytes(64))"
                 ));
             }
+        }
+    }
+}
+
+// req: SB-04, SB-08
+#[test]
+fn server_cannot_change_file_flags() {
+    for user in users() {
+        let hostile = HostileServer::new(user, json!({}));
+        for request in [
+            "0x40086602", // FS_IOC_SETFLAGS
+            "0x40087602", // FS_IOC_SETVERSION
+            "0x401c5820", // FS_IOC_FSSETXATTR
+            "0x5000940e", // BTRFS_IOC_SUBVOL_CREATE
+            "0x50009417", // BTRFS_IOC_SNAP_CREATE_V2
+            "0x5000940f", // BTRFS_IOC_SNAP_DESTROY
+        ] {
+            hostile.expect_denied(&format!(
+                "import fcntl; fcntl.ioctl(os.open('.', os.O_RDONLY), {request}, bytearray(4096))"
+            ));
+        }
+        // Their arguments are not understood by the reaper.
+        for number in ["setxattrat", "removexattrat", "file_setattr"].map(syscall_number) {
+            let failed =
+                hostile.attempt(&format!("{SYSCALL}call({number}, -100, b'server.py', 0, b'user.a', 0)"));
+            assert!(failed.is_err_and(|error| error.contains("not implemented")));
         }
     }
 }
@@ -256,6 +292,8 @@ fn unneeded_system_calls_are_refused() {
             "setns",
             "init_module",
             "io_uring_setup",
+            "io_uring_enter",
+            "io_uring_register",
             "reboot",
         ] {
             hostile.expect_denied(&format!("{SYSCALL}call({}, 0, 0, 0, 0, 0)", syscall_number(name)));
@@ -302,7 +340,7 @@ fn server_cannot_reach_abstract_socket_outside() {
 /// The number of a system call on this architecture.
 fn syscall_number(name: &str) -> i64 {
     #[cfg(target_arch = "x86_64")]
-    const NUMBERS: [(&str, i64); 19] = [
+    const NUMBERS: [(&str, i64); 26] = [
         ("clone", 56),
         ("ptrace", 101),
         ("bpf", 321),
@@ -322,9 +360,16 @@ fn syscall_number(name: &str) -> i64 {
         ("setuid", 105),
         ("fchmodat2", 452),
         ("openat2", 437),
+        ("setxattrat", 463),
+        ("removexattrat", 466),
+        ("file_setattr", 469),
+        ("io_uring_enter", 426),
+        ("io_uring_register", 427),
+        ("creat", 85),
+        ("sched_setattr", 314),
     ];
     #[cfg(target_arch = "aarch64")]
-    const NUMBERS: [(&str, i64); 19] = [
+    const NUMBERS: [(&str, i64); 25] = [
         ("clone", 220),
         ("ptrace", 117),
         ("bpf", 280),
@@ -344,6 +389,12 @@ fn syscall_number(name: &str) -> i64 {
         ("setuid", 146),
         ("fchmodat2", 452),
         ("openat2", 437),
+        ("setxattrat", 463),
+        ("removexattrat", 466),
+        ("file_setattr", 469),
+        ("io_uring_enter", 426),
+        ("io_uring_register", 427),
+        ("sched_setattr", 274),
     ];
     NUMBERS.iter().find(|(known, _)| *known == name).unwrap().1
 }

@@ -33,7 +33,7 @@ fn server_cannot_read_secrets() {
             // Landlock reports another file system, so that programs copy the file, which fails as well.
             assert!(failed.contains("cross-device") || failed.starts_with("PermissionError"), "{failed}");
         }
-        assert_eq!(hostile.expect_ok(&read(&hostile, "other/plain")), "no secret");
+        hostile.expect_denied(&read(&hostile, "other/plain"));
     }
 }
 
@@ -62,6 +62,19 @@ fn server_may_write_folders_in_its_arguments() {
     }
 }
 
+// req: SB-04, TR-01
+#[test]
+fn home_in_arguments_does_not_open_traces() {
+    for user in users() {
+        let hostile = HostileServer::new(user, json!({ "args": ["server.py", ".."] }));
+        hostile.expect_ok("print(1)");
+        let folder = hostile.path(".local/state/bascule/traces");
+        let file = fs::read_dir(&folder).unwrap().next().unwrap().unwrap().path();
+        hostile.expect_denied(&format!("os.listdir({})", quoted(&folder)));
+        hostile.expect_denied(&format!("open({}, 'rb').read()", quoted(&file)));
+    }
+}
+
 // req: SB-04
 #[test]
 fn home_in_arguments_does_not_open_secrets() {
@@ -69,6 +82,25 @@ fn home_in_arguments_does_not_open_secrets() {
         let hostile = HostileServer::new(user, json!({ "args": ["server.py", ".."] }));
         hostile.expect_ok(&write(&hostile, "other/plain"));
         hostile.expect_denied(&read(&hostile, ".ssh/id_test"));
+    }
+}
+
+// req: SB-08
+#[test]
+fn server_cannot_trust_configurations() {
+    for user in users() {
+        let sandbox = json!({ "profile": "standard", "write": [".", "/root"] });
+        let hostile = HostileServer::new(user, json!({ "args": ["server.py", ".."], "sandbox": sandbox }));
+        assert!(hostile.command(&["trust"]).output().unwrap().status.success());
+        // Root has its home in the user database, `nobody` in `HOME`.
+        let folders = [hostile.path(""), "/root".into()].map(|home| home.join(".local/share/bascule/trust"));
+        let records: Vec<_> = folders.iter().filter(|folder| folder.exists()).collect();
+        assert!(!records.is_empty());
+        for folder in records {
+            hostile.expect_denied(&format!("os.listdir({})", quoted(folder)));
+            hostile.expect_denied(&format!("open({}, 'w')", quoted(&folder.join("new.json"))));
+        }
+        assert!(hostile.command(&["trust", "--remove", "mcp.json"]).output().unwrap().status.success());
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::embedded::within_timeout;
-use crate::support::{CommandOutput, is_running, program, text};
+use crate::support::{CommandOutput, GeneratedToken, is_running, program, text};
 
 /// Set in a process that runs a single test.
 const SINGLE_TEST: &str = "BASCULE_TEST_ALONE";
@@ -39,6 +39,7 @@ fn is_root() -> bool {
 pub struct HostileServer {
     home: TempDir,
     user: User,
+    _token: GeneratedToken,
 }
 
 impl HostileServer {
@@ -47,7 +48,9 @@ impl HostileServer {
         // Not in the temporary folder, which servers may write, and accessible to `nobody`.
         let parent = if is_root() { "/run" } else { env!("CARGO_TARGET_TMPDIR") };
         let home = tempfile::tempdir_in(parent).unwrap();
-        let hostile = Self { home, user };
+        fs::write(home.path().join("mcp.json"), "{}").unwrap();
+        let token = GeneratedToken::of(&home.path().join("mcp.json"));
+        let hostile = Self { home, user, _token: token };
         for folder in [".ssh", "work", "other"] {
             fs::create_dir(hostile.path(folder)).unwrap();
         }
@@ -81,7 +84,7 @@ impl HostileServer {
 
     /// `bascule` as the test's user, with a secret in its environment.
     pub fn command(&self, arguments: &[&str]) -> Command {
-        self.command_as_user(Path::new(program()), arguments)
+        self.command_as_user(Path::new(program()), &[&["--config", "mcp.json"], arguments].concat())
     }
 
     fn command_as_user(&self, program: &Path, arguments: &[&str]) -> Command {
@@ -98,6 +101,9 @@ impl HostileServer {
         };
         command.args(arguments).current_dir(self.home.path()).stdin(Stdio::null());
         command.env("HOME", self.path("")).env("BRIDGE_SECRET", "the secret");
+        // `make test` sets folders that only its user can write.
+        command.env_remove("XDG_DATA_HOME").env_remove("XDG_RUNTIME_DIR");
+        command.env("XDG_STATE_HOME", self.path(".local/state"));
         // Other folders of PATH may be readable by one user only.
         command.env("PATH", "/usr/local/bin:/usr/bin:/bin");
         command
@@ -135,7 +141,8 @@ impl HostileServer {
         let mark = format!("HOME={}", self.path("").display());
         let marked = |pid: &u32| {
             let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-            environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
+            // A confined server has a home of its own in this one.
+            environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
         };
         let entries = fs::read_dir("/proc").unwrap().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -152,7 +159,24 @@ impl HostileServer {
         self.attempt(code).unwrap_or_else(|failed| panic!("as {:?}: {code}: {failed}", self.user))
     }
 
-    fn set_owner(&self) {
+    /// The server must not start. Returns the message.
+    pub fn start_error(&self) -> String {
+        let error = self.call_error("pass");
+        assert_eq!(error["code"], "PROVIDER_INIT_FAILED", "{error:#}");
+        error["message"].as_str().unwrap().to_owned()
+    }
+
+    /// The call must fail. Returns the normalised error.
+    pub fn call_error(&self, code: &str) -> Value {
+        let arguments = json!({ "code": code }).to_string();
+        let mut command = self.command(&["call", "--config", "mcp.json", "h:try", &arguments, "--json"]);
+        let ran = CommandOutput::from(command.output().unwrap());
+        assert_eq!(ran.code, Some(3), "{ran:?}");
+        ran.document()["error"].clone()
+    }
+
+    /// Gives all files in the home to the test's user.
+    pub fn set_owner(&self) {
         fs::set_permissions(self.home.path(), fs::Permissions::from_mode(0o755)).unwrap();
         if self.user == User::Nobody {
             let done = Command::new("chown").arg("-R").arg("65534:65534").arg(self.home.path()).status();

@@ -86,3 +86,20 @@ fn unix_sockets_can_be_allowed() {
         }
     }
 }
+
+// req: SB-07, US-05
+#[test]
+fn temporary_folder_has_room_for_names_of_sockets() {
+    for user in users() {
+        let sandbox = json!({ "profile": "standard", "unixSockets": true });
+        let hostile = HostileServer::new(user, json!({ "sandbox": sandbox }));
+        // As Chromium does.
+        let folder = hostile.expect_ok(
+            "import socket, tempfile
+folder = tempfile.mkdtemp('xxxxxxxxxxxxxxxxxxxxxx')
+with socket.socket(socket.AF_UNIX) as s: s.bind(folder + '/SingletonSocket')
+print(os.path.dirname(folder))",
+        );
+        assert!(std::fs::symlink_metadata(&folder).is_err(), "`{folder}` is left");
+    }
+}

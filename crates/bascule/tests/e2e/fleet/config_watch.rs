@@ -83,11 +83,7 @@ fn keeps_configuration_if_file_is_invalid() {
     bridge.bascule.call("s:x", "{}");
     let good = fs::read_to_string(bridge.config_file()).unwrap();
     let good_name = bridge.bascule.folder().join("good.json");
-    let call = || {
-        // The command reads the invalid file; the bridge keeps the valid configuration.
-        let output = bridge.bascule.run(&["call", "s:x", "--json"]);
-        assert_eq!(output.code, Some(2), "{output:?}");
-    };
+    let events = bridge.events();
     for (broken, reason) in
         [("{ \"mcpServers\": {", "mcp.json:1"), (r#"{"mcpServers": {"s": {"command": 7}}}"#, "command")]
     {
@@ -97,13 +93,47 @@ fn keeps_configuration_if_file_is_invalid() {
             let logged = bridge.stderr()[before..].to_owned();
             logged.contains("configuration not reloaded") && logged.contains(reason)
         });
-        call();
+        let refused = events.wait_for_event("reload.refused");
+        assert!(refused["cause"].as_str().unwrap().contains(reason), "{refused}");
+        assert!(bridge.status()["refusedReload"].as_str().unwrap().contains(reason));
+        // Commands find the bridge by the path of the file.
+        bridge.bascule.call("s:x", "{}");
+        assert_eq!(bridge.bascule.run_json(&["tools"]).1[0]["id"], "s:x");
     }
     fs::write(&good_name, &good).unwrap();
     fs::rename(good_name, bridge.config_file()).unwrap();
     bridge.events().wait_for_event("tools.available");
     bridge.bascule.call("s:x", "{}");
+    assert_eq!(bridge.status()["refusedReload"], json!(null));
     assert_eq!(server.started().len(), 1, "the server was not restarted");
+}
+
+// req: US-01
+#[test]
+fn commands_find_bridge_whose_file_is_gone() {
+    let server = echo_server();
+    let mut bridge = ServeProcess::start(json!({ "s": server.entry() }));
+    bridge.bascule.call("s:x", "{}");
+    let events = bridge.events();
+    fs::remove_file(bridge.config_file()).unwrap();
+    events.wait_for_event("reload.refused");
+    for names_config in [true, false] {
+        bridge.bascule.names_config = names_config;
+        assert_eq!(bridge.server_status("s")["health"], "healthy");
+        bridge.bascule.call("s:x", "{}");
+        bridge.events().wait_for_event("reload.refused");
+        let commands: [&[&str]; 5] =
+            [&["tools"], &["tools", "s"], &["describe", "s:x"], &["refresh"], &["refresh", "s"]];
+        for command in commands {
+            let (code, document) = bridge.bascule.run_json(command);
+            assert_eq!(code, 0, "{command:?}: {document:#}");
+        }
+        let unknown = bridge.bascule.run(&["tools", "t"]);
+        assert!(unknown.code == Some(2) && unknown.stderr.contains("the only one is `s`"), "{unknown:?}");
+    }
+    bridge.signal("KILL");
+    bridge.wait_for_exit();
+    assert_eq!(bridge.bascule.run(&["tools"]).code, Some(2));
 }
 
 // req: BR-13

@@ -3,11 +3,11 @@
 use std::fs;
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::bad_stdio::in_shell;
-use crate::support::eventually;
+use crate::support::{eventually, with_settings};
 
 /// Has one tool, `x`, which answers `finished`.
 pub struct HeldServer {
@@ -28,7 +28,8 @@ impl HeldServer {
             printf '{"jsonrpc":"2.0","id":%s,"result":{"content":[{"type":"text","text":"finished"}]}}\n' "$id"
             while read -r line; do :; done
         "#;
-        in_shell(then, self.file("go").to_str().unwrap())
+        let entry = in_shell(then, self.file("go").to_str().unwrap());
+        with_settings(entry, json!({ "cwd": self.folder.path() }))
     }
 
     /// Waits until the tool is called and returns the process id.

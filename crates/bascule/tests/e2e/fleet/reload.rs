@@ -148,6 +148,21 @@ async fn calls_under_way_finish_in_the_old_process() {
     bridge.terminate().await;
 }
 
+// req: BR-13, US-03
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_that_waits_for_a_lazy_server_moves_to_its_replacement() {
+    let silent = ScriptedStdio::new(Script::new().on("initialize", [Behaviour::silence()]));
+    let next = echoing();
+    let lazy =
+        |server: &ScriptedStdio| json!({ "s": with_settings(server.entry(), json!({ "start": "lazy" })) });
+    let bridge = ObservedBridge::start_without_waiting(lazy(&silent)).await;
+    let call = bridge.spawn_call("s:x");
+    block_in_place(|| silent.wait_for("initialize"));
+    within_timeout(bridge.adapter.reload(settings(&lazy(&next)), Duration::from_millis(100))).await;
+    within_timeout(call).await.unwrap().unwrap();
+    bridge.terminate().await;
+}
+
 // req: BR-13
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stops_removed_server_after_grace_period() {

@@ -8,7 +8,7 @@ use super::observed_bridge::ObservedBridge;
 use super::proxy::Proxy;
 use super::{count, tool_with_hint, with_fast_reconnect, with_settings};
 use crate::bad_stdio::check;
-use crate::support::text;
+use crate::support::{eventually, text};
 
 const UNKNOWN: &str = "OUTCOME_UNKNOWN unknown false";
 
@@ -77,6 +77,24 @@ async fn retries_read_only_call_after_cut() {
     }
 }
 
+// req: BR-12
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sends_call_at_most_three_times_over_a_connection_that_stays_up() {
+    let script =
+        Script::new().tool(tool_with_hint("x", "readOnlyHint")).calls("x", vec![Behaviour::silence(); 9]);
+    let (server, proxy, bridge) =
+        behind_proxy(RemoteTransport::Streamable, script, json!({ "timeoutMs": 20_000 })).await;
+    let call = bridge.spawn_call("s:x");
+    for sends in 1..=3 {
+        let is_sent = || count(&server.methods(), "tools/call") == sends;
+        block_in_place(|| eventually("the call is sent", is_sent));
+        proxy.cut().await;
+    }
+    check(&call.await.unwrap().unwrap_err(), "OUTCOME_UNKNOWN unknown false", &[]);
+    assert_eq!(count(&server.methods(), "tools/call"), 3);
+    bridge.terminate().await;
+}
+
 // req: BR-08, BR-09
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn reconnects_after_refused_connections() {
@@ -110,14 +128,36 @@ async fn reconnects_after_refused_connections() {
 async fn idempotent_call_waits_for_reconnect() {
     let script = Script::new().tool(tool_with_hint("x", "idempotentHint"));
     let (server, mut proxy, mut bridge) =
-        behind_proxy(RemoteTransport::Streamable, script, json!({ "maxRetries": 1000 })).await;
+        behind_proxy(RemoteTransport::Streamable, script, json!({ "reconnectBackoffMs": 30_000 })).await;
     proxy.refuse().await;
     let call = bridge.spawn_call("s:x");
     bridge.wait_for_event("disconnected").await;
     proxy.recover().await;
+    bridge.refresh("s").await.unwrap();
     call.await.unwrap().unwrap();
     assert_eq!(count(&server.methods(), "tools/call"), 1);
     bridge.terminate().await;
+}
+
+// req: BR-10
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn call_that_finds_server_refusing_waits_for_first_restart_only() {
+    for transport in BOTH_TRANSPORTS {
+        let script = Script::new().tools(["x"]);
+        // The call may take far longer than the test.
+        let patient =
+            json!({ "maxRetries": 1000, "timeoutMs": 600_000, "limits": { "maxExecutionMs": 600_000 } });
+        let (_server, mut proxy, bridge) = behind_proxy(transport, script, patient).await;
+        proxy.refuse().await;
+        let mut error = bridge.call("s:x", "{}").await.unwrap_err();
+        // The proxy may cut the connection in the middle of the first call.
+        if error["code"] == "OUTCOME_UNKNOWN" {
+            error = bridge.call("s:x", "{}").await.unwrap_err();
+        }
+        check(&error, "PROVIDER_UNAVAILABLE not_sent true", &[]);
+        assert!(error["retryAfterMs"].is_u64(), "{error:#}");
+        bridge.terminate().await;
+    }
 }
 
 // req: BR-09

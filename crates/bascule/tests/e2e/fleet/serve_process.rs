@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -22,7 +22,7 @@ pub struct ServeProcess {
     pub bascule: Bascule,
     pub child: Child,
     stderr: Arc<Mutex<String>>,
-    /// `XDG_RUNTIME_DIR` and `XDG_DATA_HOME`, which hold the control socket and the token.
+    /// `XDG_RUNTIME_DIR`, which holds the control socket.
     runtime: TempDir,
 }
 
@@ -47,18 +47,49 @@ impl ServeProcess {
 
     /// Starts with this configuration text and listens at this address. Clients need no token unless the text has tokens.
     pub fn start_at(text: &str, address: &str, options: &[&str]) -> Self {
-        let runtime = tempfile::tempdir().unwrap();
-        let folder = runtime.path().to_str().unwrap();
-        let bascule = Bascule::with_text(text).env("XDG_RUNTIME_DIR", folder).env("XDG_DATA_HOME", folder);
-        let mut child = bascule
-            .command(&[&["serve", "--listen", address], authentication(text), options].concat())
-            .stdout(Stdio::null())
-            .spawn()
-            .unwrap();
-        let stderr = collect(child.stderr.take().unwrap());
+        let arguments = [&["serve", "--listen", address], authentication(text), options].concat();
+        Self::spawn(text, |bascule| bascule.command(&arguments))
+    }
+
+    /// Starts with these environment variables.
+    pub fn start_with_env(servers: Value, variables: &[(&str, &str)]) -> Self {
+        let arguments = ["serve", "--listen", "127.0.0.1:0", "--auth", "none"];
+        Self::spawn(&config_text(&servers), |bascule| {
+            let mut command = bascule.command(&arguments);
+            command.envs(variables.iter().copied());
+            command
+        })
+    }
+
+    /// Starts with a client on stdin that sends nothing.
+    pub fn start_stdio(servers: Value) -> Self {
+        Self::spawn(&config_text(&servers), |bascule| {
+            let mut command = bascule.command(&["serve", "--stdio"]);
+            command.stdin(Stdio::piped());
+            command
+        })
+    }
+
+    /// Starts with these arguments of the shell's `ulimit`.
+    pub fn start_with_ulimit(text: &str, ulimit: &str) -> Self {
+        let arguments = [&["serve", "--listen", "127.0.0.1:0"], authentication(text)].concat();
+        Self::spawn(text, |bascule| bascule.command_with_ulimit(&arguments, ulimit))
+    }
+
+    fn spawn(text: &str, command: impl FnOnce(&Bascule) -> Command) -> Self {
+        let (bascule, runtime) = folders(text);
+        let (child, stderr) = spawn_bridge(&mut command(&bascule));
         let bridge = Self { bascule, child, stderr, runtime };
         bridge.wait_for_stderr("serving ");
         bridge
+    }
+
+    /// Starts another bridge in the folder of this one, which has ended.
+    pub fn start_again(&mut self) {
+        let text = fs::read_to_string(self.config_file()).unwrap();
+        let arguments = [&["serve", "--listen", "127.0.0.1:0"], authentication(&text)].concat();
+        (self.child, self.stderr) = spawn_bridge(&mut self.bascule.command(&arguments));
+        self.wait_for_stderr("serving ");
     }
 
     /// Address of the HTTP listener.
@@ -190,6 +221,18 @@ pub fn config_text(servers: &Value) -> String {
 
 pub fn spawn(bascule: &Bascule, arguments: &[&str]) -> Child {
     bascule.command(arguments).spawn().unwrap()
+}
+
+fn folders(config: &str) -> (Bascule, TempDir) {
+    let runtime = tempfile::tempdir().unwrap();
+    let bascule = Bascule::with_text(config).env("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
+    (bascule, runtime)
+}
+
+fn spawn_bridge(command: &mut Command) -> (Child, Arc<Mutex<String>>) {
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let stderr = collect(child.stderr.take().unwrap());
+    (child, stderr)
 }
 
 /// Collects a stream in the background.

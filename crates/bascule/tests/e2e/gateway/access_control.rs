@@ -1,4 +1,4 @@
-//! Access to the HTTP endpoints (GW-07): tokens, `Host` and `Origin` checks, sandboxed servers as peers.
+//! Access to the HTTP endpoints: tokens, `Host` and `Origin` checks, sandboxed servers as peers.
 
 use std::fs;
 use std::net::SocketAddr;

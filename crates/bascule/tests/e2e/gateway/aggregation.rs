@@ -1,4 +1,6 @@
-//! Names and URIs of many servers at one endpoint (GW-02): each leads back to its server.
+//! Names and URIs of many servers at one endpoint: each leads back to its server.
+
+use std::time::Duration;
 
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
@@ -39,6 +41,67 @@ fn list(client: &Client, method: &str, field: &str, key: &str) -> Vec<String> {
     let listed = client.request(method, &json!({}));
     let items = listed["result"][field].as_array().unwrap_or_else(|| panic!("{listed}"));
     items.iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
+}
+
+// req: US-03, BR-12
+#[test]
+fn listing_does_not_wait_for_a_late_server() {
+    let server = |name: &str, late: bool| {
+        let prompts = Behaviour::result(json!({ "prompts": [{ "name": name }] }));
+        let first = if late { prompts.clone().after_delay(Duration::from_secs(8)) } else { prompts.clone() };
+        let script = Script::new().capabilities(json!({ "tools": {}, "prompts": {} }));
+        ScriptedStdio::new(script.on("prompts/list", [first, prompts]))
+    };
+    let (prompt, late) = (server("prompt", false), server("late", true));
+    let bridge = ServeProcess::start(json!({ "a": prompt.entry(), "b": late.entry() }));
+    let client = Client::connect(bridge.address(), AGGREGATE_PATH);
+    // A client that connects while a server starts is notified of its prompts.
+    client.request("tools/list", &json!({}));
+    let mut stream = client.open_stream();
+    let listed = client.request("prompts/list", &json!({}))["result"].take();
+    assert_eq!(listed["prompts"], json!([{ "name": "a__prompt" }]));
+    let missing = &listed["_meta"]["bascule/missing"][0];
+    assert_eq!(missing["server"], "b", "{listed:#}");
+    assert!(missing["why"].as_str().unwrap().contains("did not respond to `prompts/list`"), "{listed:#}");
+    assert_eq!(client.request("prompts/list", &json!({}))["result"], listed, "nobody waits for it again");
+    while !stream.next_message().contains("prompts/list_changed") {}
+    assert_eq!(list(&client, "prompts/list", "prompts", "name"), ["a__prompt", "b__late"]);
+}
+
+// req: GW-02
+#[test]
+fn name_stays_with_its_server_when_another_starts_late() {
+    let server = |tool: &str, own: &str| {
+        let prompts = json!({ "prompts": [{ "name": tool }] });
+        ScriptedStdio::new(
+            Script::new()
+                .capabilities(json!({ "tools": {}, "prompts": {} }))
+                .tools([tool])
+                .calls(tool, [Behaviour::text(own)])
+                .on("prompts/list", [Behaviour::result(prompts)])
+                .on("prompts/get", [Behaviour::result(json!({ "messages": [], "own": own }))]),
+        )
+    };
+    // Both names would be `q__b__c`, and `q` is the first by name.
+    let (early, late) = (server("c", "early"), server("b__c", "late"));
+    let bridge = ServeProcess::start(json!({ "q__b": early.entry() }));
+    let client = Client::connect(bridge.address(), AGGREGATE_PATH);
+    let mut stream = client.open_stream();
+    let owner_of = |name: &str| client.call(name, &json!({}))["result"]["content"][0]["text"].clone();
+    let prompt_of = |name: &str| {
+        client.request("prompts/get", &json!({ "name": name, "arguments": {} }))["result"]["own"].clone()
+    };
+    assert_eq!(list(&client, "tools/list", "tools", "name")[0], "q__b__c");
+    assert_eq!(list(&client, "prompts/list", "prompts", "name"), ["q__b__c"]);
+    bridge.configure(&json!({ "q": late.entry(), "q__b": early.entry() }));
+    while !stream.next_message().contains("tools/list_changed") {}
+    let mut tools = list(&client, "tools/list", "tools", "name");
+    tools.retain(|name| name.starts_with("q__b__c"));
+    assert_eq!((tools.len(), tools[1].as_str()), (2, "q__b__c"));
+    assert_eq!((owner_of("q__b__c"), owner_of(&tools[0])), (json!("early"), json!("late")));
+    let prompts = list(&client, "prompts/list", "prompts", "name");
+    assert_eq!((prompts.len(), prompts[1].as_str()), (2, "q__b__c"));
+    assert_eq!((prompt_of("q__b__c"), prompt_of(&prompts[0])), (json!("early"), json!("late")));
 }
 
 // req: GW-02
@@ -136,7 +199,7 @@ fn single_page_script(own: &str) -> Script {
 #[test]
 fn rewrites_uri_in_resource_updates() {
     let server = || {
-        let updated = json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": "x://both", "x": 1 } });
+        let updated = json!({ "jsonrpc": "2.0", "method": "notifications/resources/updated", "params": { "uri": "x://both", "x": 1 }, "y": 2 });
         ScriptedStdio::new(
             Script::new()
                 .capabilities(json!({ "tools": {}, "resources": { "subscribe": true } }))
@@ -159,6 +222,7 @@ fn rewrites_uri_in_resource_updates() {
     client.call("b__touch", &json!({}));
     let updated = parse(&stream.next_message());
     assert_eq!(updated["params"], json!({ "uri": "bascule://b/x://both", "x": 1 }));
+    assert_eq!(updated["y"], 2, "members that JSON-RPC does not define are kept");
 }
 
 fn everything() -> Value {

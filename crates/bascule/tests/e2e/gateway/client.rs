@@ -43,7 +43,17 @@ impl Client {
 
     /// Starts a session with these client capabilities.
     pub fn with_capabilities(address: SocketAddr, path: &str, capabilities: &Value) -> Self {
-        let mut response = post(address, path, &[], &initialize_request(capabilities));
+        Self::initialize(address, path, &initialize_request(capabilities))
+    }
+
+    /// Starts a session under this client name.
+    pub fn with_name(address: SocketAddr, path: &str, name: &str) -> Self {
+        let request = initialize_request(&json!({})).replace(r#""name":"t""#, &format!(r#""name":"{name}""#));
+        Self::initialize(address, path, &request)
+    }
+
+    fn initialize(address: SocketAddr, path: &str, request: &str) -> Self {
+        let mut response = post(address, path, &[], request);
         let session = response.header("mcp-session-id");
         let initialize_response = response.last_message();
         let session = session.unwrap_or_else(|| panic!("no session: {initialize_response}"));

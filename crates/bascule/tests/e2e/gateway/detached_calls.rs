@@ -1,4 +1,4 @@
-//! Server messages during calls of the command line, which cannot receive them (GW-04).
+//! Server messages during calls of the command line, which cannot receive them.
 
 use bascule_testkit::{Behaviour, Script};
 use serde_json::{Value, json};

@@ -27,7 +27,9 @@ fn check(client: &Client, prefix: &str) {
     let call = |tool: &str, arguments: Value| client.call(&format!("{prefix}{tool}"), &arguments);
     let wrong = call("strict", json!({ "n": "x" }))["result"].clone();
     assert_eq!(wrong["isError"], true);
-    assert!(wrong["content"][0]["text"].as_str().unwrap().contains("/n"), "{wrong}");
+    let text = wrong["content"][0]["text"].as_str().unwrap();
+    assert!(text.contains("/n") && text.contains(&format!("`{prefix}strict`")), "{wrong}");
+    assert_eq!(wrong["_meta"]["bascule/error"]["tool"], "s:strict");
     assert_eq!(wrong["structuredContent"]["violations"][0]["pointer"], "/n");
 
     let unknown = call("nothing", json!({}));
@@ -93,8 +95,91 @@ fn reports_denied_and_misspelled_tools() {
     assert_eq!(denied["_meta"]["bascule/error"]["code"], "POLICY_DENIED", "{denied}");
     let misspelled = client.call("s__serch", &json!({}))["error"].clone();
     assert_eq!(misspelled["code"], -32602, "{misspelled}");
-    assert!(misspelled["message"].as_str().unwrap().contains("search"), "{misspelled}");
-    assert_eq!(client.call("other__search", &json!({}))["error"]["code"], -32602);
+    assert_eq!(misspelled["message"], "there is no tool `s__serch`; did you mean `s__search`?");
+    assert_eq!(misspelled["data"]["bascule/error"]["nearest"], json!(["s__search"]));
+    let other = client.call("other__search", &json!({}))["error"].clone();
+    assert_eq!(
+        (&other["code"], &other["message"]),
+        (&json!(-32602), &json!("there is no tool `other__search`"))
+    );
+    let prefix = client.call("search", &json!({}))["error"].clone();
+    assert_eq!(prefix["message"], "there is no tool `search`; did you mean `s__search`?");
+    let alone = bridge.passthrough_client().call("serch", &json!({}))["error"].clone();
+    assert_eq!(alone["message"], "there is no tool `serch`; did you mean `search`?");
+}
+
+// req: BR-04
+#[test]
+fn says_that_the_name_of_a_tool_is_missing() {
+    let bridge = ScriptedBridge::start(Script::new().tools(["t"]));
+    for client in [bridge.aggregate_client(), bridge.passthrough_client()] {
+        for (params, problem) in [
+            ("{}", "`name` is missing"),
+            (r#"{"arguments":{}}"#, "`name` is missing"),
+            (r#"{"name":5}"#, "`name` is not a string"),
+            (r#"{"name":""}"#, "`name` is empty"),
+        ] {
+            let answer = super::parse(&client.send_request("1", "tools/call", params).last_message());
+            let message = answer["error"]["message"].as_str().unwrap();
+            assert!(message.starts_with(problem), "{params}: {answer}");
+        }
+    }
+}
+
+/// The id that the client gives, or the trace id of its `traceparent`.
+fn check_correlation(client: &Client, prefix: &str, meta: &Value, id: &str) {
+    let call = |tool: &str, arguments: Value| {
+        let params = json!({ "name": format!("{prefix}{tool}"), "arguments": arguments, "_meta": meta });
+        client.request("tools/call", &params)
+    };
+    for failed in [call("strict", json!({ "n": "x" })), call("hold", json!({}))] {
+        assert_eq!(failed["result"]["_meta"]["bascule/error"]["correlationId"], id, "{failed}");
+    }
+    let unknown = call("nothing", json!({}));
+    assert_eq!(unknown["error"]["data"]["bascule/error"]["correlationId"], id, "{unknown}");
+    let nameless = client.request("tools/call", &json!({ "_meta": meta }));
+    for refused in [unknown, nameless] {
+        assert_eq!(refused["error"]["data"]["bascule/correlationId"], id, "{refused}");
+    }
+    let refused = call("refuse", json!({}));
+    let own = json!({ "code": -31999, "message": "no", "data": { "n": 1.0 }, "x": [] });
+    assert_eq!(refused["error"], own, "a server's own error does not change");
+}
+
+// req: BR-06
+#[test]
+fn errors_carry_the_id_of_the_client() {
+    let bridge = ScriptedBridge::start_with(script(), json!({ "tools": { "hold": { "timeoutMs": 500 } } }));
+    let events = bridge.process.events();
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let parent = json!({ "traceparent": format!("00-{trace}-00f067aa0ba902b7-01") });
+    for (client, prefix) in [(bridge.passthrough_client(), ""), (bridge.aggregate_client(), "s__")] {
+        check_correlation(&client, prefix, &json!({ "bascule/correlationId": "order-17" }), "order-17");
+        check_correlation(&client, prefix, &parent, trace);
+        let unnamed = client.call(&format!("{prefix}nothing"), &json!({}))["error"]["data"].clone();
+        assert_eq!(unnamed["bascule/correlationId"].as_str().unwrap().len(), 32, "{unnamed}");
+    }
+    assert_eq!(events.wait_for_event("tool.failed")["correlationId"], "order-17");
+    let unknown =
+        bridge.aggregate_client().request("x/y", &json!({ "_meta": { "bascule/correlationId": "a" } }));
+    assert_eq!(unknown["error"]["data"], json!({ "bascule/correlationId": "a" }));
+}
+
+// req: BR-01, GW-01
+#[test]
+fn hides_and_refuses_denied_tools_at_every_endpoint() {
+    for filter in [json!({ "deniedTools": ["secret"] }), json!({ "allowedTools": ["search"] })] {
+        let bridge = ScriptedBridge::start_with(Script::new().tools(["search", "secret"]), filter);
+        let able = Client::with_capabilities(bridge.address, "/servers/s/mcp", &json!({ "roots": {} }));
+        let clients = [(bridge.passthrough_client(), ""), (able, ""), (bridge.aggregate_client(), "s__")];
+        for (client, prefix) in clients {
+            let listed = client.request("tools/list", &json!({}))["result"]["tools"].to_string();
+            assert!(listed.contains("search") && !listed.contains("secret"), "{listed}");
+            let denied = client.call(&format!("{prefix}secret"), &json!({}))["result"].clone();
+            assert_eq!(denied["_meta"]["bascule/error"]["code"], "POLICY_DENIED", "{denied}");
+        }
+        assert!(bridge.server.received().iter().all(|line| !line.contains(r#""name":"secret""#)));
+    }
 }
 
 // req: BR-05, GW-02

@@ -1,4 +1,4 @@
-//! Lossless forwarding (GW-03): messages keep their bytes, except ids, names and tokens, and their order.
+//! Lossless forwarding: messages keep their bytes, except ids, names and tokens, and their order.
 
 use bascule_testkit::{Behaviour, IdPosition, Script};
 use proptest::prelude::*;

@@ -1,4 +1,4 @@
-//! Routing of cancellations, log messages, list changes and resource updates to the right peer (GW-04).
+//! Routing of cancellations, log messages, list changes and resource updates to the right peer.
 
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
@@ -20,6 +20,20 @@ fn two_servers() -> (ScriptedStdio, ScriptedStdio, ServeProcess) {
 fn messages_with_method(server: &ScriptedStdio, method: &str) -> Vec<Value> {
     let lines = server.received().into_iter().map(|line| parse(&line));
     lines.filter(|message| message["method"] == method).collect()
+}
+
+// req: BR-12
+#[test]
+fn sends_only_reading_requests_again_after_crash() {
+    let request = |method: &str| {
+        let behaviours = [Behaviour::exit(3), Behaviour::result(json!({}))];
+        let capabilities = json!({ "tools": {}, "prompts": {}, "completions": {} });
+        let bridge = ScriptedBridge::start(Script::new().capabilities(capabilities).on(method, behaviours));
+        let response = bridge.passthrough_client().request(method, &json!({ "name": "x" }));
+        (response["result"].is_object(), messages_with_method(&bridge.server, method).len())
+    };
+    assert_eq!(request("prompts/get"), (true, 2));
+    assert_eq!(request("completion/complete"), (false, 1));
 }
 
 // req: GW-04
@@ -178,6 +192,29 @@ fn delivers_resource_updates_to_subscribers() {
         client.end_session();
         assert_eq!(stream.next(), None);
     }
+}
+
+// req: GW-04
+#[test]
+fn asks_the_server_for_second_subscriber_until_the_first_is_confirmed() {
+    let done = Behaviour::result(json!({}));
+    let refused = Behaviour::error(json!({ "code": -32002, "message": "no such resource" }));
+    let script = Script::new()
+        .capabilities(json!({ "tools": {}, "resources": { "subscribe": true } }))
+        .on("resources/subscribe", [Behaviour::silence(), refused, done]);
+    let bridge = ScriptedBridge::start(script);
+    let subscribe = |client: &Client| client.request("resources/subscribe", &json!({ "uri": "x://1" }));
+    let [first, second, third, fourth] = std::array::from_fn(|_| bridge.passthrough_client());
+    let _unanswered = {
+        let (client, uri) = (first.clone(), json!({ "uri": "x://1" }).to_string());
+        std::thread::spawn(move || client.send_request("1", "resources/subscribe", &uri))
+    };
+    bridge.server.wait_for("resources/subscribe");
+    assert_eq!(subscribe(&second)["error"]["code"], -32002);
+    assert_eq!(subscribe(&third)["result"], json!({}));
+    assert_eq!(subscribe(&fourth)["result"], json!({}));
+    let asked = messages_with_method(&bridge.server, "resources/subscribe");
+    assert_eq!(asked.len(), 3, "the fourth is answered from the third");
 }
 
 // req: GW-04

@@ -1,15 +1,15 @@
 //! Requests of servers to clients (sampling, elicitation, roots): routed to the client whose call caused them, or refused
-//! if that is ambiguous (GW-04).
+//! if that is ambiguous.
 
 use std::time::Duration;
 
-use bascule_testkit::{Behaviour, Script, ScriptedHttp, ScriptedStdio};
+use bascule_testkit::{Behaviour, IdPosition, Script, ScriptedHttp, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::client::{Client, HttpResponse};
 use super::{AGGREGATE_PATH, ScriptedBridge, call, parse, passthrough_path};
 use crate::fleet::serve_process::ServeProcess;
-use crate::support::eventually;
+use crate::support::{eventually, with_settings};
 
 /// Capabilities of a client that answers every request of a server.
 fn full_capabilities() -> Value {
@@ -259,6 +259,19 @@ fn cancelled_call_counts_until_server_answers_it() {
 
 // req: GW-04
 #[test]
+fn call_of_unknown_outcome_counts() {
+    // The response without an id may belong to another call: the server may still work on this one.
+    let script = asking_server().calls("hold", [Behaviour::big(200_000, IdPosition::Missing)]);
+    let bridge = ScriptedBridge::start_with(script, json!({ "limits": { "maxOutputBytes": 100_000 } }));
+    let [one, two] = [(); 2]
+        .map(|()| Client::with_capabilities(bridge.address, &passthrough_path("s"), &full_capabilities()));
+    let failed = one.call("hold", &json!({}));
+    assert_eq!(failed["result"]["_meta"]["bascule/error"]["delivery"], "unknown", "{failed}");
+    check_refused(&two.call("ask", &json!({})));
+}
+
+// req: GW-04
+#[test]
 fn sends_messages_of_command_line_call_to_no_client() {
     let log = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "CLI" } });
     let script = Script::new()
@@ -270,7 +283,7 @@ fn sends_messages_of_command_line_call_to_no_client() {
     let mut stream = client.open_stream();
     assert_eq!(client.call("u", &json!({}))["result"]["isError"], false);
     let called = bridge.process.bascule.run(&["call", "s:t"]);
-    assert!(called.stdout.contains("per-client"), "the request is not refused: {called:?}");
+    assert!(called.stdout.contains("a call of the command line"), "the request is not refused: {called:?}");
     client.request("x/unknown", &json!({}));
     client.end_session();
     let messages: Vec<_> = std::iter::from_fn(|| stream.next()).collect();
@@ -505,7 +518,7 @@ fn equal_capabilities_share_a_process_regardless_of_spelling() {
     bridge.server.wait_for(r#""capabilities":{"roots":{"listChanged":true},"sampling":{}}"#);
 }
 
-// req: GW-04
+// req: GW-04, BR-07
 #[test]
 fn limits_sessions_of_a_server() {
     let bridge =
@@ -522,6 +535,11 @@ fn limits_sessions_of_a_server() {
     let listed = third.request("tools/list", &json!({}));
     assert!(tool_names(&third).is_empty());
     assert_eq!(listed["result"]["_meta"]["bascule/missing"][0]["server"], "s", "{listed}");
+    let events = bridge.process.events();
+    let refused = third.call("s__ask", &json!({}));
+    assert_eq!(refused["result"]["_meta"]["bascule/error"]["code"], "PROVIDER_UNAVAILABLE", "{refused}");
+    let failed = events.wait_for_event("tool.failed");
+    assert_eq!((&failed["tool"], &failed["code"]), (&json!("s:ask"), &json!("PROVIDER_UNAVAILABLE")));
     clients[0].end_session();
     assert_eq!(tool_names(&third), ["s__ask", "s__hold"], "a slot is free again");
 }
@@ -541,6 +559,30 @@ fn cancels_requests_of_crashed_server() {
     let rest = std::iter::from_fn(|| response.next()).map(|message| parse(&message));
     let cancelled = rest.into_iter().find(|message| message["method"] == "notifications/cancelled");
     let cancelled = cancelled.unwrap_or_else(|| stream.wait_for_method("notifications/cancelled"));
+    assert_eq!(cancelled["params"]["requestId"], asked["id"]);
+}
+
+// req: GW-04, BR-13
+#[test]
+fn cancels_requests_of_replaced_server() {
+    let request = json!({ "jsonrpc": "2.0", "id": "q", "method": "x/ask" });
+    let script = asking_server().calls("ask", [Behaviour::text("done").after_line(request)]);
+    let server = ScriptedStdio::new(script);
+    let bridge = ServeProcess::start_with(json!({ "s": server.entry() }), &["--grace-ms", "500"]);
+    // A client without capabilities uses the bridge's own server.
+    let client = Client::connect(bridge.address(), &passthrough_path("s"));
+    let mut stream = client.open_stream();
+    let mut response = client.send_request("1", "tools/call", r#"{"name":"ask"}"#);
+    let asked = response.wait_for_method("x/ask");
+    response.result();
+    // A call of the command line keeps the replaced server until the end of the grace period.
+    std::thread::scope(|scope| {
+        scope.spawn(|| bridge.bascule.run(&["call", "s:hold"]));
+        server.wait_for("\"hold\"");
+        bridge.configure(&json!({ "s": with_settings(server.entry(), json!({ "timeoutMs": 50_000 })) }));
+    });
+    client.end_session();
+    let cancelled = stream.wait_for_method("notifications/cancelled");
     assert_eq!(cancelled["params"]["requestId"], asked["id"]);
 }
 

@@ -1,6 +1,7 @@
 //! Start, separation and end of sessions and of their server processes.
 
 use std::io::Write;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -166,18 +167,23 @@ fn reload_keeps_calls_subscriptions_and_log_level_of_clients() {
     });
 }
 
+/// Starts a bridge whose server waits until the file exists.
+fn bridge_with_late_server(server: &ScriptedStdio, go: &Path) -> ServeProcess {
+    let entry = server.entry();
+    let wait = r#"while [ ! -e "$0" ]; do sleep 0.02; done; exec "$@""#;
+    ServeProcess::start(json!({ "s": {
+        "command": "sh", "args": ["-c", wait, go, entry["command"], entry["args"][0]], "startTimeoutMs": 120_000,
+    } }))
+}
+
 // req: GW-01
 #[test]
 fn announces_server_that_starts_after_client() {
     let server =
         ScriptedStdio::new(Script::new().capabilities(json!({ "tools": {}, "prompts": {} })).tools(["t"]));
-    let (entry, folder) = (server.entry(), tempfile::tempdir().unwrap());
+    let folder = tempfile::tempdir().unwrap();
     let go = folder.path().join("go");
-    let wait = r#"while [ ! -e "$0" ]; do sleep 0.02; done; exec "$@""#;
-    let late = json!({
-        "command": "sh", "args": ["-c", wait, go, entry["command"], entry["args"][0]], "startTimeoutMs": 120_000,
-    });
-    let bridge = ServeProcess::start(json!({ "s": late }));
+    let bridge = bridge_with_late_server(&server, &go);
     // The session starts without the server, after a bounded wait for it.
     let client = Client::connect(bridge.address(), AGGREGATE_PATH);
     let mut stream = client.open_stream();
@@ -186,6 +192,28 @@ fn announces_server_that_starts_after_client() {
     methods.sort();
     assert_eq!(methods, ["notifications/prompts/list_changed", "notifications/tools/list_changed"]);
     assert_eq!(client.request("tools/list", &json!({}))["result"]["tools"][0]["name"], "s__t");
+}
+
+// req: GW-01, GW-04
+#[test]
+fn announces_listing_once_if_server_announces_it_too() {
+    let changed = json!({ "jsonrpc": "2.0", "method": "notifications/prompts/list_changed", "x": 1 });
+    let tools = json!({ "tools": [{ "name": "t", "inputSchema": { "type": "object" } }] });
+    let script = Script::new()
+        .capabilities(json!({ "tools": {}, "prompts": {} }))
+        .on("tools/list", [Behaviour::result(tools).after_line(changed.clone())]);
+    let server = ScriptedStdio::new(script);
+    let folder = tempfile::tempdir().unwrap();
+    let go = folder.path().join("go");
+    let bridge = bridge_with_late_server(&server, &go);
+    let client = Client::connect(bridge.address(), AGGREGATE_PATH);
+    let mut stream = client.open_stream();
+    std::fs::write(go, "").unwrap();
+    // Listings are announced together, in the order of their methods.
+    assert_eq!(parse(&stream.next_message()), changed, "the server's own notification is forwarded");
+    assert_eq!(parse(&stream.next_message())["method"], "notifications/tools/list_changed");
+    client.end_session();
+    assert_eq!(stream.next(), None);
 }
 
 /// A bridge that ends idle sessions after this time, with one server process per client.

@@ -19,8 +19,7 @@ struct StdioClient {
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
     stderr: BufReader<ChildStderr>,
-    /// Owns the working directory.
-    _bascule: Bascule,
+    bascule: Bascule,
 }
 
 impl StdioClient {
@@ -35,7 +34,7 @@ impl StdioClient {
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().unwrap());
         let stderr = BufReader::new(child.stderr.take().unwrap());
-        let mut client = Self { child, stdin, stdout, stderr, _bascule: bascule };
+        let mut client = Self { child, stdin, stdout, stderr, bascule };
         let response = client.exchange(&initialize_request(&json!({ "roots": {} })));
         assert!(parse(&response)["result"].is_object(), "{response}");
         client.send(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
@@ -197,6 +196,21 @@ fn finishes_calls_within_grace_period_after_stdin_closes() {
     drop(client.stdin.take());
     assert_eq!(parse(&client.receive())["result"]["isError"], false);
     client.wait_for_success();
+}
+
+// req: GW-01, BR-13
+#[test]
+fn ends_with_its_client_during_a_reload() {
+    let server = ScriptedStdio::new(script());
+    let mut client = StdioClient::start(json!({ "s": server.entry() }), &[]);
+    let silent = ScriptedStdio::new(Script::new().on("initialize", [Behaviour::silence()]));
+    let entry = with_settings(silent.entry(), json!({ "startTimeoutMs": 600_000 }));
+    let file = client.bascule.folder().join("mcp.json");
+    std::fs::write(file, config_text(&json!({ "s": entry }))).unwrap();
+    silent.wait_for("initialize");
+    drop(client.stdin.take());
+    client.wait_for_success();
+    assert!(silent.started().iter().all(|pid| !is_running(*pid)));
 }
 
 // req: GW-03, GW-04

@@ -97,15 +97,18 @@ async fn timed_out_call_is_cancelled_at_remote_server() {
 async fn error_of_remote_server_keeps_code_and_data() {
     let fault =
         json!({ "code": -32042, "message": "not \"today\"", "data": { "why": [1.5, null], "ü": "\n" } });
-    let (bridge, _server) = relayed(tool_with([Behaviour::error(fault.clone())]), json!({})).await;
-    let error = call(&bridge, "s:x", "{}").await.unwrap_err();
-    assert_eq!(
-        (&error["code"], &error["delivery"]),
-        (&json!("PROVIDER_ERROR"), &json!("answered")),
-        "{error:#}"
-    );
-    assert_eq!(error["providerError"], fault);
-    terminate(&bridge).await;
+    // Also if it spans several lines.
+    for text in [fault.to_string(), format!("{fault:#}")] {
+        let (bridge, _server) = relayed(tool_with([Behaviour::error(text)]), json!({})).await;
+        let error = call(&bridge, "s:x", "{}").await.unwrap_err();
+        assert_eq!(
+            (&error["code"], &error["delivery"]),
+            (&json!("PROVIDER_ERROR"), &json!("answered")),
+            "{error:#}"
+        );
+        assert_eq!(error["providerError"], fault);
+        terminate(&bridge).await;
+    }
 }
 
 // req: SB-01, SB-03
@@ -150,6 +153,8 @@ async fn relay_cannot_read_secrets_or_write() {
     let script = COMPROMISED.replace("BASCULE", program()).replace("FOLDER", home.path().to_str().unwrap());
     fs::write(&jailer, script).unwrap();
     fs::set_permissions(&jailer, fs::Permissions::from_mode(0o755)).unwrap();
+    // A script may read its project: without a mark of its own, that is the checkout, which may hold the build folder.
+    fs::write(folder.path().join("package.json"), "{}").unwrap();
     let servers = json!({ "s": { "url": "http://127.0.0.1:9/mcp", "isolation": "per-call" } });
     let settings = settings(&json!({ "mcpServers": servers }));
     let config = BridgeConfig { jailer: Some(jailer), ..BridgeConfig::new(settings) };

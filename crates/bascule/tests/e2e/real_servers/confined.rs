@@ -9,9 +9,6 @@ use serde_json::{Value, json};
 use super::{START, node, python};
 use crate::support::{Bascule, test_env, text};
 
-/// Start timeout in ms for `uvx` with an empty cache, which downloads all packages first.
-const COLD_START: u64 = 110_000;
-
 fn confined(mut entry: Value, sandbox: Value) -> Value {
     entry["sandbox"] = sandbox;
     entry
@@ -141,20 +138,19 @@ fn registry() -> Value {
     Value::Object(env)
 }
 
-// req: SB-04
+// req: SB-04, US-02
 #[test]
 fn uvx_installs_and_runs_server() {
-    let home = tempfile::tempdir().unwrap();
     let entry = json!({
         "command": test_env("uv/bin/uvx"),
         "args": ["mcp-server-time", "--local-timezone", "Etc/UTC"],
         "env": registry(),
-        "startTimeoutMs": COLD_START,
+        "startTimeoutMs": START,
     });
-    let bascule = Bascule::with_server("time", entry).env("HOME", home.path().to_str().unwrap());
+    let bascule = Bascule::with_server("time", entry);
     for _ in ["a cold cache", "a warm one"] {
         let now = bascule.call("time:get_current_time", r#"{"timezone":"Asia/Tokyo"}"#);
         assert!(text(&now).contains("Asia/Tokyo"), "{now:#}");
     }
-    assert!(home.path().join(".cache/uv").is_dir(), "the download cache is missing");
+    assert!(bascule.file_of("time", ".cache/uv").is_some(), "the download cache is missing");
 }

@@ -108,6 +108,7 @@ fn denied_tools_are_hidden_and_not_called() {
 fn memory(file: &std::path::Path) -> Value {
     let mut entry = node("server-memory", &[]);
     entry["env"] = json!({ "MEMORY_FILE_PATH": file });
+    entry["cwd"] = json!(file.parent());
     entry
 }
 

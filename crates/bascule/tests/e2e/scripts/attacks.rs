@@ -23,7 +23,7 @@ const ATTACKS: [(&str, &[&str]); 24] = [
     ("const a = {}; a.a = a; return a", &["TypeError"]),
     ("return { toJSON() { for (;;) {} } }", TIME),
     ("throw { get stack() { for (;;) {} }, __proto__: Error.prototype }", &["Error", "TimeLimitError"]),
-    ("Promise.reject(new Error('nobody hears')); return 1", &[]),
+    ("Promise.reject(new Error('nobody hears')); return 1", &["Error"]),
     ("new WeakRef({}); new FinalizationRegistry(() => { for (;;) {} }).register({}, 1); return 1", &[]),
     ("Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0)", &["TypeError"]),
     (
@@ -105,7 +105,8 @@ async fn script_calls_only_selected_tools() {
     .await;
     let not_found = ["TOOL_NOT_FOUND"; 3];
     assert_eq!(value(&outcome), json!([not_found, ["clock:now"], "undefined"]));
-    assert!(outcome.traces.is_empty());
+    let ends: Vec<bool> = outcome.traces.iter().filter_map(|trace| trace.success).collect();
+    assert_eq!(ends, [false; 3]);
     terminate(&bridge).await;
 }
 
@@ -117,7 +118,7 @@ async fn denied_tools_and_limits_apply_to_scripts() {
     servers["trouble"]["tools"] = json!({ "sleep": { "limits": { "maxExecutionMs": 100 } } });
     let bridge = bridge(json!({ "mcpServers": servers })).await;
     let outcome = run(&bridge, "try { await notes.deleteNote({ id: 1 }) } catch (e) { return e.code }").await;
-    assert_eq!(value(&outcome), "TOOL_NOT_FOUND");
+    assert_eq!(value(&outcome), "POLICY_DENIED");
     let outcome =
         run(&bridge, "try { await trouble.sleep({ ms: 60000 }) } catch (e) { return e.code }").await;
     assert_eq!(value(&outcome), "PROVIDER_TIMEOUT");

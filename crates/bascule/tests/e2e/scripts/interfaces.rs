@@ -62,7 +62,7 @@ fn unknown_tools_are_refused() {
     assert_eq!((code, &output["error"]["code"]), (3, &json!("TOOL_NOT_FOUND")));
     assert!(output["error"]["nearest"].as_array().unwrap().contains(&json!("clock:now")), "{output}");
     assert_eq!(document(&bascule, "return 1", &["--tools", "nowhere:*"]).0, 3);
-    for options in [["--tools", "clock"], ["--context", "[1]"], ["--context", "{"], ["--intent", "x"]] {
+    for options in [["--tools", "clock"], ["--context", "[1]"], ["--context", "{"], ["-k", "3"]] {
         assert_eq!(document(&bascule, "return 1", &options).0, 2, "{options:?}");
     }
     assert_eq!(bascule.run(&["run", "no-such-file.ts"]).code, Some(2));
@@ -112,13 +112,69 @@ fn mcp_client_runs_scripts() {
     let result = &answer["result"];
     assert_eq!(result["isError"], false, "{answer:#}");
     assert_eq!(result["structuredContent"]["result"]["who"], "client");
-    assert_eq!(result["structuredContent"]["traces"].as_array().unwrap().len(), 4);
+    let keys: Vec<&String> = result["structuredContent"].as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["logs", "result", "success"]);
+    let short = &result["_meta"]["bascule/script"];
+    assert_eq!(
+        (&short["calls"], &short["failedCalls"], &short["traces"]),
+        (&json!(2), &json!(0), &Value::Null)
+    );
     assert!(text(result).contains("Asia/Tokyo") && text(result).contains("both are there"));
     let failed = client.call("execute_code", &json!({ "code": "\nawait trouble.fail({})" }));
     assert_eq!(failed["result"]["isError"], true);
     assert!(text(&failed["result"]).contains("script.ts:2:"), "{failed:#}");
+    assert_eq!(failed["result"]["_meta"]["bascule/script"]["failures"][0]["tool"], "trouble:fail");
+    let detailed = client.call("execute_code", &json!({ "code": "await clock.now({})", "details": true }));
+    let whole = &detailed["result"]["_meta"]["bascule/script"];
+    assert_eq!(whole["traces"].as_array().unwrap().len(), 2, "{detailed:#}");
+    assert!(whole["injected"].as_array().unwrap().len() > 10);
     let wrong = client.call("execute_code", &json!({ "kode": 1 }));
     assert_eq!(wrong["result"]["isError"], true);
+}
+
+// req: CM-07
+#[test]
+fn intent_selects_tools() {
+    let bascule = Bascule::with_demo_servers();
+    let options = ["--intent", "what time is it in Tokyo", "-k", "2"];
+    let (code, output) = document(&bascule, "return bascule.tools", &options);
+    assert_eq!((code, output["injected"].as_array().unwrap().len()), (0, 2), "{output:#}");
+    assert_eq!(output["injected"], output["result"]);
+    assert!(output["injected"].as_array().unwrap().contains(&json!("clock:now")), "{output:#}");
+    let options = ["--intent", "what time is it in Tokyo", "--tools", "notes:*"];
+    let (_, output) = document(&bascule, "return bascule.tools", &options);
+    let injected = output["injected"].as_array().unwrap();
+    assert!(injected.iter().all(|id| id.as_str().unwrap().starts_with("notes:")), "{output:#}");
+    let refused = document(&bascule, "return 1", &["--intent", "x", "--tools", "nowhere:*"]);
+    assert_eq!(refused.0, 3);
+}
+
+// req: GW-08, SE-01, CM-07
+#[test]
+fn mcp_client_searches_tools() {
+    let mut servers = demo_servers();
+    servers["clock"]["deniedTools"] = json!(["convert"]);
+    let serving = ServeProcess::start_with(servers, &["--show", "code"]);
+    let client = Client::connect(serving.address(), "/mcp");
+    let search = |arguments: Value| client.call("search_tools", &arguments)["result"].clone();
+    let found = search(json!({ "intent": "what time is it", "k": 100 }));
+    let tools = found["structuredContent"]["tools"].as_array().unwrap();
+    assert_eq!(tools[0]["call"], "mcp.clock.now", "{found:#}");
+    assert!(tools[0]["description"].is_string() && tools.len() > 5);
+    assert!(tools.iter().all(|tool| tool["id"] != "clock:convert"), "denied tools are not found");
+    let names = search(json!({ "intent": "what time is it", "k": 1, "detail": "names" }));
+    assert_eq!(names["structuredContent"]["tools"], json!([{ "id": "clock:now", "call": "mcp.clock.now" }]));
+    let types = search(json!({ "intent": "what time is it", "detail": "types" }));
+    assert_eq!(types["structuredContent"]["tools"].as_array().unwrap().len(), 5);
+    assert!(text(&types).contains("mcp.clock.now(args?: { timezone?: string }): Promise<{"), "{types:#}");
+    let signature = types["structuredContent"]["tools"][0]["signature"].as_str().unwrap();
+    assert!(signature.starts_with("mcp.clock.now("), "{types:#}");
+    for wrong in [json!({}), json!({ "intent": " " }), json!({ "intent": "x", "detail": "all" })] {
+        assert_eq!(search(wrong.clone())["isError"], true, "{wrong}");
+    }
+    let arguments = json!({ "code": "return bascule.tools", "intent": "what time is it", "k": 1 });
+    let ran = client.call("execute_code", &arguments);
+    assert!(text(&ran["result"]).contains(r#"["clock:now"]"#), "{ran:#}");
 }
 
 // req: GW-08
@@ -129,17 +185,132 @@ fn code_view_lists_only_own_tools() {
     let listed = client.request("tools/list", &json!({}));
     let tools = listed["result"]["tools"].as_array().unwrap();
     let names: Vec<&str> = tools.iter().filter_map(|tool| tool["name"].as_str()).collect();
-    assert_eq!(names, ["describe_tools", "execute_code"]);
-    assert!(tools[1]["description"].as_str().unwrap().contains("mcp.clock: now, convert"), "{listed:#}");
-    let described = client.call("describe_tools", &json!({ "tools": ["clock:now"] }));
-    let described = &described["result"]["structuredContent"]["tools"][0];
-    assert_eq!(described["call"], "mcp.clock.now");
-    assert!(described["inputSchema"]["properties"].is_object());
-    let all = client.call("describe_tools", &json!({}));
-    assert!(all["result"]["structuredContent"]["tools"].as_array().unwrap().len() > 10);
+    assert_eq!(names, ["search_tools", "describe_tools", "execute_code"]);
+    assert!(tools.iter().all(|tool| tool["_meta"]["anthropic/alwaysLoad"] == true), "{listed:#}");
+    let summary = tools[2]["description"].as_str().unwrap();
+    assert!(summary.contains("mcp.clock (3 tools") && summary.contains(": now, convert"), "{summary}");
     let ran = client.call("execute_code", &json!({ "code": "return bascule.tools.length" }));
     assert!(ran["result"]["structuredContent"]["result"].as_u64().unwrap() > 10);
     assert_eq!(client.call("clock__now", &json!({}))["error"]["code"], -32602);
+}
+
+// req: GW-08, CM-08
+#[test]
+fn describes_tools_in_typescript() {
+    let serving = ServeProcess::start_with(demo_servers(), &["--show", "code"]);
+    let client = Client::connect(serving.address(), "/mcp");
+    let describe = |arguments: Value| client.call("describe_tools", &arguments)["result"].clone();
+    let tools = |result: &Value| result["structuredContent"]["tools"].as_array().unwrap().clone();
+    let spellings = [
+        "clock:now",
+        "mcp.clock.now",
+        "clock.now",
+        "clock__now",
+        "await mcp.clock.now({})",
+        "mcp['clock']['now']",
+    ];
+    for spelling in spellings {
+        let described = describe(json!({ "tools": [spelling] }));
+        assert_eq!(tools(&described)[0]["id"], "clock:now", "{spelling}: {described:#}");
+        assert!(
+            text(&described).starts_with("mcp.clock.now(args?: { timezone?: string }): Promise<{"),
+            "{described:#}"
+        );
+    }
+    let camel = describe(json!({ "tools": ["mcp.clock.listTimezones", "notes:addNote", "notes:add_note"] }));
+    let ids: Vec<Value> = tools(&camel).iter().map(|tool| tool["id"].clone()).collect();
+    assert_eq!(ids, ["clock:list_timezones", "notes:add_note"]);
+    let schema = describe(json!({ "tools": ["clock:now"], "format": "schema" }));
+    assert!(tools(&schema)[0]["inputSchema"]["properties"].is_object(), "{schema:#}");
+    let declared = describe(json!({ "tools": ["clock:now"], "format": "declaration" }));
+    assert!(text(&declared).contains("IANA name"), "{declared:#}");
+    let all = describe(json!({}));
+    assert!(
+        tools(&all).len() > 10 && tools(&all).iter().all(|tool| tool["signature"].is_string()),
+        "{all:#}"
+    );
+    assert!(all.to_string().len() < describe(json!({ "format": "schema" })).to_string().len() / 2);
+    let selected = json!({ "code": "return bascule.tools", "tools": ["mcp.clock.listTimezones"] });
+    let ran = client.call("execute_code", &selected);
+    assert!(text(&ran["result"]).contains(r#"["clock:list_timezones"]"#), "{ran:#}");
+}
+
+// req: GW-08
+#[test]
+fn unknown_name_is_answered_with_nearest_tools() {
+    let serving = ServeProcess::start_with(demo_servers(), &["--show", "code"]);
+    let client = Client::connect(serving.address(), "/mcp");
+    for unknown in ["clock:nwo", "nowhere:get_the_time", "x", "mcp.clock.currentTime", "", "🦀"] {
+        let described = client.call("describe_tools", &json!({ "tools": [unknown] }))["result"].clone();
+        let entry = &described["structuredContent"]["tools"][0];
+        assert!(!entry["nearest"].as_array().unwrap().is_empty(), "{unknown}: {described:#}");
+        assert!(entry["error"].is_string() && described["isError"] == true, "{unknown}: {described:#}");
+        assert!(text(&described).contains("the nearest tools are `"), "{unknown}: {described:#}");
+    }
+    let both =
+        client.call("describe_tools", &json!({ "tools": ["clock:now", "clock:nwo"] }))["result"].clone();
+    assert_eq!(
+        (both["isError"].as_bool(), &both["structuredContent"]["tools"][0]["id"]),
+        (Some(false), &json!("clock:now"))
+    );
+}
+
+// req: SE-01, CM-07
+#[test]
+fn scripts_search_and_describe_granted_tools() {
+    let bascule = Bascule::with_demo_servers();
+    let code = "const found = await mcp.search('what time is it', { k: 1, detail: 'types' });
+        const now = await bascule.call(found[0].id, { timezone: 'Asia/Tokyo' });
+        const described = await mcp.describe(['clock.now', found[0], 'clock:nwo']);
+        return { found, zone: now.timezone, described }";
+    let (code, output) = document(&bascule, code, &[]);
+    assert_eq!(code, 0, "{output:#}");
+    let result = &output["result"];
+    assert_eq!((&result["found"][0]["id"], &result["zone"]), (&json!("clock:now"), &json!("Asia/Tokyo")));
+    assert!(
+        result["described"][0]["signature"].as_str().unwrap().starts_with("mcp.clock.now("),
+        "{result:#}"
+    );
+    assert_eq!(
+        result["described"].as_array().unwrap().len(),
+        2,
+        "one tool, and one unknown name: {result:#}"
+    );
+    assert_eq!(result["described"][1]["nearest"][0], "clock:now");
+    let code = "return [await mcp.search('add a note', { k: 50, detail: 'names' }), await mcp.describe('notes:add_note'), await mcp.describe()]";
+    let (_, output) = document(&bascule, code, &["--tools", "clock:*"]);
+    let (found, withheld, all) = (&output["result"][0], &output["result"][1][0], &output["result"][2]);
+    assert!(
+        found.as_array().unwrap().iter().all(|tool| tool["id"].as_str().unwrap().starts_with("clock:")),
+        "{output:#}"
+    );
+    assert!(withheld["error"].as_str().unwrap().contains("exists, but"), "{output:#}");
+    assert_eq!(all.as_array().unwrap().len(), 3);
+    let (code, output) = document(&bascule, "return await mcp.search('x', { limit: 2 })", &[]);
+    let message = output["error"]["message"].as_str().unwrap();
+    assert!(
+        code == 1 && message.contains("mcp.search: unknown field `limit`, expected one of"),
+        "{output:#}"
+    );
+}
+
+// req: CM-05
+#[test]
+fn server_that_is_not_granted_is_told_apart_from_unknown_one() {
+    let bascule = Bascule::with_demo_servers();
+    let message = |code: &str| {
+        let (_, output) = document(&bascule, code, &["--tools", "clock:now"]);
+        output["error"]["message"].as_str().unwrap().to_owned()
+    };
+    assert!(
+        message("return await mcp.notes.listNotes()")
+            .contains("`notes` exists, but none of its tools was granted")
+    );
+    assert!(message("return await mcp.nodes.listNotes()").contains("no server is named `nodes`"));
+    assert!(
+        message("return await mcp.clock.convert({})").contains("`clock:convert` exists, but was not granted")
+    );
+    assert!(message("return await mcp.clock.convrt({})").contains("has no tool `convrt`"));
 }
 
 // req: GW-04, GW-08

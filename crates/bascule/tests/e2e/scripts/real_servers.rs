@@ -22,6 +22,7 @@ async fn script_uses_three_real_servers() {
     let mut memory = npm("memory", &[]);
     memory["env"] = json!({ "MEMORY_FILE_PATH": format!("{place}/memory.json") });
     memory["cwd"] = json!(place);
+    memory["cwd"] = json!(place);
     let servers = json!({ "files": npm("filesystem", &[place]), "memory": memory, "everything": npm("everything", &[]) });
     let bridge = bridge(json!({ "mcpServers": servers })).await;
     let code = format!(

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{bridge, demo_bridge, demo_servers, run, value};
+use super::{bridge, demo_bridge, demo_servers, error_name, run, value};
 use crate::embedded::terminate;
 
 // req: TR-01, CM-03
@@ -54,10 +54,11 @@ async fn traces_failures_with_reason() {
 
 // req: CM-11, TR-01
 #[tokio::test]
-async fn end_of_script_cancels_calls() {
+async fn failure_of_script_cancels_calls() {
     let bridge = demo_bridge().await;
-    let outcome = run(&bridge, "trouble.sleep({ ms: 60000 }); await clock.now({}); return 1").await;
-    assert_eq!(value(&outcome), 1);
+    let outcome =
+        run(&bridge, "trouble.sleep({ ms: 60000 }); await clock.now({}); throw new RangeError('x')").await;
+    assert_eq!(error_name(&outcome), "RangeError");
     let last = outcome.traces.last().unwrap();
     assert_eq!((last.tool.as_str(), last.success), ("trouble:sleep", Some(false)));
     assert!(last.error.as_deref().unwrap().starts_with("CANCELLED"));

@@ -1,0 +1,182 @@
+//! Finds mistakes in a script before its first call: tools that do not exist, wrong arguments, members that a result does not
+//! have, and names that nothing declares.
+//!
+//! A mistake is *certain* if the script cannot get past it: then the script does not start. One that the script may avoid or
+//! handle (inside `if`, a loop or `try`, say), and a wrong member of a result, is only reported if the script fails.
+
+mod arguments;
+mod certainty;
+mod members;
+mod results;
+mod targets;
+mod variables;
+
+use oxc::ast::AstKind;
+use oxc::ast::ast::{CallExpression, Expression};
+use oxc::semantic::{NodeId, Semantic};
+use oxc::span::GetSpan;
+
+use crate::tool_lookup::ToolLookup;
+use certainty::FirstJumps;
+pub(crate) use results::CallOrigin;
+use targets::Target;
+
+/// Number of certain mistakes, and of others, to report.
+const MAX_FINDINGS: usize = 10;
+/// Number of mistakes to find.
+const MAX_FOUND: usize = 200;
+
+/// A mistake in a script.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Finding {
+    /// Offset in the source.
+    pub(crate) offset: u32,
+    pub(crate) message: String,
+    /// True if every run of the script reaches the mistake and fails there.
+    pub(crate) is_certain: bool,
+    pub(crate) kind: FindingKind,
+    /// The tool, as `server:tool`.
+    pub(crate) tool: Option<String>,
+    /// The tool's call, if the mistake is in its arguments.
+    pub(crate) signature: Option<String>,
+}
+
+/// The error that a mistake leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FindingKind {
+    /// A failed call, with its code.
+    Call(&'static str),
+    /// An assignment to a constant.
+    Constant,
+    /// The use of a name that nothing declares.
+    Undeclared,
+}
+
+impl FindingKind {
+    /// The class of the error, and its code.
+    pub(crate) fn error(self) -> (&'static str, Option<&'static str>) {
+        match self {
+            Self::Call(code) => ("MCPToolError", Some(code)),
+            Self::Constant => ("TypeError", None),
+            Self::Undeclared => ("ReferenceError", None),
+        }
+    }
+}
+
+/// Checks a script. `is_global` tells the names of the engine's globals.
+pub(crate) fn check(
+    semantic: &Semantic<'_>,
+    tools: &ToolLookup,
+    is_global: &dyn Fn(&str) -> bool,
+) -> Vec<Finding> {
+    let jumps = FirstJumps::of(semantic);
+    let mut checker = Checker { semantic, tools, is_global, jumps, findings: Vec::new() };
+    for node in semantic.nodes().iter() {
+        if checker.findings.len() >= MAX_FOUND {
+            break;
+        }
+        match node.kind() {
+            AstKind::CallExpression(call) => checker.check_call(node.id(), call),
+            AstKind::StaticMemberExpression(member) => {
+                let name = member.property.name.as_str();
+                checker.check_name(node.id(), &member.object, name, member.property.span.start);
+                checker.check_member(node.id(), &member.object, name, member.property.span.start);
+            }
+            AstKind::ComputedMemberExpression(member) => {
+                if let Expression::StringLiteral(name) = &member.expression {
+                    checker.check_name(node.id(), &member.object, name.value.as_str(), name.span.start);
+                }
+            }
+            AstKind::ForOfStatement(statement) if !statement.r#await => {
+                checker.check_iterated(node.id(), &statement.right);
+            }
+            AstKind::IdentifierReference(identifier) => checker.check_variable(node.id(), identifier),
+            _ => {}
+        }
+    }
+    checker.findings.sort_by_key(|finding| finding.offset);
+    checker.findings.dedup();
+    let (mut certain, mut others) = (0, 0);
+    checker.findings.retain(|finding| {
+        let count = if finding.is_certain { &mut certain } else { &mut others };
+        *count += 1;
+        *count <= MAX_FINDINGS
+    });
+    checker.findings
+}
+
+/// Returns the call whose result an expression is, or is a part of.
+pub(crate) fn call_origin<'a>(
+    semantic: &Semantic<'a>,
+    tools: &ToolLookup,
+    expression: &Expression<'a>,
+) -> Option<CallOrigin> {
+    let jumps = FirstJumps::default();
+    Checker { semantic, tools, is_global: &|_| true, jumps, findings: Vec::new() }.origin_of(expression, 8)
+}
+
+struct Checker<'a, 's> {
+    semantic: &'s Semantic<'a>,
+    tools: &'s ToolLookup,
+    is_global: &'s dyn Fn(&str) -> bool,
+    jumps: FirstJumps,
+    findings: Vec<Finding>,
+}
+
+impl<'a> Checker<'a, '_> {
+    fn add(&mut self, offset: u32, message: String, is_certain: bool) {
+        let (kind, tool, signature) = (FindingKind::Call("INVALID_INPUT"), None, None);
+        self.findings.push(Finding { offset, message, is_certain, kind, tool, signature });
+    }
+
+    fn add_unknown(
+        &mut self,
+        offset: u32,
+        message: String,
+        is_certain: bool,
+        (tool, code): (Option<String>, &'static str),
+    ) {
+        let (kind, signature) = (FindingKind::Call(code), None);
+        self.findings.push(Finding { offset, message, is_certain, kind, tool, signature });
+    }
+
+    /// Reports a server or tool that does not exist where it is named.
+    fn check_name(&mut self, node: NodeId, object: &Expression<'a>, name: &str, offset: u32) {
+        let target = self.resolve(object, 0);
+        let Target::Unknown { message, id, code } = self.member_target(&target, name) else { return };
+        if self.is_assigned(node) {
+            return;
+        }
+        let is_certain = self.is_certain(node);
+        self.add_unknown(offset, message, is_certain, (id, code));
+    }
+
+    /// Returns true for the left side of an assignment.
+    fn is_assigned(&self, node: NodeId) -> bool {
+        let nodes = self.semantic.nodes();
+        matches!(nodes.parent_kind(node), AstKind::AssignmentExpression(assignment) if assignment.left.span() == nodes.kind(node).span())
+    }
+
+    fn check_call(&mut self, node: NodeId, call: &CallExpression<'a>) {
+        let (target, arguments) = match self.resolve(&call.callee, 0) {
+            Target::CallById => {
+                let Some(Expression::StringLiteral(id)) =
+                    call.arguments.first().and_then(|argument| argument.as_expression())
+                else {
+                    return;
+                };
+                let target = self.target_of_id(id.value.as_str());
+                if let Target::Unknown { message, id: tool, code } = target {
+                    let is_certain = self.is_certain(node);
+                    return self.add_unknown(id.span.start, message, is_certain, (tool, code));
+                }
+                (target, call.arguments.get(1..).unwrap_or_default())
+            }
+            target => (target, call.arguments.as_slice()),
+        };
+        if let Target::Tool { server, tool } = target {
+            let is_certain = self.is_certain_call(node);
+            self.check_arguments((server, tool), call.span.start, arguments, is_certain);
+        }
+    }
+}

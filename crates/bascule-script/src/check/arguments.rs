@@ -1,0 +1,349 @@
+//! Checks the arguments of a call that are written as literals against the tool's input schema.
+
+use oxc::ast::ast::{
+    Argument, ArrayExpressionElement, Expression, ObjectExpression, ObjectPropertyKind, UnaryOperator,
+};
+use oxc::span::GetSpan;
+use serde_json::Value;
+
+use super::targets::Target;
+use super::{Checker, Finding, FindingKind};
+use crate::argument_keys::ArgumentKeys;
+use crate::names;
+
+/// Objects below this depth are not checked.
+const MAX_DEPTH: usize = 4;
+/// Number of schemas to visit for one literal.
+const MAX_SCHEMAS: usize = 200;
+
+/// A literal of the script, as far as its type is known.
+enum Literal<'e> {
+    Text(Option<&'e str>),
+    Number(f64),
+    Boolean,
+    Null,
+    Array,
+    Object,
+    Function,
+    /// A call of a tool without `await`.
+    Promise,
+}
+
+impl Literal<'_> {
+    fn type_name(&self) -> &'static str {
+        match self {
+            Self::Text(_) => "string",
+            Self::Number(_) => "number",
+            Self::Boolean => "boolean",
+            Self::Null => "null",
+            Self::Array => "array",
+            Self::Object => "object",
+            Self::Function => "function",
+            Self::Promise => "promise",
+        }
+    }
+}
+
+/// The place of a mistake, and its description.
+struct Mistake {
+    offset: u32,
+    message: String,
+    /// The bridge refuses the call.
+    is_refused: bool,
+}
+
+impl<'a> Checker<'a, '_> {
+    pub(super) fn check_arguments(
+        &mut self,
+        tool: (usize, usize),
+        offset: u32,
+        arguments: &[Argument<'a>],
+        is_certain: bool,
+    ) {
+        let (server, index) = tool;
+        let entry = &self.tools.servers()[server].tools[index];
+        let Some(schema) = entry.input_schema() else { return };
+        let mut mistakes = Vec::new();
+        match arguments.first() {
+            None => missing_keys(schema, &[], "", offset, &mut mistakes),
+            Some(argument) => match argument.as_expression().map(Expression::get_inner_expression) {
+                Some(Expression::ObjectExpression(object)) => {
+                    self.check_object(object, schema, schema, "", MAX_DEPTH, &mut mistakes);
+                    self.check_unknown_keys(object, entry.argument_keys(), schema, &mut mistakes);
+                }
+                Some(other) => {
+                    if let Some(literal) =
+                        self.literal(other).filter(|literal| !matches!(literal, Literal::Object))
+                    {
+                        let message = format!("it takes one object, not a {}", literal.type_name());
+                        mistakes.push(Mistake { offset: other.span().start, message, is_refused: true });
+                    }
+                }
+                None => {}
+            },
+        }
+        let (id, signature) = (self.tool_id(tool), entry.signature.clone());
+        for Mistake { offset, message, is_refused } in mistakes {
+            self.findings.push(Finding {
+                offset,
+                message: format!("{id}: {message}"),
+                is_certain: is_certain && is_refused,
+                kind: FindingKind::Call("INVALID_INPUT"),
+                tool: Some(id.clone()),
+                signature: signature.clone(),
+            });
+        }
+    }
+
+    fn check_unknown_keys(
+        &self,
+        object: &ObjectExpression<'a>,
+        keys: &ArgumentKeys,
+        schema: &Value,
+        mistakes: &mut Vec<Mistake>,
+    ) {
+        for (index, property) in object.properties.iter().enumerate() {
+            let ObjectPropertyKind::ObjectProperty(property) = property else { continue };
+            let Some(key) = property.key.static_name() else { continue };
+            if keys.is_unknown(&key) {
+                let is_refused = schema["additionalProperties"] == Value::Bool(false)
+                    && is_plain(schema)
+                    && is_final(object, index)
+                    && self.is_kept(&property.value);
+                mistakes.push(Mistake {
+                    offset: property.key.span().start,
+                    message: keys.unknown_key(&key),
+                    is_refused,
+                });
+            }
+        }
+    }
+
+    /// Returns true if JSON surely keeps the value: it leaves out keys whose value is `undefined`.
+    fn is_kept(&self, value: &Expression<'a>) -> bool {
+        let literal = self.literal(value.get_inner_expression());
+        literal.is_some_and(|literal| !matches!(literal, Literal::Function | Literal::Promise))
+    }
+
+    /// Checks the values of an object, and that required keys are there.
+    fn check_object(
+        &self,
+        object: &ObjectExpression<'a>,
+        schema: &Value,
+        root: &Value,
+        path: &str,
+        depth: usize,
+        mistakes: &mut Vec<Mistake>,
+    ) {
+        let mut given = Vec::new();
+        let mut is_complete = true;
+        for (index, property) in object.properties.iter().enumerate() {
+            let ObjectPropertyKind::ObjectProperty(property) = property else {
+                is_complete = false;
+                continue;
+            };
+            let Some(key) = property.key.static_name() else {
+                is_complete = false;
+                continue;
+            };
+            if let Some((name, value)) = find_property(schema, &key) {
+                let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+                let found = mistakes.len();
+                self.check_value(&property.value, value, root, &path, depth, mistakes);
+                let is_final = is_final(object, index);
+                mistakes[found..].iter_mut().for_each(|mistake| mistake.is_refused &= is_final);
+            }
+            given.push(key.into_owned());
+        }
+        if is_complete && !has_json_form(object) {
+            let given: Vec<&str> = given.iter().map(String::as_str).collect();
+            missing_keys(schema, &given, path, object.span.start, mistakes);
+        }
+    }
+
+    fn check_value(
+        &self,
+        value: &Expression<'a>,
+        schema: &Value,
+        root: &Value,
+        path: &str,
+        depth: usize,
+        mistakes: &mut Vec<Mistake>,
+    ) {
+        let value = value.get_inner_expression();
+        let (Some(literal), Some(depth)) = (self.literal(value), depth.checked_sub(1)) else { return };
+        let schema = resolved(schema, root);
+        let offset = value.span().start;
+        let mut budget = MAX_SCHEMAS;
+        let message = match &literal {
+            Literal::Promise => {
+                Some(format!("the argument `{path}` is a promise: write `await` before the call"))
+            }
+            Literal::Function => Some(format!("the argument `{path}` is a function, which is no JSON")),
+            literal if !accepts(schema, root, literal, &mut budget) => Some(refusal(schema, path, literal)),
+            _ => None,
+        };
+        match (message, value) {
+            (Some(message), _) => {
+                // JSON leaves out functions, so the bridge may accept the other arguments.
+                let is_refused = !matches!(literal, Literal::Function);
+                mistakes.push(Mistake { offset, message, is_refused });
+            }
+            (None, Expression::ObjectExpression(object)) if is_plain(schema) => {
+                self.check_object(object, schema, root, path, depth, mistakes);
+            }
+            (None, Expression::ArrayExpression(array)) if is_plain(schema) && schema["items"].is_object() => {
+                for (index, element) in array.elements.iter().enumerate() {
+                    let Some(element) = element_expression(element) else { continue };
+                    self.check_value(
+                        element,
+                        &schema["items"],
+                        root,
+                        &format!("{path}[{index}]"),
+                        depth,
+                        mistakes,
+                    );
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn literal<'e>(&self, expression: &'e Expression<'a>) -> Option<Literal<'e>> {
+        Some(match expression {
+            Expression::StringLiteral(text) => Literal::Text(Some(text.value.as_str())),
+            Expression::TemplateLiteral(_) => Literal::Text(None),
+            Expression::NumericLiteral(number) => Literal::Number(number.value),
+            Expression::UnaryExpression(unary) if unary.operator == UnaryOperator::UnaryNegation => {
+                match &unary.argument {
+                    Expression::NumericLiteral(number) => Literal::Number(-number.value),
+                    _ => return None,
+                }
+            }
+            Expression::BooleanLiteral(_) => Literal::Boolean,
+            Expression::NullLiteral(_) => Literal::Null,
+            Expression::ArrayExpression(_) => Literal::Array,
+            Expression::ObjectExpression(object) if has_json_form(object) => return None,
+            Expression::ObjectExpression(_) => Literal::Object,
+            Expression::ArrowFunctionExpression(_) | Expression::FunctionExpression(_) => Literal::Function,
+            Expression::CallExpression(call) => match self.resolve(&call.callee, 0) {
+                Target::Tool { .. } => Literal::Promise,
+                _ => return None,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// Returns true if no later part of the object can replace the property, and the object has no form of its own in JSON.
+fn is_final(object: &ObjectExpression<'_>, index: usize) -> bool {
+    let name = |property: &ObjectPropertyKind<'_>| match property {
+        ObjectPropertyKind::ObjectProperty(property) => {
+            property.key.static_name().map(|name| names::to_snake_case(&name))
+        }
+        ObjectPropertyKind::SpreadProperty(_) => None,
+    };
+    let own = name(&object.properties[index]);
+    let is_replaced =
+        object.properties[index + 1..].iter().map(name).any(|later| later.is_none() || later == own);
+    !is_replaced && !has_json_form(object)
+}
+
+/// Returns true if `toJSON` converts the object.
+fn has_json_form(object: &ObjectExpression<'_>) -> bool {
+    object.properties.iter().any(|property| match property {
+        ObjectPropertyKind::ObjectProperty(property) => {
+            property.key.static_name().is_some_and(|name| name == "toJSON")
+        }
+        ObjectPropertyKind::SpreadProperty(_) => false,
+    })
+}
+
+fn element_expression<'a, 'e>(element: &'e ArrayExpressionElement<'a>) -> Option<&'e Expression<'a>> {
+    element.as_expression()
+}
+
+/// Returns true if the schema has no part that could allow more than its plain keywords say.
+fn is_plain(schema: &Value) -> bool {
+    ["anyOf", "oneOf", "allOf", "$ref", "if", "not", "patternProperties"]
+        .iter()
+        .all(|key| schema.get(key).is_none())
+}
+
+/// Follows a reference within the document.
+pub(super) fn resolved<'v>(schema: &'v Value, root: &'v Value) -> &'v Value {
+    let pointer = schema["$ref"].as_str().and_then(|pointer| pointer.strip_prefix('#'));
+    pointer.and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)
+}
+
+fn find_property<'v>(schema: &'v Value, key: &str) -> Option<(&'v str, &'v Value)> {
+    let properties = schema["properties"].as_object()?;
+    if let Some((name, value)) = properties.get_key_value(key) {
+        return Some((name, value));
+    }
+    let snake = names::to_snake_case(key);
+    let mut same = properties.iter().filter(|(name, _)| names::to_snake_case(name) == snake);
+    same.next().filter(|_| same.next().is_none()).map(|(name, value)| (name.as_str(), value))
+}
+
+fn missing_keys(schema: &Value, given: &[&str], path: &str, offset: u32, mistakes: &mut Vec<Mistake>) {
+    if !is_plain(schema) {
+        return;
+    }
+    let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let is_given = |name: &str| {
+        given.iter().any(|key| *key == name || names::to_snake_case(key) == names::to_snake_case(name))
+    };
+    let dot = if path.is_empty() { "" } else { "." };
+    let missing: Vec<String> =
+        required.filter(|name| !is_given(name)).map(|name| format!("`{path}{dot}{name}`")).collect();
+    if !missing.is_empty() {
+        let message = match missing.as_slice() {
+            [one] => format!("the required argument {one} is missing"),
+            all => format!("the required arguments {} are missing", all.join(", ")),
+        };
+        mistakes.push(Mistake { offset, message, is_refused: true });
+    }
+}
+
+/// Returns false only if the schema surely refuses the literal. `budget` is the number of schemas to visit: when it is spent, the
+/// literal is accepted.
+fn accepts(schema: &Value, root: &Value, literal: &Literal<'_>, budget: &mut usize) -> bool {
+    let Some(rest) = budget.checked_sub(1) else { return true };
+    *budget = rest;
+    let schema = resolved(schema, root);
+    for keyword in ["anyOf", "oneOf"] {
+        if let Some(alternatives) = schema[keyword].as_array() {
+            return alternatives.iter().any(|schema| accepts(schema, root, literal, budget));
+        }
+    }
+    if let (Some(allowed), Literal::Text(Some(text))) = (schema["enum"].as_array(), literal)
+        && !allowed.iter().any(|value| value.as_str() == Some(text))
+    {
+        return false;
+    }
+    let is_type = |name: &str| match (name, literal) {
+        ("string", Literal::Text(_)) | ("boolean", Literal::Boolean) | ("null", Literal::Null) => true,
+        ("array", Literal::Array) | ("object", Literal::Object) | ("number", Literal::Number(_)) => true,
+        ("integer", Literal::Number(number)) => number.fract() == 0.0,
+        _ => !["string", "boolean", "null", "array", "object", "number", "integer"].contains(&name),
+    };
+    match &schema["type"] {
+        Value::String(name) => is_type(name),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).any(is_type),
+        _ => true,
+    }
+}
+
+fn refusal(schema: &Value, path: &str, literal: &Literal<'_>) -> String {
+    if let (Some(allowed), Literal::Text(Some(text))) = (schema["enum"].as_array(), literal) {
+        let allowed: Vec<String> = allowed.iter().take(20).map(ToString::to_string).collect();
+        return format!("the argument `{path}` is {text:?}, but must be one of {}", allowed.join(", "));
+    }
+    let expected = match &schema["type"] {
+        Value::String(name) => name.clone(),
+        Value::Array(names) => names.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+        _ => "of another type".into(),
+    };
+    format!("the argument `{path}` must be {expected}, not {}", literal.type_name())
+}

@@ -1,0 +1,268 @@
+//! The end of a script: when it has ended, with which value, and what it left unfinished.
+//!
+//! A script ends as a Node program does: when it has returned and nothing is left to run. Calls and timers that it did not
+//! await are finished, and a rejection that nothing handled fails it.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rquickjs::promise::PromiseState;
+use rquickjs::{Ctx, Promise, Value};
+use serde_json::value::RawValue;
+
+use crate::script_error::{
+    TIME_TO_DESCRIBE, add_remark, deadlock, failed, notes, out_of_memory, out_of_time, plain, too_much_output,
+};
+use crate::typescript::Mistake;
+use crate::wire::{Completed, ScriptError};
+use crate::worker::ScriptWorker;
+
+/// Number of tools to name in a warning.
+const MAX_NAMED: usize = 10;
+
+/// The progress of a script towards its end.
+#[derive(Default)]
+pub(crate) struct ScriptEnding {
+    /// The script has returned, and the promises in its value have settled.
+    has_returned: bool,
+}
+
+/// A value as JSON text, or the reason why it is not one yet.
+enum ConvertedValue {
+    /// Promises in the value have not settled.
+    Waiting,
+    Text(String),
+    Failed(Box<ScriptError>),
+}
+
+impl ScriptWorker {
+    /// Returns the end of the script, if it has ended.
+    pub(crate) fn check_completed<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        promise: &Promise<'js>,
+        ending: &mut ScriptEnding,
+    ) -> Option<Completed> {
+        if self.engine.deadline.has_passed() {
+            return Some(failed(self.describe_timeout(ctx, promise)));
+        }
+        match promise.state() {
+            PromiseState::Pending if self.engine.state.is_idle() => {
+                Some(failed(self.unhandled_rejection(ctx).unwrap_or_else(deadlock)))
+            }
+            PromiseState::Pending => None,
+            PromiseState::Resolved => match promise.result::<Value>() {
+                Some(Ok(value)) => self.check_returned(ctx, &value, ending),
+                _ => Some(failed(out_of_memory(self.engine.state.limits()))),
+            },
+            PromiseState::Rejected => {
+                self.log_cancelled_calls();
+                Some(self.failed_with_notes(self.describe_rejected(ctx, promise)))
+            }
+        }
+    }
+
+    /// Adds the mistakes that the script might have got past.
+    fn failed_with_notes(&self, mut error: ScriptError) -> Completed {
+        let mistakes = self.engine.state.transpiled.get().map_or(&[][..], |script| &script.mistakes);
+        let is_told = |mistake: &&Mistake| {
+            let message = &mistake.finding.message;
+            error.message.contains(message.split_once(": ").map_or(message.as_str(), |(_, rest)| rest))
+        };
+        let untold = notes(mistakes.iter().filter(|mistake| !is_told(mistake)));
+        add_remark(&mut error, &untold);
+        failed(error)
+    }
+
+    fn describe_rejected<'js>(&self, ctx: &Ctx<'js>, promise: &Promise<'js>) -> ScriptError {
+        let _ = promise.result::<Value>();
+        self.describe(ctx, ctx.catch())
+    }
+
+    /// Returns the end of a script that has returned, if nothing is left to run.
+    fn check_returned<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        value: &Value<'js>,
+        ending: &mut ScriptEnding,
+    ) -> Option<Completed> {
+        let mut converted = None;
+        if !ending.has_returned {
+            match self.convert(ctx, value) {
+                ConvertedValue::Waiting => return None,
+                done => converted = Some(done),
+            }
+            ending.has_returned = true;
+            self.engine.state.note_unawaited_calls();
+        }
+        if !self.engine.state.is_idle() && !self.has_only_late_timers() {
+            return None;
+        }
+        // Calls that ended meanwhile may have changed the value.
+        let converted = converted.unwrap_or_else(|| self.convert(ctx, value));
+        Some(self.finish(ctx, converted))
+    }
+
+    fn finish(&self, ctx: &Ctx<'_>, converted: ConvertedValue) -> Completed {
+        if !self.engine.state.is_idle() {
+            self.warn(
+                "timers that were still running when the script had returned were stopped at its time limit",
+            );
+        }
+        self.log_unawaited_calls(matches!(&converted, ConvertedValue::Text(text) if text == "null"));
+        if let Some(error) = self.unhandled_rejection(ctx) {
+            return self.failed_with_notes(error);
+        }
+        match converted {
+            ConvertedValue::Text(text) => self.returned(ctx, text),
+            ConvertedValue::Failed(error) => failed(*error),
+            ConvertedValue::Waiting => failed(deadlock()),
+        }
+    }
+
+    /// Converts the value to JSON. Promises in it are awaited; those that nothing can settle any more become `null`.
+    fn convert<'js>(&self, ctx: &Ctx<'js>, value: &Value<'js>) -> ConvertedValue {
+        let convert = |is_last: bool| {
+            let text = self.call(ctx, &self.engine.prelude.value_to_json, (value.clone(), is_last));
+            match text {
+                Ok(None) => ConvertedValue::Waiting,
+                Ok(Some(text)) => ConvertedValue::Text(text),
+                Err(error) => ConvertedValue::Failed(error),
+            }
+        };
+        let mut converted = convert(false);
+        // Promises that have settled tell it in their next job, and their values may contain more of them.
+        while matches!(converted, ConvertedValue::Waiting) && self.execute_pending_jobs(ctx) {
+            converted = convert(false);
+        }
+        match converted {
+            ConvertedValue::Waiting if self.engine.state.is_idle() => convert(true),
+            converted => converted,
+        }
+    }
+
+    fn returned(&self, ctx: &Ctx<'_>, text: String) -> Completed {
+        let _ = self.call::<()>(ctx, &self.engine.prelude.report_losses, ());
+        let limit = self.engine.state.limits().output_bytes;
+        if text.len() > limit {
+            return failed(too_much_output(text.len(), limit));
+        }
+        match RawValue::from_string(text) {
+            Ok(result) => Completed { success: true, result: Some(result), error: None },
+            Err(error) => {
+                failed(plain("TypeError", format!("the returned value cannot be converted to JSON: {error}")))
+            }
+        }
+    }
+
+    /// Only timers are left, and none of them can fire before the time limit.
+    fn has_only_late_timers(&self) -> bool {
+        let state = &self.engine.state;
+        let Some(deadline) = self.engine.deadline.get() else { return false };
+        let margin = (Duration::from_millis(state.limits().time_ms) / 20).min(Duration::from_millis(250));
+        let next = state.timers.borrow_mut().next_due();
+        !state.has_calls() && next.is_some_and(|due| due.max(Instant::now()) + margin >= deadline)
+    }
+
+    /// Removes the unhandled rejections. Returns the first as the error of the script, and logs the others.
+    fn unhandled_rejection(&self, ctx: &Ctx<'_>) -> Option<ScriptError> {
+        let reasons = self.engine.state.take_unhandled_rejections().into_iter();
+        let mut errors = reasons.filter_map(|reason| Some(self.describe(ctx, reason.restore(ctx).ok()?)));
+        let mut first = errors.next()?;
+        add_remark(&mut first, " (in a promise that was not awaited and has no `catch`)");
+        for ScriptError { name, message, .. } in errors {
+            self.warn(&format!("unhandled promise rejection: {name}: {message}"));
+        }
+        Some(first)
+    }
+
+    /// Describes a script at its time limit: the line that it was in, and the calls that it was waiting for.
+    fn describe_timeout<'js>(&self, ctx: &Ctx<'js>, promise: &Promise<'js>) -> ScriptError {
+        let mut error = match promise.state() {
+            PromiseState::Rejected => return self.describe_rejected(ctx, promise),
+            _ => out_of_time(self.engine.state.limits()),
+        };
+        self.engine.deadline.extend(TIME_TO_DESCRIBE);
+        let calls: String = self.call(ctx, &self.engine.prelude.pending_calls, ()).unwrap_or_default();
+        let calls: Vec<(String, Option<u32>)> = serde_json::from_str(&calls).unwrap_or_default();
+        if calls.is_empty() && self.engine.state.is_idle() {
+            self.add_loops(&mut error);
+            return error;
+        }
+        if calls.is_empty() {
+            add_remark(&mut error, "; no call was under way: it waited for a timer");
+            return error;
+        }
+        error.line = error.line.or(calls[0].1);
+        add_remark(&mut error, &format!("; {}", calls_under_way(&calls)));
+        error
+    }
+
+    /// The engine does not tell in which loop a script was: names all of them.
+    pub(crate) fn add_loops(&self, error: &mut ScriptError) {
+        let lines = self.engine.state.transpiled.get().map_or(&[][..], |script| &script.loop_lines);
+        match lines {
+            [] => {}
+            [line] => {
+                error.line = error.line.or(Some(*line));
+                add_remark(error, &format!("; it has a loop in line {line}"));
+            }
+            lines => {
+                let lines: Vec<String> = lines.iter().take(MAX_NAMED).map(u32::to_string).collect();
+                add_remark(error, &format!("; it has loops in the lines {}", lines.join(", ")));
+            }
+        }
+    }
+
+    /// Names the calls that the end of a failed script cancels.
+    fn log_cancelled_calls(&self) {
+        let tools = self.engine.state.tools_in_flight();
+        if !tools.is_empty() {
+            self.warn(&format!(
+                "the script failed while calls were under way; they were cancelled: {}",
+                named(&tools)
+            ));
+        }
+    }
+
+    fn log_unawaited_calls(&self, is_null: bool) {
+        let tools = self.engine.state.unawaited_calls();
+        if tools.is_empty() {
+            return;
+        }
+        let value =
+            if is_null { "; the script returned no value: write `return await main()`, say" } else { "" };
+        self.warn(&format!(
+            "these calls were not awaited, and were finished after the script had returned: {}{value}",
+            named(&tools)
+        ));
+    }
+
+    fn warn(&self, text: &str) {
+        self.engine.state.log("warn".into(), text.into());
+    }
+}
+
+fn calls_under_way(calls: &[(String, Option<u32>)]) -> String {
+    let shown = calls.iter().take(MAX_NAMED).map(|(tool, line)| match line {
+        Some(line) => format!("`{tool}` (line {line})"),
+        None => format!("`{tool}`"),
+    });
+    let shown = shown.collect::<Vec<_>>().join(", ");
+    match calls.len() {
+        1 => format!("1 call was under way: {shown}"),
+        count if count > MAX_NAMED => format!("{count} calls were under way: {shown} …"),
+        count => format!("{count} calls were under way: {shown}"),
+    }
+}
+
+/// Lists tools with the number of their calls.
+fn named(tools: &BTreeMap<String, usize>) -> String {
+    let shown = tools.iter().take(MAX_NAMED).map(|(tool, count)| match count {
+        1 => format!("`{tool}`"),
+        count => format!("`{tool}` ({count} calls)"),
+    });
+    let rest = tools.len().saturating_sub(MAX_NAMED);
+    let rest = (rest > 0).then(|| format!("{rest} more tools"));
+    shown.chain(rest).collect::<Vec<_>>().join(", ")
+}

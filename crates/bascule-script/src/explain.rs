@@ -1,0 +1,197 @@
+//! Makes the engine's short errors clear: names the expression that failed, and tells the value that it had as far as the
+//! results of calls tell it.
+
+mod destructuring;
+
+use oxc::allocator::Allocator;
+use oxc::ast::AstKind;
+use oxc::ast::ast::Expression;
+use oxc::parser::{ParseOptions, Parser};
+use oxc::semantic::{Semantic, SemanticBuilder};
+use oxc::span::{GetSpan, SourceType, Span};
+
+use crate::check::{CallOrigin, call_origin};
+use crate::names::advice_for_global;
+use crate::tool_lookup::ToolLookup;
+use crate::typescript::{SourcePosition, offset_of, position_of, without_fence};
+use destructuring::{DestructuredValue, Destructuring};
+
+/// A clearer message, and the place of the error if the engine's is not the right one.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Explanation {
+    pub(crate) message: String,
+    pub(crate) position: Option<SourcePosition>,
+}
+
+/// Explains an error of the engine. The position is the engine's, if it has one. `describe` returns
+/// the kind of a value in the last result of a tool.
+pub(crate) fn explain(
+    source: &str,
+    tools: &ToolLookup,
+    message: &str,
+    position: Option<SourcePosition>,
+    describe: impl Fn(&CallOrigin) -> Option<String>,
+) -> Option<Explanation> {
+    if let Some(name) = message.strip_suffix(" is not defined") {
+        let advice = advice_for_global(name)?;
+        return Some(Explanation::in_place(format!("`{name}` is not defined: {advice}")));
+    }
+    let source = &*without_fence(source);
+    let arena = Allocator::default();
+    let options = ParseOptions { allow_return_outside_function: true, ..ParseOptions::default() };
+    let parsed =
+        Parser::new(&arena, source, SourceType::ts().with_module(true)).with_options(options).parse();
+    let semantic = SemanticBuilder::new().with_build_nodes(true).build(&parsed.program).semantic;
+    let at = position.and_then(|position| offset_of(source, position));
+    let explainer = Explainer { source, semantic: &semantic, tools, describe: &describe };
+    if let Some(name) = message.strip_suffix("' is read-only").and_then(|rest| rest.strip_prefix('\'')) {
+        return explainer.constant(name, at.unwrap_or(0));
+    }
+    if message == "Cannot convert undefined or null to object" {
+        return explainer.destructured(at, false, "undefined or null");
+    }
+    let not_iterable = match message {
+        "value is not iterable" => Some("not iterable"),
+        _ => message.strip_prefix("cannot read property 'Symbol.iterator' of "),
+    };
+    if let Some(value) = not_iterable {
+        let iterated = at.and_then(|at| explainer.iterated(at)).map(Explanation::in_place);
+        return iterated.or_else(|| explainer.destructured(at, true, value));
+    }
+    let explained = match message {
+        "not a function" => explainer.call(at?),
+        _ => {
+            let rest = message.strip_prefix("cannot read property '")?;
+            let (name, value) = rest.split_once("' of ")?;
+            explainer.read(at?, name, value)
+        }
+    };
+    explained.map(Explanation::in_place)
+}
+
+impl Explanation {
+    /// The engine's position is right.
+    fn in_place(message: String) -> Self {
+        Self { message, position: None }
+    }
+}
+
+struct Explainer<'a, 's> {
+    source: &'s str,
+    semantic: &'s Semantic<'a>,
+    tools: &'s ToolLookup,
+    describe: &'s dyn Fn(&CallOrigin) -> Option<String>,
+}
+
+impl<'a> Explainer<'a, '_> {
+    /// Explains a call of a value that is no function.
+    fn call(&self, at: u32) -> Option<String> {
+        let callee = self.semantic.nodes().iter().find_map(|node| match node.kind() {
+            AstKind::CallExpression(call) => Some(&call.callee).filter(|callee| called_at(callee) == at),
+            AstKind::NewExpression(new) => Some(&new.callee).filter(|callee| callee.span().start == at),
+            _ => None,
+        })?;
+        let object = match callee.get_inner_expression() {
+            Expression::StaticMemberExpression(member) => Some(&member.object),
+            _ => None,
+        };
+        let value = object.and_then(|object| self.value(object)).unwrap_or_default();
+        Some(format!("{} is not a function{value}", self.text(callee.span())))
+    }
+
+    /// Explains the reading of a member of `undefined` or `null`.
+    fn read(&self, at: u32, name: &str, value: &str) -> Option<String> {
+        let object = self.semantic.nodes().iter().find_map(|node| match node.kind() {
+            AstKind::StaticMemberExpression(member)
+                if member.span.start == at && member.property.name == name =>
+            {
+                Some(&member.object)
+            }
+            _ => None,
+        })?;
+        let text = self.text(object.span());
+        let owner = match object.get_inner_expression() {
+            Expression::StaticMemberExpression(member) => self.value(&member.object),
+            object => self.value(object),
+        };
+        Some(format!("cannot read `{name}` of {value}: {text} is {value}{}", owner.unwrap_or_default()))
+    }
+
+    fn iterated(&self, at: u32) -> Option<String> {
+        let value = self.semantic.nodes().iter().find_map(|node| {
+            match node.kind() {
+                AstKind::ForOfStatement(statement) => Some(&statement.right),
+                AstKind::SpreadElement(spread) => Some(&spread.argument),
+                AstKind::VariableDeclarator(declarator) => declarator.init.as_ref(),
+                _ => None,
+            }
+            .filter(|value| value.span().start == at)
+        })?;
+        Some(format!("{} is not iterable{}", self.text(value.span()), self.value(value).unwrap_or_default()))
+    }
+
+    /// Explains a pattern whose value cannot be taken apart. `state` is what the value is.
+    fn destructured(&self, at: Option<u32>, is_list: bool, state: &str) -> Option<Explanation> {
+        let Destructuring { pattern, value, is_nested, .. } =
+            destructuring::find(self.semantic, at, is_list)?;
+        let target = self.text(pattern);
+        let (subject, origin) = match value {
+            DestructuredValue::Expression(value) => (self.text(value.span()), self.value(value)),
+            DestructuredValue::ElementOf(list) => {
+                (format!("an element of {}", self.text(list.span())), self.value(list))
+            }
+            DestructuredValue::Argument => ("the argument".into(), None),
+        };
+        let subject = if is_nested { format!("{subject}, or a part of it,") } else { subject };
+        let origin = origin.unwrap_or_default();
+        let message = format!("cannot destructure {target}: {subject} is {state}{origin}");
+        Some(Explanation { message, position: Some(position_of(self.source, pattern.start as usize)) })
+    }
+
+    /// Explains an assignment to a constant. The engine's position may be that of an earlier line.
+    fn constant(&self, name: &str, at: u32) -> Option<Explanation> {
+        let scoping = self.semantic.scoping();
+        let assignments = self.semantic.nodes().iter().filter_map(|node| match node.kind() {
+            AstKind::IdentifierReference(identifier) if identifier.name == name => {
+                let reference = scoping.get_reference(identifier.reference_id.get()?);
+                reference.is_write().then_some(identifier.span)
+            }
+            _ => None,
+        });
+        let span = assignments.min_by_key(|span| (span.end < at, span.start.abs_diff(at)))?;
+        let message = format!("`{name}` is a constant: declare it with `let` to change it");
+        Some(Explanation { message, position: Some(position_of(self.source, span.start as usize)) })
+    }
+
+    /// Describes the value of an expression that comes from a call.
+    fn value(&self, expression: &Expression<'a>) -> Option<String> {
+        let origin = call_origin(self.semantic, self.tools, expression)?;
+        let (text, tool) = (self.text(expression.span()), &origin.tool);
+        if !origin.is_awaited {
+            return Some(format!(" ({text} is a promise: write `await` before the call of {tool})"));
+        }
+        let is_named = !matches!(expression.get_inner_expression(), Expression::AwaitExpression(_));
+        if let Some(value) = (self.describe)(&origin).filter(|_| is_named) {
+            let part = if origin.path.is_empty() { "the" } else { "of the" };
+            return Some(format!(" ({text} is {value}, {part} result of {tool})"));
+        }
+        let whole = (self.describe)(&CallOrigin { path: Vec::new(), ..origin.clone() })?;
+        Some(format!(" (the result of {tool} is {whole})"))
+    }
+
+    fn text(&self, span: Span) -> String {
+        let text = span.source_text(self.source);
+        match text.char_indices().nth(60) {
+            None if !text.contains('\n') => format!("`{text}`"),
+            _ => "the value".into(),
+        }
+    }
+}
+
+/// The engine's position of a call: the member's name, or the start of the callee.
+fn called_at(callee: &Expression<'_>) -> u32 {
+    match callee.get_inner_expression() {
+        Expression::StaticMemberExpression(member) => member.property.span.start,
+        callee => callee.span().start,
+    }
+}

@@ -1,0 +1,121 @@
+//! Keeps the beginning of the last result of each tool, to describe it in errors.
+
+use std::collections::HashMap;
+
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+
+/// Bytes of a result to keep.
+const MAX_KEPT: usize = 4096;
+/// Keys, and characters of a text, to show.
+const MAX_KEYS: usize = 10;
+const MAX_TEXT: usize = 40;
+/// Tools to keep a result of.
+const MAX_TOOLS: usize = 100;
+
+#[derive(Debug, Default)]
+pub(crate) struct LastResults(HashMap<String, KeptValue>);
+
+#[derive(Debug)]
+struct KeptValue {
+    is_text: bool,
+    beginning: String,
+}
+
+impl LastResults {
+    pub(crate) fn keep(&mut self, tool: &str, is_text: bool, value: &str) {
+        if self.0.len() < MAX_TOOLS || self.0.contains_key(tool) {
+            let beginning = value[..value.floor_char_boundary(MAX_KEPT)].to_owned();
+            self.0.insert(tool.to_owned(), KeptValue { is_text, beginning });
+        }
+    }
+
+    /// Describes the last result of a tool, or the value at a path in it; `None` if that is not known.
+    pub(crate) fn describe(&self, tool: &str, path: &[String]) -> Option<String> {
+        let KeptValue { is_text, beginning } = self.0.get(tool)?;
+        if path.is_empty() {
+            return match is_text {
+                true => Some(format!("a string: {}", shortened(beginning))),
+                false => described(beginning),
+            };
+        }
+        // A result that was cut does not parse.
+        let whole: Value = serde_json::from_str(beginning).ok().filter(|_| !is_text)?;
+        let value = path.iter().try_fold(&whole, |value, name| value.get(name))?;
+        described(&value.to_string())
+    }
+}
+
+/// Describes a JSON text, which may be cut.
+fn described(json: &str) -> Option<String> {
+    Some(match json.trim_start().as_bytes().first()? {
+        b'{' => match keys(json).as_slice() {
+            [] => "an object".into(),
+            keys => format!("an object with `{}`", keys.join("`, `")),
+        },
+        b'[' => "an array".into(),
+        b'"' => format!("a string: {}", shortened(json.trim_start().trim_matches('"'))),
+        b't' | b'f' => "a boolean".into(),
+        b'n' => "null".into(),
+        _ => format!("a number: {json}"),
+    })
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => format!("\"{}…\"", &text[..end]),
+        None => format!("\"{text}\""),
+    }
+}
+
+/// Returns the first keys of an object, whose text may be cut.
+fn keys(json: &str) -> Vec<String> {
+    struct KeysVisitor<'k>(&'k mut Vec<String>);
+    impl<'de> Visitor<'de> for KeysVisitor<'_> {
+        type Value = ();
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("an object")
+        }
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+            while let Some(key) = map.next_key::<String>()? {
+                if self.0.len() < MAX_KEYS {
+                    self.0.push(key);
+                }
+                map.next_value::<IgnoredAny>()?;
+            }
+            Ok(())
+        }
+    }
+    let mut keys = Vec::new();
+    // An error means that the text ends early: the keys before it count.
+    let _ = serde_json::Deserializer::from_str(json).deserialize_map(KeysVisitor(&mut keys));
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: CM-05
+    #[test]
+    fn describes_results() {
+        let mut results = LastResults::default();
+        let mut check = |is_text: bool, value: &str, expected: &str| {
+            results.keep("a:b", is_text, value);
+            assert_eq!(results.describe("a:b", &[]).as_deref(), Some(expected));
+        };
+        check(true, "words", "a string: \"words\"");
+        check(true, &"x".repeat(5000), &format!("a string: \"{}…\"", "x".repeat(40)));
+        check(false, r#"{"a":1,"b":{"c":2}}"#, "an object with `a`, `b`");
+        check(false, &format!(r#"{{"a":1,"b":["{}"]}}"#, "x".repeat(9000)), "an object with `a`, `b`");
+        check(false, "[1]", "an array");
+        check(false, "5", "a number: 5");
+        assert_eq!(results.describe("other", &[]), None);
+        results.keep("a:b", false, r#"{"a":{"b":"words"}}"#);
+        let part = |path: &[&str]| {
+            results.describe("a:b", &path.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+        };
+        assert_eq!(part(&["a", "b"]).as_deref(), Some("a string: \"words\""));
+        assert_eq!(part(&["a", "c"]), None);
+    }
+}

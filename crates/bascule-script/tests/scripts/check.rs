@@ -1,0 +1,399 @@
+//! Tests the check of a script before its first call.
+
+use bascule_script::wire::{Init, InjectedTool};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+
+use crate::support::{ScriptRun, run_with, structured};
+
+fn add_tools(init: &mut Init) {
+    let tool = |name: &str, input: Value, output: Option<Value>| InjectedTool {
+        server: "shop".into(),
+        name: name.into(),
+        input_schema: Some(to_raw_value(&input).unwrap()),
+        output_schema: output.map(|schema| to_raw_value(&schema).unwrap()),
+        signature: Some(format!("mcp.shop.{name}(args: …)")),
+        ..InjectedTool::default()
+    };
+    let order = json!({ "type": "object", "properties": { "id": { "type": "string" }, "lines": { "type": "array", "items": { "type": "object", "properties": { "sku": { "type": "string" } } } }, "total": { "type": "number" } } });
+    let orders = json!({ "type": "object", "properties": { "orders": { "type": "array", "items": order }, "next": { "type": ["string", "null"] } }, "required": ["orders"], "additionalProperties": false });
+    let list = json!({ "type": "object", "properties": {
+        "customer_id": { "type": "string" }, "page": { "type": "integer" }, "sort": { "enum": ["asc", "desc"] },
+        "tags": { "type": "array", "items": { "type": "string" } }, "since": { "anyOf": [{ "type": "string" }, { "type": "null" }] },
+    }, "required": ["customer_id"], "additionalProperties": false });
+    init.tool_definitions.push(tool("list_orders", list, Some(orders)));
+    let open =
+        json!({ "type": "object", "properties": { "query": { "type": "string" } }, "required": ["query"] });
+    let observed = json!({ "type": "object", "properties": { "orders": { "type": "array", "items": {} }, "next": { "type": "null" } } });
+    init.tool_definitions.push(InjectedTool {
+        observed_schema: Some(to_raw_value(&observed).unwrap()),
+        ..tool("peek", json!({ "type": "object", "properties": { "customer": {} } }), None)
+    });
+    init.tool_definitions.push(tool("search", open, Some(json!({ "type": "array", "items": {} }))));
+}
+
+fn run(code: &str) -> ScriptRun {
+    run_with(code, add_tools, |_| {
+        Some(structured(&json!({ "orders": [{ "id": "1", "lines": [], "total": 2 }], "next": null })))
+    })
+}
+
+/// Checks that a script is stopped before its first call.
+fn check_stopped(code: &str, line: u32, part: &str) {
+    let ran = run(code);
+    let error = ran.error();
+    assert!(error.message.contains(part), "{code}: {}", error.message);
+    assert!(error.message.contains("before any call"), "{code}: {}", error.message);
+    assert_eq!((error.line, ran.calls.len()), (Some(line), 0), "{code}");
+}
+
+/// Checks that a script runs until it fails, and that the message of its failure tells the mistake.
+fn check_told(code: &str, part: &str) {
+    let ran = run(code);
+    let error = ran.error();
+    assert!(error.message.contains(part), "{code}: {}", error.message);
+    assert!(!error.message.contains("before any call") && !ran.calls.is_empty(), "{code}: {}", error.message);
+}
+
+/// Checks that a script runs.
+fn check_runs(code: &str) {
+    let ran = run(code);
+    assert!(ran.completed.success, "{code}: {:?}", ran.completed.error);
+}
+
+// req: CM-14
+#[test]
+fn stops_unknown_tools() {
+    check_stopped(
+        "const a = await shop.search({ query: 'x' });\nawait mcp.shop.listOrder({ customerId: 'a' })",
+        2,
+        "did you mean `listOrders`?",
+    );
+    check_stopped("await mcp.shopp.search({ query: 'x' })", 1, "did you mean `shop`?");
+    check_stopped("const { shop: s } = mcp;\nawait s.nothing()", 2, "has no tool `nothing`");
+    check_stopped("await bascule.call('shop:list_ordrs', {})", 1, "did you mean");
+    check_stopped("async function main() {\n  await context.shop.nothing();\n}\nmain()", 2, "has no tool");
+}
+
+// req: CM-14
+#[test]
+fn stops_wrong_arguments() {
+    let error = run("await shop.listOrders({ customerId: 5 })").error();
+    assert_eq!(
+        (error.code.as_deref(), error.tool_name.as_deref()),
+        (Some("INVALID_INPUT"), Some("shop:list_orders"))
+    );
+    check_stopped(
+        "await shop.listOrders({ customerId: 5 })",
+        1,
+        "the argument `customer_id` must be string, not number",
+    );
+    check_stopped("await shop.listOrders({})", 1, "the required argument `customer_id` is missing");
+    check_stopped("await shop.listOrders()", 1, "the required argument `customer_id` is missing");
+    check_stopped("await shop.listOrders('x')", 1, "it takes one object, not a string");
+    check_stopped("await shop.listOrders({ customer_id: 'a', pages: 2 })", 1, "did you mean `page`?");
+    check_stopped("await shop.listOrders({ customer_id: 'a', page: 1.5 })", 1, "must be integer");
+    check_stopped(
+        "await shop.listOrders({ customer_id: 'a', sort: 'up' })",
+        1,
+        "must be one of \"asc\", \"desc\"",
+    );
+    check_stopped(
+        "await shop.listOrders({ customer_id: 'a', tags: ['x', 1] })",
+        1,
+        "`tags[1]` must be string",
+    );
+    check_stopped("await shop.listOrders({ customer_id: 'a', since: 1 })", 1, "`since`");
+    check_stopped(
+        "await shop.listOrders({ customer_id: shop.search({ query: 'x' }) })",
+        1,
+        "is a promise: write `await`",
+    );
+    check_stopped(
+        "const list = mcp.shop.listOrders;\nawait list({ nope: 1 })",
+        2,
+        "`customer_id` is missing",
+    );
+    check_stopped("await Promise.all([shop.listOrders({})])", 1, "`customer_id` is missing");
+}
+
+// req: CM-14
+#[test]
+fn stops_wrong_use_of_promises() {
+    check_stopped("const r = shop.listOrders({ customerId: 'a' });\nreturn r.orders", 2, "is a promise");
+    check_stopped(
+        "for (const o of shop.search({ query: 'a' })) console.log(o)",
+        1,
+        "is a promise: write `await` before `mcp.shop.search(…)`",
+    );
+}
+
+// req: CM-14
+#[test]
+fn tells_wrong_use_of_results_if_the_script_fails() {
+    let list = "const r = await shop.listOrders({ customerId: 'a' });";
+    check_told(&format!("{list}\nreturn r.map((o) => o.id)"), "an object with `next`, `orders`");
+    check_told(&format!("{list}\nreturn r.items.map((o) => o.id)"), "has no member `items`");
+    check_told(&format!("{list}\nconst {{ orders }} = r;\nreturn orders.rows.length"), "an array");
+    check_told(&format!("{list}\nfor (const o of r) console.log(o)"), "is no list");
+}
+
+// req: CM-14
+#[test]
+fn lets_good_scripts_run() {
+    check_runs(
+        "const r = await shop.listOrders({ customerId: 'a', page: 2, since: null, tags: [], sort: 'asc' }); return r.orders.map((o) => o.id)",
+    );
+    check_runs("const id = 'a'; return await shop.listOrders({ customerId: id, ...{ page: 1 } })");
+    check_runs("const args = { customerId: 'a' }; return await shop.listOrders(args)");
+    check_runs("const all = { customerId: 'a' }; return await shop.listOrders({ ...all })");
+    check_runs("try { await shop.nothing() } catch (e) { return e.code }");
+    check_runs("try { await shop.listOrders({}) } catch (e) { return e.code }");
+    check_runs("return await shop.listOrders({ customerId: 1 }).catch((e) => e.code)");
+    check_runs("return await Promise.allSettled([shop.listOrders({ customerId: 1 })])");
+    check_runs("if (bascule.tools.includes('shop:nothing')) await shop.nothing()");
+    check_runs("const r = await shop.listOrders({ customerId: 'a' }); return r.items ?? r.orders");
+    check_runs("const r = await shop.listOrders({ customerId: 'a' }); return r.items?.length ?? 0");
+    check_runs("const p = shop.listOrders({ customerId: 'a' }); return p.then((r) => r.orders.length)");
+    check_runs("const shop = { nothing: () => 1 }; return shop.nothing()");
+    check_runs("let r = shop.listOrders({ customerId: 'a' }); r = await r; return r.orders");
+    check_runs(
+        "for (const f of [() => shop.nothing(), () => shop.listOrders({})]) { try { await f() } catch {} } return 1",
+    );
+    check_runs(
+        "async function safe(f) { try { return await f() } catch { return null } } return await safe(() => shop.listOrders({ customerId: 1 }))",
+    );
+    check_runs("function never() { return shop.nothing() } return 1");
+    check_runs("await mcp.gone.anything({ a: 1 }); return 1");
+    check_runs("return await shop.search({ query: 'x', limit: 5 })");
+    check_runs("const { nothing = 1 } = {}; return nothing");
+    check_runs(
+        "const orders = (await shop.listOrders({ customerId: 'a' })).orders; for (const o of orders) console.log(o.id); return orders.length",
+    );
+}
+
+// req: CM-14
+#[test]
+fn doubtful_mistakes_are_told_if_the_script_fails() {
+    let ran = run("const r = await shop.search({ query: 'x', limits: 5 });\nthrow new Error('empty')");
+    assert!(
+        ran.error().message.starts_with("empty\n  line 1: shop:search: unknown argument `limits`"),
+        "{:?}",
+        ran.error()
+    );
+    assert_eq!(ran.calls.len(), 1);
+}
+
+// req: CM-14
+#[test]
+fn reports_several_mistakes_together() {
+    let error = run("await shop.nothing();\nawait shop.listOrders({});").error();
+    assert!(
+        error.message.contains("has no tool `nothing`") && error.message.contains("\n  line 2: "),
+        "{}",
+        error.message
+    );
+}
+
+// req: CM-14, CM-15
+#[test]
+fn observed_types_never_stop_a_script() {
+    check_runs("return (await shop.peek({})).rows?.length ?? 0");
+    check_runs("const found = await shop.peek({});\nreturn [found.rows, found.total]");
+    let ran = run("const found = await shop.peek({});\nreturn found.rows.map((row) => row.id)");
+    let message = ran.error().message;
+    assert!(
+        message.contains("line 2: `found` has no member `rows`: earlier results of shop:peek were an object with `next`, `orders`"),
+        "{message}"
+    );
+    assert_eq!(ran.calls.len(), 1);
+    let ran = run("for (const order of await shop.peek({})) console.log(order)");
+    assert!(ran.error().message.contains("is no list: earlier results of shop:peek"), "{:?}", ran.error());
+    assert_eq!(ran.calls.len(), 1);
+    check_stopped("return shop.peek({}).orders.length", 1, "is a promise");
+}
+
+// req: CM-05
+#[test]
+fn argument_errors_show_the_signature() {
+    let signature = "\n  mcp.shop.list_orders(args: …)";
+    for code in ["await shop.listOrders({ customerId: 5 })", "let f = shop.listOrders; await f(7 as any)"] {
+        let message = run(code).error().message;
+        assert!(message.contains(signature), "{code}: {message}");
+    }
+    let refused = |answer: Result<Value, Value>| {
+        let code = "const customer = 'x'; await shop.listOrders({ customer_id: customer })";
+        run_with(code, add_tools, move |_| Some(answer.clone())).error().message
+    };
+    let bridge = |code: Value| Err(json!({ "code": code, "message": "wrong", "retryable": false }));
+    let failed = |text: &str| Ok(json!({ "content": [{ "type": "text", "text": text }], "isError": true }));
+    assert!(refused(bridge(json!("INVALID_INPUT"))).contains(signature));
+    assert!(refused(failed("MCP error -32602: Input validation error")).contains(signature));
+    assert!(!refused(bridge(json!("PROVIDER_TIMEOUT"))).contains(signature));
+    assert!(!refused(failed("no such order")).contains(signature));
+}
+
+// req: CM-14
+#[test]
+fn stops_names_that_nothing_declares_and_assignments_to_constants() {
+    check_stopped("const a = 1;\nfs.readFileSync('x')", 2, "scripts have no files");
+    check_stopped("const results = [];\nreturn resuts.length", 2, "did you mean `results`?");
+    check_stopped("await shops.search({ query: 'x' })", 1, "did you mean `shop`?");
+    check_stopped("const n = 0;\n[n] = [1]", 2, "`n` is a constant");
+    assert_eq!(run("fs.x").error().name, "ReferenceError");
+    assert_eq!(run("const n = 0; n++").error().name, "TypeError");
+    check_runs("return typeof window === 'undefined' ? 1 : window.x");
+    check_runs("globalThis.later = 5; return later");
+    check_runs("function f() { return arguments.length } return f(1)");
+    check_runs(
+        "type A = Missing<string>; const x: Gone = 1 as any; return [x, undefined, NaN, structuredClone(1)]",
+    );
+    check_runs("try { process.exit() } catch { return 1 }");
+    check_runs("let n = 0; n++; return n");
+}
+
+// req: CM-14
+#[test]
+fn follows_results_into_callbacks_loops_and_patterns() {
+    let list = "const r = await shop.listOrders({ customerId: 'a' });";
+    check_told(
+        &format!("{list}\nr.orders.map((order) => order.id.map((x) => x))"),
+        "`order.id` has no member `map`",
+    );
+    check_told(&format!("{list}\nfor (const order of r.orders) order.id.join()"), "`order.id` has no member");
+    check_told(&format!("{list}\nreturn r.orders[0].total.split('.')"), "has no member `split`");
+    check_told(
+        "await shop.listOrders({ customerId: 'a' }).then((r) => r.map((x) => x))",
+        "`r` has no member `map`",
+    );
+    check_told(
+        "const { items } = await shop.listOrders({ customerId: 'a' });\nitems.map((x) => x)",
+        "`items` is undefined",
+    );
+    check_runs(&format!(
+        "{list} return r.orders.map((order) => [order.id.toUpperCase(), order.total.toFixed(1)])"
+    ));
+    check_runs("const { next = 'none' } = await shop.listOrders({ customerId: 'a' }); return next");
+}
+
+// req: CM-14
+#[test]
+fn doubtful_mistakes_do_not_hide_certain_ones() {
+    let doubtful = "await shop.search({ query: 'x', unknown: 1 });\n".repeat(40);
+    check_stopped(&format!("{doubtful}await shop.nothing({{}})"), 41, "has no tool `nothing`");
+}
+
+// req: CM-14
+#[test]
+fn stops_mistakes_in_functions_that_every_run_calls() {
+    check_stopped("const main = async () => {\n  await shop.nothing();\n};\nawait main()", 2, "has no tool");
+    check_stopped("return main();\nasync function main() { await shop.listOrders({}) }", 2, "is missing");
+    check_stopped("(async () => {\n  await shop.nothing();\n})()", 2, "has no tool");
+    check_stopped(
+        "async function inner() { return shop.listOrders({}) }\nasync function main() { return await inner() }\nmain()",
+        1,
+        "is missing",
+    );
+}
+
+// req: CM-14
+#[test]
+fn mistakes_that_a_run_may_avoid_do_not_stop_it() {
+    check_runs("for (const id of []) await shop.nothing(id); return 1");
+    check_runs("while (false) await shop.listOrders({}); return 1");
+    check_runs("const undo = () => shop.listOrders({}); return 1");
+    check_runs("const undo = async () => { await shop.nothing() }; const all = [undo]; return all.length");
+    check_runs("function* lazy() { shop.nothing() } lazy(); return 1");
+    check_runs("class Later { orders = shop.nothing() } return typeof Later");
+    check_runs("if (context.x === undefined) return 1; await shop.nothing()");
+    check_runs("await main(); async function main() { if (!context.x) return; await shop.nothing() }");
+    check_runs("done: { if (!context.x) break done; await shop.nothing() } return 1");
+    check_runs("const f = (a = shop.nothing()) => a; return f(1)");
+    check_runs("const { a = shop.nothing() } = { a: 1 }; return a");
+    for operator in ["??=", "||="] {
+        check_runs(&format!("let a = 1; a {operator} await shop.nothing(); return a"));
+    }
+    check_runs("let a = 0; a &&= await shop.nothing(); return a");
+    check_runs("const a = 1; a ||= 2; return a");
+    check_runs("function f() { return shop.nothing() } function f() { return 1 } return f()");
+}
+
+// req: CM-14
+#[test]
+fn mistakes_that_a_run_handles_do_not_stop_it() {
+    check_runs(
+        "const fallback = () => mcp.missing.read({}); try { await shop.search({ query: 'x' }) } catch { await fallback() } return 1",
+    );
+    check_runs("const bad = async () => shop.nothing(); return await bad().catch(() => 'text')");
+    check_runs("const bad = async () => shop.nothing(); return await bad().then(() => 1, () => 2)");
+    check_runs(
+        "const bad = async () => shop.nothing(); return await bad().finally(() => {}).catch(() => 'text')",
+    );
+    check_runs("return await shop.listOrders({}).finally(() => {}).catch(() => 'text')");
+    check_runs("const p = shop.listOrders({ customerId: 1 }); try { await p } catch {} return 1");
+    check_runs("const all = [shop.listOrders({ customerId: 1 })]; return await Promise.allSettled(all)");
+    check_runs("return await Promise.all([shop.listOrders({ customerId: 1 })]).catch(() => 'text')");
+    check_runs("try { await shop.nothing() } finally { return 1 }");
+    check_runs("const bad = async () => shop.nothing(); const p = bad(); return await p.catch(() => 1)");
+    check_runs("const p = shop.search({ query: 'x' }); p.label = 'x'; return await p");
+}
+
+// req: CM-14
+#[test]
+fn results_that_differ_from_their_declared_type_do_not_stop_a_script() {
+    let code = "const r = await shop.listOrders({ customerId: 'a' }); if (!Array.isArray(r)) { return r.items.length; } return r.map((x) => x.id)";
+    let ran = run_with(code, add_tools, |_| Some(structured(&json!([{ "id": 7 }]))));
+    assert_eq!(ran.value(), json!([7]));
+    let code = "return (await shop.listOrders({ customerId: 'a' })).split('\\n')";
+    let text = |_: &_| Some(Ok(json!({ "content": [{ "type": "text", "text": "one\ntwo" }] })));
+    assert_eq!(run_with(code, add_tools, text).value(), json!(["one", "two"]));
+    let code = "const names = []; for (const name of await shop.listOrders({ customerId: 'a' })) names.push(name); return names";
+    let ran = run_with(code, add_tools, |_| Some(structured(&json!(["a"]))));
+    assert_eq!(ran.value(), json!(["a"]));
+}
+
+// req: CM-14
+#[test]
+fn unknown_keys_that_json_leaves_out_do_not_stop_a_script() {
+    check_runs("return await shop.listOrders({ customerId: 'a', encoding: undefined })");
+    check_runs("return await shop.listOrders({ customerId: 'a', encoding: context.encoding })");
+    check_stopped(
+        "await shop.listOrders({ customerId: 'a', encoding: 'x' })",
+        1,
+        "unknown argument `encoding`",
+    );
+    check_stopped("await shop.listOrders({ customerId: 'a', options: {} })", 1, "unknown argument `options`");
+}
+
+// req: CM-14
+#[test]
+fn accepts_literals_of_schemas_that_take_too_long_to_visit() {
+    // Each of six levels refers forty times to the next one, and the last one refuses text.
+    let level = |n: i32| json!({ "anyOf": vec![json!({ "$ref": format!("#/$defs/D{}", n + 1) }); 40] });
+    let mut definitions: serde_json::Map<String, Value> =
+        (0..6).map(|n| (format!("D{n}"), level(n))).collect();
+    definitions.insert("D6".into(), json!({ "type": "number" }));
+    let schema =
+        json!({ "type": "object", "properties": { "a": { "$ref": "#/$defs/D0" } }, "$defs": definitions });
+    let add = |init: &mut Init| {
+        init.tool_definitions.push(InjectedTool {
+            server: "maze".into(),
+            name: "walk".into(),
+            input_schema: Some(to_raw_value(&schema).unwrap()),
+            ..InjectedTool::default()
+        });
+    };
+    let ran = run_with("return await maze.walk({ a: 'x' })", add, |_| Some(structured(&json!({ "b": 1 }))));
+    assert_eq!(ran.value(), json!({ "b": 1 }));
+}
+
+// req: CM-14
+#[test]
+fn arguments_that_are_replaced_or_converted_do_not_stop_a_script() {
+    check_runs("const mine = { customerId: 'a' }; return await shop.listOrders({ customerId: 5, ...mine })");
+    check_runs("const key = 'page'; return await shop.listOrders({ customerId: 'a', page: 'x', [key]: 2 })");
+    check_runs("return await shop.listOrders({ customerId: 'a', tags: () => [] })");
+    check_runs("return await shop.listOrders({ customerId: { toJSON() { return 'a' } } })");
+    check_runs("return await shop.listOrders({ toJSON() { return { customer_id: 'a' } } })");
+    check_stopped("const mine = {};\nawait shop.listOrders({ ...mine, customerId: 5 })", 2, "must be string");
+}

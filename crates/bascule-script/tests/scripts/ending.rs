@@ -1,0 +1,104 @@
+//! Tests the end of scripts: calls, timers and rejections that were not awaited.
+
+use serde_json::json;
+
+use crate::support::{run, run_with};
+
+// req: CM-13
+#[test]
+fn finishes_calls_that_were_not_awaited() {
+    let main = "async function main() { await github.listCommits({}); await myServer.echo({ n: 1 }); await myServer.echo({ n: 2 }); }\nmain();";
+    let ran = run(main);
+    assert_eq!(ran.value(), json!(null));
+    assert_eq!(ran.calls.len(), 3);
+    assert_eq!(
+        ran.log(),
+        "these calls were not awaited, and were finished after the script had returned: `github:list_commits`, \
+         `my-server:echo` (2 calls); the script returned no value: write `return await main()`, say"
+    );
+    let ran = run(
+        "const all = []; [1, 2].forEach(async (n) => { all.push((await myServer.echo({ n })).args.n) }); return all",
+    );
+    assert_eq!(ran.value(), json!([1, 2]), "the value is converted at the end");
+    assert!(ran.log().contains("not awaited") && !ran.log().contains("no value"), "{}", ran.log());
+    let ran = run("const call = myServer.echo({}); await github.listCommits({}); await call; return 1");
+    assert_eq!((ran.value(), ran.log()), (json!(1), String::new()));
+}
+
+// req: CM-13
+#[test]
+fn finishes_timers() {
+    let ran =
+        run("setTimeout(async () => { console.log((await myServer.echo({ late: 1 })).tool) }, 5); return 1");
+    assert_eq!(ran.value(), json!(1));
+    assert!(ran.log().starts_with("echo\n"), "{}", ran.log());
+    let ran = run(
+        "let n = 0; const i = setInterval(() => { if (++n === 3) { clearInterval(i); console.log('three') } }, 1)",
+    );
+    assert_eq!((ran.value(), ran.log()), (json!(null), "three".into()));
+}
+
+// req: CM-13
+#[test]
+fn timers_beyond_the_time_limit_do_not_fail_the_script() {
+    let race = "const late = new Promise((_, reject) => setTimeout(() => reject(new Error('late')), 60_000));
+        return await Promise.race([myServer.echo({ n: 1 }), late])";
+    let ran = run(race);
+    assert_eq!(ran.value()["args"]["n"], 1);
+    assert!(ran.log().contains("timers"), "{}", ran.log());
+    let ran = run_with("setInterval(() => {}, 1); return 1", |init| init.limits.time_ms = 100, |_| None);
+    assert_eq!(ran.value(), json!(1));
+}
+
+// req: CM-13
+#[test]
+fn unhandled_rejection_fails_the_script() {
+    let error = run("async function main() {\n  throw new RangeError('lost');\n}\nmain();\nreturn 1").error();
+    assert_eq!((error.name.as_str(), error.line), ("RangeError", Some(2)));
+    assert_eq!(error.message, "lost (in a promise that was not awaited and has no `catch`)");
+    let failing = |code: &str| {
+        run_with(code, |_| {}, |_| Some(Err(json!({ "code": "PROVIDER_TIMEOUT", "message": "too slow" }))))
+    };
+    let error = failing("\nmyServer.echo({})").error();
+    assert_eq!((error.code.as_deref(), error.line), (Some("PROVIDER_TIMEOUT"), Some(2)));
+    assert_eq!(failing("myServer.echo({}).catch(() => {}); return 1").value(), json!(1));
+    // A rejection that is handled later is no failure.
+    let late = "const call = myServer.echo({}); await bascule.sleep(5); try { await call } catch (e) { return e.code }";
+    assert_eq!(failing(late).value(), "PROVIDER_TIMEOUT");
+    assert_eq!(
+        run("const late = Promise.reject(1); await null; late.catch(() => {}); return 1").value(),
+        json!(1)
+    );
+    assert_eq!(run("Promise.reject(new Error('lost')); await new Promise(() => {})").error().name, "Error");
+}
+
+// req: CM-13
+#[test]
+fn failed_script_names_cancelled_calls() {
+    let ran = run_with("myServer.echo({}); throw new Error('x')", |_| {}, |_| None);
+    assert_eq!(ran.error().message, "x");
+    assert!(ran.log().contains("cancelled: `my-server:echo`"), "{}", ran.log());
+}
+
+// req: CM-13
+#[test]
+fn keeps_iterators_of_a_result_that_is_converted_again() {
+    let ran = run("const m = new Map([['a', 1]]); return { keys: m.keys(), text: myServer.echo({ n: 1 }) }");
+    assert_eq!(ran.value(), json!({ "keys": ["a"], "text": { "tool": "echo", "args": { "n": 1 } } }));
+    let ran = run("const m = new Map([['a', 1]]); myServer.echo({}); return m.values()");
+    assert_eq!(ran.value(), json!([1]), "converted again when the call has ended");
+    let ran = run("return (function* () { yield myServer.echo({ n: 2 }); yield 3 })()");
+    assert_eq!(ran.value(), json!([{ "tool": "echo", "args": { "n": 2 } }, 3]));
+    let ran = run("return { all: (function* () { for (;;) yield 1 })(), late: myServer.echo({}) }");
+    assert_eq!(ran.value()["all"].as_array().unwrap().len(), 100_000);
+    assert!(ran.log().contains("more than 100000 items"), "{}", ran.log());
+}
+
+// req: CM-13
+#[test]
+fn drains_an_iterator_in_arguments_once() {
+    let ran = run(
+        "const keys = [7].values(); const first = await myServer.echo({ keys }); return [first.args, (await myServer.echo({ keys })).args]",
+    );
+    assert_eq!(ran.value(), json!([{ "keys": [7] }, { "keys": [] }]));
+}

@@ -1,0 +1,265 @@
+//! Compares globals with those of Node: the same expressions give the same values.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::support::run;
+
+/// Evaluates the expressions in Node and in a script, and compares the values.
+fn compare(setup: &str, expressions: &[String]) {
+    let list: String = expressions.iter().map(|expression| format!("async () => ({expression}),")).collect();
+    let code = format!(
+        "{setup}\nconst out = []; for (const f of [{list}]) {{ try {{ out.push(await f()) }} catch (e) {{ out.push('threw ' + e.name) }} }}"
+    );
+    let node = Command::new("node")
+        .args(["--input-type=module", "-e", &format!("{code}\nconsole.log(JSON.stringify(out))")])
+        .env("TZ", "UTC")
+        .output()
+        .expect("the tests need Node");
+    assert!(node.status.success(), "{}", String::from_utf8_lossy(&node.stderr));
+    let expected: Vec<Value> = serde_json::from_slice(&node.stdout).unwrap();
+    let actual = run(&format!("{code}\nreturn out")).value();
+    let differing: Vec<String> = expressions
+        .iter()
+        .zip(expected.iter().zip(actual.as_array().unwrap()))
+        .filter(|(_, (expected, actual))| expected != actual)
+        .map(|(expression, (expected, actual))| {
+            format!("{expression}\n  node:   {expected}\n  script: {actual}")
+        })
+        .collect();
+    assert!(
+        differing.is_empty(),
+        "{} of {} differ:\n{}",
+        differing.len(),
+        expressions.len(),
+        differing.join("\n")
+    );
+}
+
+const LOCALES: [&str; 6] = ["undefined", "'en-US'", "'en-GB'", "'de-DE'", "'fr-FR'", "'de'"];
+
+fn for_each_locale(expressions: &[&str]) -> Vec<String> {
+    let per_locale = |locale| expressions.iter().map(move |expression| expression.replace("LOC", locale));
+    LOCALES.into_iter().flat_map(per_locale).collect()
+}
+
+// req: CM-06
+#[test]
+fn formats_numbers_as_node() {
+    let values = "[0, -0, 1, 5.005, 1.005, 0.1 + 0.2, 999.999, 1234.5, -1234567.891, 123456789012345680000, 0.000123, NaN, -Infinity, 12n]";
+    let options = [
+        "{}",
+        "{ maximumFractionDigits: 2 }",
+        "{ minimumFractionDigits: 2, maximumFractionDigits: 2 }",
+        "{ maximumFractionDigits: 0 }",
+        "{ style: 'percent' }",
+        "{ style: 'percent', maximumFractionDigits: 1 }",
+        "{ style: 'currency', currency: 'USD' }",
+        "{ style: 'currency', currency: 'EUR' }",
+        "{ style: 'currency', currency: 'JPY' }",
+        "{ style: 'currency', currency: 'CHF' }",
+        "{ style: 'currency', currency: 'GBP', currencyDisplay: 'code' }",
+        "{ style: 'currency', currency: 'USD', currencyDisplay: 'name' }",
+        "{ style: 'currency', currency: 'USD', currencySign: 'accounting' }",
+        "{ style: 'currency', currency: 'EUR', maximumFractionDigits: 0 }",
+        "{ maximumSignificantDigits: 3 }",
+        "{ minimumSignificantDigits: 4 }",
+        "{ useGrouping: false }",
+        "{ minimumIntegerDigits: 3 }",
+        "{ signDisplay: 'always' }",
+        "{ signDisplay: 'exceptZero' }",
+        "{ notation: 'scientific' }",
+        "{ notation: 'engineering' }",
+        "{ style: 'unit', unit: 'kilometer-per-hour' }",
+        "{ style: 'unit', unit: 'megabyte', unitDisplay: 'narrow' }",
+        "{ style: 'unit', unit: 'day', unitDisplay: 'long' }",
+    ];
+    let formats = options
+        .map(|options| format!("{values}.map((n) => new Intl.NumberFormat(LOC, {options}).format(n))"));
+    let mut expressions: Vec<&str> = formats.iter().map(String::as_str).collect();
+    expressions.extend([
+        "(1234567.891).toLocaleString(LOC)",
+        "(1234.5).toLocaleString(LOC, { style: 'currency', currency: 'EUR' })",
+        "12345678901234567890n.toLocaleString(LOC)",
+        "new Intl.NumberFormat(LOC, { style: 'currency', currency: 'USD' }).formatToParts(-1234.5)",
+        "[1, 12, 999, 1000, 1500, 1999, 15300, 999_999, 1e6, 1_250_000, 12_345_678, 1e9, 2.5e12].map((n) => new Intl.NumberFormat(LOC, { notation: 'compact' }).format(n))",
+        "[1, 12, 999, 1500, 15300, 1e6, 1_250_000, 12_345_678, 1e9, 2.5e12].map((n) => new Intl.NumberFormat(LOC, { notation: 'compact', compactDisplay: 'long' }).format(n))",
+        "[1500, 1_250_000].map((n) => new Intl.NumberFormat(LOC, { notation: 'compact', maximumFractionDigits: 2 }).format(n))",
+        "[1, 2, 3].map(new Intl.NumberFormat(LOC).format)",
+        "Intl.NumberFormat(LOC).format(5)",
+    ]);
+    let mut expressions = for_each_locale(&expressions);
+    expressions.extend(
+        [
+            "new Intl.NumberFormat('en-US', { style: 'currency' })",
+            "new Intl.NumberFormat('en-US', { style: 'x' })",
+            "(1).toLocaleString('en-US', { maximumFractionDigits: 200 })",
+        ]
+        .map(str::to_owned),
+    );
+    compare("", &expressions);
+}
+
+// req: CM-06
+#[test]
+fn formats_dates_as_node() {
+    let setup = "const dates = [new Date('2024-03-05T03:07:09.045Z'), new Date('2024-09-15T15:45:00Z'), new Date('1999-12-31T23:59:59Z'), new Date('2024-07-01T00:30:00Z')];
+        const all = (locale, options) => dates.map((d) => d.toLocaleString(locale, options));";
+    let options = [
+        "undefined",
+        "{}",
+        "{ year: 'numeric', month: '2-digit', day: '2-digit' }",
+        "{ year: 'numeric', month: 'numeric', day: 'numeric' }",
+        "{ year: '2-digit', month: 'numeric', day: 'numeric' }",
+        "{ year: 'numeric', month: 'short', day: 'numeric' }",
+        "{ year: 'numeric', month: 'long', day: 'numeric' }",
+        "{ weekday: 'long', year: 'numeric', month: 'long', day: 'numeric' }",
+        "{ weekday: 'short', month: 'short', day: 'numeric' }",
+        "{ weekday: 'short', year: 'numeric', month: 'numeric', day: 'numeric' }",
+        "{ weekday: 'long' }",
+        "{ weekday: 'short' }",
+        "{ month: 'long' }",
+        "{ month: 'short' }",
+        "{ month: 'long', year: 'numeric' }",
+        "{ month: 'short', day: 'numeric' }",
+        "{ month: 'numeric', day: 'numeric' }",
+        "{ month: '2-digit', year: 'numeric' }",
+        "{ year: 'numeric' }",
+        "{ day: 'numeric' }",
+        "{ hour: 'numeric' }",
+        "{ hour: '2-digit', minute: '2-digit' }",
+        "{ hour: 'numeric', minute: '2-digit', second: '2-digit' }",
+        "{ hour: '2-digit', minute: '2-digit', hour12: false }",
+        "{ hour: '2-digit', minute: '2-digit', hourCycle: 'h23' }",
+        "{ hour: 'numeric', minute: 'numeric', hour12: true }",
+        "{ minute: '2-digit', second: '2-digit' }",
+        "{ hour: 'numeric', minute: 'numeric', second: 'numeric', fractionalSecondDigits: 3 }",
+        "{ year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit' }",
+        "{ year: 'numeric', month: '2-digit', day: '2-digit', hour: '2-digit', minute: '2-digit', second: '2-digit', hour12: false }",
+        "{ year: 'numeric', month: 'short', day: 'numeric', hour: 'numeric', minute: '2-digit' }",
+        "{ year: 'numeric', month: 'long', day: 'numeric', hour: 'numeric', minute: '2-digit' }",
+        "{ weekday: 'long', year: 'numeric', month: 'long', day: 'numeric', hour: 'numeric', minute: '2-digit' }",
+        "{ dateStyle: 'full' }",
+        "{ dateStyle: 'long' }",
+        "{ dateStyle: 'medium' }",
+        "{ dateStyle: 'short' }",
+        "{ timeStyle: 'short' }",
+        "{ timeStyle: 'medium' }",
+        "{ timeStyle: 'long' }",
+        "{ timeStyle: 'full' }",
+        "{ dateStyle: 'medium', timeStyle: 'short' }",
+        "{ dateStyle: 'full', timeStyle: 'long' }",
+        "{ dateStyle: 'short', timeStyle: 'short' }",
+        "{ timeZone: 'America/New_York' }",
+        "{ timeZone: 'Asia/Tokyo', dateStyle: 'medium', timeStyle: 'medium' }",
+        "{ timeZone: 'Asia/Kolkata', hour: '2-digit', minute: '2-digit', timeZoneName: 'short' }",
+        "{ timeZone: 'America/Los_Angeles', hour: 'numeric', minute: '2-digit', timeZoneName: 'short' }",
+        "{ timeZone: 'Europe/Berlin', hour: 'numeric', minute: '2-digit', timeZoneName: 'short' }",
+        "{ timeZone: 'Europe/London', dateStyle: 'full', timeStyle: 'full' }",
+        "{ timeZone: 'America/New_York', dateStyle: 'long', timeStyle: 'long' }",
+        "{ timeZone: 'Asia/Kathmandu', hour: 'numeric', minute: 'numeric', timeZoneName: 'longOffset' }",
+    ];
+    let formats = options.map(|options| format!("all(LOC, {options})"));
+    let mut expressions: Vec<&str> = formats.iter().map(String::as_str).collect();
+    expressions.extend([
+        "dates.map((d) => d.toLocaleDateString(LOC))",
+        "dates.map((d) => d.toLocaleTimeString(LOC))",
+        "dates.map((d) => d.toLocaleDateString(LOC, { timeZone: 'Pacific/Auckland' }))",
+        "dates.map((d) => d.toLocaleTimeString(LOC, { hour: '2-digit', minute: '2-digit' }))",
+        "dates.map((d) => d.toLocaleDateString(LOC, { weekday: 'long' }))",
+        "dates.map((d) => d.toLocaleTimeString(LOC, { timeZone: 'America/Chicago', timeZoneName: 'short' }))",
+        "dates.map((d) => new Intl.DateTimeFormat(LOC).format(d))",
+        "new Intl.DateTimeFormat(LOC, { dateStyle: 'medium', timeStyle: 'short', timeZone: 'UTC' }).formatToParts(dates[0])",
+        "new Date(NaN).toLocaleString(LOC)",
+        "new Intl.DateTimeFormat(LOC, { timeZone: 'europe/paris' }).resolvedOptions().timeZone",
+    ]);
+    let mut expressions = for_each_locale(&expressions);
+    expressions.extend(
+        [
+            "Intl.DateTimeFormat().resolvedOptions().timeZone",
+            "new Date(0).toLocaleString('en-US', { timeZone: 'Nowhere/Land' })",
+            "new Intl.DateTimeFormat('en-US').format(new Date(NaN))",
+            "dates.map((d) => d.toLocaleDateString('sv-SE'))",
+            "dates.map((d) => d.toLocaleString('sv-SE', { timeZone: 'Europe/Stockholm' }))",
+            "dates.map((d) => d.toLocaleDateString('en-CA'))",
+            "dates.map((d) => d.toLocaleDateString('en-CA', { timeZone: 'America/New_York', year: 'numeric', month: '2-digit', day: '2-digit' }))",
+        ]
+        .map(str::to_owned),
+    );
+    compare(setup, &expressions);
+}
+
+// req: CM-06
+#[test]
+fn compares_and_lists_as_node() {
+    let expressions = for_each_locale(&[
+        "['b', 'a', 'C', 'A', 'c', 'é', 'e', 'É', 'z', 'ä', 'Zebra', 'zebra', '10', '9', '_x', '-y', 'a b', 'ab', 'a-b', 'ß', 'ss', 'øre', 'ore', '', '#1', '1a'].sort((x, y) => x.localeCompare(y, LOC))",
+        "['item 10', 'item 9', 'Item 1', 'item 010'].sort((x, y) => x.localeCompare(y, LOC, { numeric: true }))",
+        "['a'.localeCompare('A', LOC, { sensitivity: 'base' }), 'a'.localeCompare('á', LOC, { sensitivity: 'base' }), 'a'.localeCompare('á', LOC, { sensitivity: 'accent' }), 'a'.localeCompare('A', LOC, { sensitivity: 'accent' })]",
+        "['b', 'a', 'B', 'A'].sort(new Intl.Collator(LOC, { caseFirst: 'upper' }).compare)",
+        "[0, 1, 2, 1.5, 21, 1e6].map((n) => new Intl.PluralRules(LOC).select(n))",
+        "[1, 2, 3, 4, 11, 12, 13, 21, 22, 103].map((n) => new Intl.PluralRules(LOC, { type: 'ordinal' }).select(n))",
+        "[[-1, 'day'], [1, 'days'], [0, 'day'], [-3, 'month'], [2, 'week'], [-1.5, 'hour'], [1000, 'year'], [-1, 'second'], [5, 'minutes']].map(([n, u]) => [new Intl.RelativeTimeFormat(LOC).format(n, u), new Intl.RelativeTimeFormat(LOC, { numeric: 'auto', style: 'short' }).format(n, u)])",
+        "[[], ['a'], ['a', 'b'], ['a', 'b', 'c', 'd']].map((l) => [new Intl.ListFormat(LOC).format(l), new Intl.ListFormat(LOC, { type: 'disjunction', style: 'short' }).format(l), new Intl.ListFormat(LOC, { type: 'unit' }).format(l)])",
+    ]);
+    compare("", &expressions);
+}
+
+// req: CM-06
+#[test]
+fn provides_web_and_node_globals() {
+    let setup = "const hex = (b) => [...new Uint8Array(b)].map((x) => x.toString(16).padStart(2, '0')).join(''); const bytes = new TextEncoder().encode('héllo');";
+    let expressions = [
+        "hex(await crypto.subtle.digest('SHA-256', bytes))",
+        "hex(await crypto.subtle.digest({ name: 'sha-1' }, bytes.buffer))",
+        "hex(await crypto.subtle.digest('SHA-512', new Uint8Array(0)))",
+        "hex(await crypto.subtle.digest('SHA-384', bytes))",
+        "await crypto.subtle.digest('MD5', bytes)",
+        "['utf8', 'hex', 'base64', 'base64url', 'latin1'].map((e) => Buffer.from('héllo ÿ😀').toString(e))",
+        "[Buffer.from('68c3a9', 'hex').toString(), Buffer.from('aMOpIQ==', 'base64').toString('utf8'), Buffer.from('aMOpIQ', 'base64url').toString(), Buffer.from([104, 105]).toString(), Buffer.from('hi', 'utf16le').length]",
+        "[Buffer.concat([Buffer.from('a'), Buffer.from('b')]).toString(), Buffer.alloc(3, 'x').toString(), Buffer.byteLength('é'), Buffer.isBuffer(Buffer.from('')), Buffer.from('abc').equals(Buffer.from('abc')), Buffer.from('abcd').slice(1, 3).toString(), Buffer.from('abcd').subarray(-2).toString()]",
+        "JSON.stringify(Buffer.from('ab'))",
+        "Buffer.from('zz', 'hex').length",
+        "Buffer.from('a b\\nc=', 'base64').toString('hex')",
+        "Buffer.from('x', 'nope')",
+        "await (async () => { const b = new Blob(['a', bytes, new Blob(['z'])], { type: 'Text/Plain' }); return [b.size, b.type, await b.text(), hex(await b.arrayBuffer()), await b.slice(1, 3).text(), await b.slice(-1).text()] })()",
+        "(() => { const h = new Headers({ 'Content-Type': 'a', X: 'b' }); h.append('x', 'c'); h.set('A', ' d '); h.delete('nope'); return [[...h], h.get('CONTENT-TYPE'), h.get('none'), h.has('x')] })()",
+        "new Headers([['a b', 'c']])",
+        "(() => { const c = new AbortController(); const seen = []; c.signal.addEventListener('abort', () => seen.push(c.signal.reason.name)); c.signal.onabort = () => seen.push('on'); c.abort(); c.abort(); return [seen, c.signal.aborted] })()",
+        "(() => { const c = new AbortController(); c.abort(new RangeError('r')); try { c.signal.throwIfAborted() } catch (e) { return e.message } })()",
+        "(() => { const s = AbortSignal.any([new AbortController().signal, AbortSignal.abort('now')]); return [s.aborted, s.reason] })()",
+        // Node would end before the signal's timer, which does not keep it running.
+        "await new Promise((done) => { const running = setTimeout(() => {}, 60_000); AbortSignal.timeout(1).addEventListener('abort', (e) => { clearTimeout(running); done(e.target.reason.name) }) })",
+        "typeof Intl + typeof Buffer + typeof Blob + ('Intl' in globalThis)",
+        "'ABC'.toLocaleLowerCase() + 'abc'.toLocaleUpperCase('en-US')",
+    ]
+    .map(str::to_owned);
+    compare(setup, &expressions);
+}
+
+// req: CM-06
+#[test]
+fn absent_globals_say_what_to_use() {
+    for (code, part) in [
+        ("new Intl.DisplayNames(['en'], { type: 'region' })", "use a table of names"),
+        ("new Intl.Segmenter()", "[...text]"),
+        ("new Intl.DateTimeFormat('en').formatRange(0, 1)", "format both ends"),
+        ("crypto.createHash('sha256')", "crypto.subtle.digest"),
+        ("new Response('x')", "call a tool instead"),
+        ("new Intl.NumberFormat('en', { roundingMode: 'floor' })", "round the number"),
+    ] {
+        let message = run(code).error().message;
+        assert!(message.contains(part), "{code}: {message}");
+    }
+    let ran = run(
+        "return [new Date(0).toLocaleString('ja-JP'), (1234.5).toLocaleString('ja-JP'), new Date(0).toLocaleDateString('ja-JP', { month: 'long', year: 'numeric' })]",
+    );
+    assert_eq!(ran.value(), serde_json::json!(["1970-01-01 00:00:00", "1,234.5", "January 1970"]));
+    assert!(ran.log().contains("the locale `ja-JP` is not available"), "{}", ran.log());
+    assert_eq!(ran.logs.len(), 1);
+    let ran = run(
+        "console.group('a'); console.log('b\\nc'); console.groupEnd(); console.count(); console.count(); console.count('x'); console.countReset(); console.count()",
+    );
+    assert_eq!(ran.log(), "a\n  b\n  c\ndefault: 1\ndefault: 2\nx: 1\ndefault: 1");
+}

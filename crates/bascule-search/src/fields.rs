@@ -1,0 +1,98 @@
+//! The texts of a tool that a search looks at.
+
+use bascule_model::ToolDefinition;
+use serde_json::Value;
+
+/// The number of texts of a tool.
+pub(crate) const FIELDS: usize = 5;
+/// The importance of words in name, server, description, parameter names and parameter descriptions.
+pub(crate) const WEIGHTS: [f32; FIELDS] = [3.0, 1.0, 1.0, 0.7, 0.7];
+/// The degree to which a long text makes each of its words less important, from 0 to 1.
+pub(crate) const LENGTH_PENALTIES: [f32; FIELDS] = [0.3, 0.0, 0.6, 0.6, 0.7];
+/// Deeper parameters are not read.
+const MAX_DEPTH: usize = 6;
+/// The bytes of a field that are read.
+const MAX_FIELD: usize = 8_000;
+
+/// The texts of one tool, in the order of `WEIGHTS`.
+pub(crate) struct ToolFields(pub(crate) [String; FIELDS]);
+
+impl ToolFields {
+    pub(crate) fn new(server: &str, tool: &ToolDefinition) -> Self {
+        let (mut names, mut descriptions) = (String::new(), String::new());
+        if let Ok(schema) = serde_json::from_str(tool.input_schema.get()) {
+            add_parameters(&schema, MAX_DEPTH, &mut names, &mut descriptions);
+        }
+        let description = tool.description.as_deref().unwrap_or_default();
+        let texts = [tool.name.as_str(), server, description, names.as_str(), descriptions.as_str()];
+        Self(texts.map(|text| beginning(text, MAX_FIELD).to_owned()))
+    }
+
+    pub(crate) fn description(&self) -> &str {
+        &self.0[2]
+    }
+
+    /// Returns the names and descriptions of the parameters.
+    #[cfg(test)]
+    fn parameters(&self) -> [&str; 2] {
+        [&self.0[3], &self.0[4]]
+    }
+}
+
+fn add_parameters(schema: &Value, depth: usize, names: &mut String, descriptions: &mut String) {
+    if depth == 0 || names.len() > MAX_FIELD {
+        return;
+    }
+    for (name, parameter) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        add(names, name);
+        add(descriptions, parameter.get("description").and_then(Value::as_str).unwrap_or_default());
+        add_parameters(parameter, depth - 1, names, descriptions);
+    }
+    let choices = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| schema.get(key)?.as_array());
+    for part in choices.flatten().chain(schema.get("items")) {
+        add_parameters(part, depth - 1, names, descriptions);
+    }
+}
+
+fn add(text: &mut String, more: &str) {
+    if !more.is_empty() {
+        text.push_str(more);
+        text.push(' ');
+    }
+}
+
+/// Returns at most `limit` bytes of a text.
+pub(crate) fn beginning(text: &str, limit: usize) -> &str {
+    &text[..text.floor_char_boundary(limit)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::value::RawValue;
+
+    fn check(definition: &str, names: &str, descriptions: &str) {
+        let definition = ToolDefinition::parse(RawValue::from_string(definition.into()).unwrap()).unwrap();
+        assert_eq!(ToolFields::new("s", &definition).parameters(), [names, descriptions]);
+    }
+
+    // req: SE-01
+    #[test]
+    fn reads_nested_parameters() {
+        check(
+            r#"{"name":"t","inputSchema":{"properties":{
+                "files":{"description":"Paths","items":{"properties":{"path":{"description":"One path"}}}},
+                "mode":{"anyOf":[{"properties":{"fast":{}}}]}}}}"#,
+            "files path mode fast ",
+            "Paths One path ",
+        );
+    }
+
+    // req: SE-01
+    #[test]
+    fn accepts_odd_schemas() {
+        for schema in ["true", "7", r#"{"properties":[1]}"#, r#"{"properties":{},"items":[],"anyOf":7}"#] {
+            check(&format!(r#"{{"name":"t","inputSchema":{schema}}}"#), "", "");
+        }
+    }
+}

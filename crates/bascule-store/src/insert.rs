@@ -1,0 +1,187 @@
+//! Writes entries into the tables, in one transaction for each batch.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rusqlite::{Connection, Statement, Transaction, TransactionBehavior, params};
+
+use crate::file::StoreError;
+use crate::log_line::{LogLine, MAX_TEXT};
+use crate::queue::{Batch, Entry};
+use crate::retention;
+use crate::span::{ClientLabel, Span, SpanKind, delivery_number};
+
+/// Longer error messages are cut.
+const MAX_MESSAGE: usize = 1 << 10;
+/// Longer names are cut.
+const MAX_NAME: usize = 512;
+/// Beyond this number the ids of names are looked up again, and likewise those of clients.
+const MAX_KNOWN: usize = 10_000;
+
+const SPAN: &str = "INSERT INTO spans (kind, outcome, server, name, own_name, started_at, duration, trace_high, trace_low, span,
+  parent, face, client, agent, correlation, waited, attempts, isolation, argument_bytes, result_bytes, code, delivery, message,
+  arguments, result)
+  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)";
+const LOG: &str = "INSERT INTO logs (server, at, source, level, text) VALUES (?1, ?2, ?3, ?4, ?5)";
+const DROPPED: &str = "INSERT INTO counters (name, value) VALUES ('dropped', ?1)
+  ON CONFLICT (name) DO UPDATE SET value = value + ?1";
+
+/// The ids of texts that repeat. They hold while the file is open and every transaction is committed.
+#[derive(Default)]
+pub(crate) struct KnownIds {
+    names: HashMap<Arc<str>, i64>,
+    clients: HashMap<Arc<ClientLabel>, i64>,
+    /// The file's count of removals when the ids were looked up.
+    removals: i64,
+}
+
+impl KnownIds {
+    /// Forgets all ids: a transaction was rolled back, or clients were removed.
+    pub(crate) fn clear(&mut self) {
+        self.names.clear();
+        self.clients.clear();
+    }
+
+    /// Forgets all ids if names were removed meanwhile, by this bridge or another. A transaction must be open.
+    fn check(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let removals = retention::removals(connection)?;
+        if std::mem::replace(&mut self.removals, removals) != removals {
+            self.clear();
+        }
+        Ok(())
+    }
+
+    fn name(&mut self, connection: &Connection, text: &str) -> rusqlite::Result<i64> {
+        let text = clip(text, MAX_NAME);
+        if let Some(id) = self.names.get(text) {
+            return Ok(*id);
+        }
+        if self.names.len() >= MAX_KNOWN {
+            self.names.clear();
+        }
+        connection.execute("INSERT OR IGNORE INTO names (text) VALUES (?1)", [text])?;
+        let id = connection.query_row("SELECT id FROM names WHERE text = ?1", [text], |row| row.get(0))?;
+        self.names.insert(text.into(), id);
+        Ok(id)
+    }
+
+    fn client(
+        &mut self,
+        connection: &Connection,
+        client: &Arc<ClientLabel>,
+        now: i64,
+    ) -> rusqlite::Result<i64> {
+        if let Some(id) = self.clients.get(client) {
+            return Ok(*id);
+        }
+        if self.clients.len() >= MAX_KNOWN {
+            self.clients.clear();
+        }
+        let ClientLabel { name, version, session } = &**client;
+        let sql = "INSERT INTO clients (name, version, session, seen) VALUES (?1, ?2, ?3, ?4)
+                   ON CONFLICT DO UPDATE SET seen = ?4 RETURNING id";
+        let id = connection.query_row(sql, params![name, version, session, now], |row| row.get(0))?;
+        self.clients.insert(client.clone(), id);
+        Ok(id)
+    }
+}
+
+/// Writes a batch, or nothing of it. `dropped` is the number of entries that were lost before it.
+pub(crate) fn write(
+    connection: &mut Connection,
+    ids: &mut KnownIds,
+    batch: &Batch,
+    dropped: u64,
+) -> Result<(), StoreError> {
+    let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
+    ids.check(&transaction)?;
+    {
+        let (mut spans, mut logs) = (transaction.prepare(SPAN)?, transaction.prepare(LOG)?);
+        for entry in &batch.entries {
+            match entry {
+                Entry::Span(span, _) => insert_span(&transaction, &mut spans, ids, span)?,
+                Entry::Log(line) => insert_log(&transaction, &mut logs, ids, line)?,
+            }
+        }
+        if dropped > 0 {
+            transaction.execute(DROPPED, [dropped as i64])?;
+        }
+    }
+    Ok(transaction.commit()?)
+}
+
+fn insert_span(
+    connection: &Connection,
+    statement: &mut Statement<'_>,
+    ids: &mut KnownIds,
+    span: &Span,
+) -> Result<(), StoreError> {
+    // The caller alone has chosen the name of a script, and of a tool that no server was found for.
+    let is_own = span.kind == SpanKind::Script || span.isolation.is_none();
+    let (mut server, mut name, mut own_name) = (None, None, None);
+    if is_own {
+        own_name = Some(clip(&span.name, MAX_NAME));
+    } else {
+        server = Some(ids.name(connection, span.server().unwrap_or_default())?);
+        name = Some(ids.name(connection, &span.name)?);
+    }
+    let context = &span.context;
+    let (high, low) = ((context.trace_id.0 >> 64) as u64, context.trace_id.0 as u64);
+    let client =
+        span.client.as_ref().map(|client| ids.client(connection, client, span.started_at)).transpose()?;
+    let agent = span.agent.as_ref().map(|agent| ids.name(connection, agent)).transpose()?;
+    let code = span.code.as_ref().map(|code| ids.name(connection, code)).transpose()?;
+    let correlation = Some(span.correlation_id.as_str()).filter(|id| !is_trace_id(id, context.trace_id.0));
+    let captured = span.content.as_ref().map(|content| content.capture()).unwrap_or_default();
+    statement.execute(params![
+        span.kind.number(),
+        span.outcome.number(),
+        server,
+        name,
+        own_name,
+        span.started_at,
+        span.duration as i64,
+        high.cast_signed(),
+        low.cast_signed(),
+        context.span_id.0.cast_signed(),
+        context.parent.map(|parent| parent.0.cast_signed()),
+        span.face.number(),
+        client,
+        agent,
+        correlation,
+        span.waited as i64,
+        span.attempts,
+        span.isolation.map(|isolation| isolation.number()),
+        span.argument_bytes as i64,
+        span.result_bytes.map(|bytes| bytes as i64),
+        code,
+        span.delivery.map(delivery_number),
+        span.message.as_deref().map(|message| clip(message, MAX_MESSAGE)),
+        captured.arguments,
+        captured.result,
+    ])?;
+    Ok(())
+}
+
+fn insert_log(
+    connection: &Connection,
+    statement: &mut Statement<'_>,
+    ids: &mut KnownIds,
+    line: &LogLine,
+) -> Result<(), StoreError> {
+    let server = ids.name(connection, &line.server)?;
+    let text = clip(&line.text, MAX_TEXT);
+    statement.execute(params![server, line.at, line.source.number(), line.level, text])?;
+    Ok(())
+}
+
+/// Returns true if the text is the trace id: then it need not be stored twice.
+fn is_trace_id(text: &str, trace_id: u128) -> bool {
+    text.len() == 32
+        && u128::from_str_radix(text, 16).is_ok_and(|bits| bits == trace_id)
+        && !text.contains(char::is_uppercase)
+}
+
+fn clip(text: &str, bytes: usize) -> &str {
+    &text[..text.floor_char_boundary(bytes)]
+}

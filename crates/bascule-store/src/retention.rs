@@ -1,0 +1,158 @@
+//! Bounds the file: the oldest spans and log lines go first.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+
+/// The most rows that one transaction removes: another bridge may be waiting.
+const STEP: i64 = 5_000;
+/// The newest lines of a server that are kept.
+const LINES: i64 = 1_000;
+/// The share of the file that names may take before unused ones are searched for. Callers choose some of them.
+const NAME_SHARE: u64 = 4;
+const FORGET_NAMES: &str = "DELETE FROM names WHERE id < (SELECT max(id) FROM names) AND id NOT IN (
+  SELECT server FROM spans WHERE server IS NOT NULL UNION SELECT name FROM spans WHERE name IS NOT NULL
+  UNION SELECT agent FROM spans WHERE agent IS NOT NULL UNION SELECT code FROM spans WHERE code IS NOT NULL
+  UNION SELECT server FROM logs)";
+const COUNT_REMOVAL: &str = "INSERT INTO counters (name, value) VALUES ('removals', 1)
+  ON CONFLICT (name) DO UPDATE SET value = value + 1";
+/// A client is forgotten this long after it was last seen, once it has no spans.
+const CLIENT: Duration = Duration::from_secs(2 * 24 * 3600);
+
+/// The limits of the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Retention {
+    /// Older spans and lines are removed.
+    pub max_age: Duration,
+    /// The number of spans.
+    pub max_spans: u64,
+    /// The size of the file without its write-ahead log.
+    pub max_bytes: u64,
+}
+
+impl Default for Retention {
+    fn default() -> Self {
+        Self { max_age: Duration::from_secs(30 * 24 * 3600), max_spans: 1_000_000, max_bytes: 512 << 20 }
+    }
+}
+
+/// Removes the rows beyond the limits. `now` is in microseconds since 1970.
+pub(crate) fn apply(connection: &Connection, retention: &Retention, now: i64) -> rusqlite::Result<()> {
+    let oldest = now.saturating_sub(retention.max_age.as_micros() as i64);
+    while remove_aged(connection, oldest)? == STEP {}
+    while let Some(surplus) = surplus_spans(connection, retention)? {
+        remove_oldest(connection, surplus)?;
+    }
+    remove_lines(connection, oldest)?;
+    remove_bytes(connection, retention.max_bytes)?;
+    // Returns free pages beyond a reserve to the file system.
+    let free: i64 = connection.pragma_query_value(None, "freelist_count", |row| row.get(0))?;
+    if free > 4_096 {
+        vacuum(connection, 4_096)?;
+    }
+    Ok(())
+}
+
+/// Frees pages at the end of the file. Each step of the statement frees one.
+fn vacuum(connection: &Connection, pages: usize) -> rusqlite::Result<()> {
+    let mut statement = connection.prepare(&format!("PRAGMA incremental_vacuum({pages})"))?;
+    let mut rows = statement.query([])?;
+    while rows.next()?.is_some() {}
+    Ok(())
+}
+
+/// Removes the oldest spans, and names that only they had, until the rest fits.
+fn remove_bytes(connection: &Connection, max_bytes: u64) -> rusqlite::Result<()> {
+    while used_bytes(connection)? > max_bytes {
+        if name_bytes(connection)? > max_bytes / NAME_SHARE && forget_names(connection)? > 0 {
+            continue;
+        }
+        if span_count(connection)? <= 1 {
+            break;
+        }
+        remove_oldest(connection, (span_count(connection)? / 10).max(1))?;
+    }
+    Ok(())
+}
+
+/// Removes names that no span and no log line has any more, and returns their number. Reads all spans. The newest name stays,
+/// so that numbers are not used twice.
+pub(crate) fn forget_names(connection: &Connection) -> rusqlite::Result<usize> {
+    let transaction = Transaction::new_unchecked(connection, TransactionBehavior::Immediate)?;
+    let count = transaction.execute(FORGET_NAMES, [])?;
+    if count > 0 {
+        transaction.execute(COUNT_REMOVAL, [])?;
+    }
+    transaction.commit()?;
+    Ok(count)
+}
+
+/// Returns the number of times that names were removed from the file.
+pub(crate) fn removals(connection: &Connection) -> rusqlite::Result<i64> {
+    let sql = "SELECT value FROM counters WHERE name = 'removals'";
+    Ok(connection.query_row(sql, [], |row| row.get(0)).optional()?.unwrap_or(0))
+}
+
+/// Returns the size of all names: each is in the table and in its index.
+fn name_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    let sql = "SELECT 2 * coalesce(sum(length(text)), 0) FROM names";
+    connection.query_row(sql, [], |row| row.get::<_, i64>(0)).map(|bytes| bytes as u64)
+}
+
+/// Removes clients that have no spans any more. Reads all spans.
+pub(crate) fn forget_clients(connection: &Connection, now: i64) -> rusqlite::Result<()> {
+    let before = now.saturating_sub(CLIENT.as_micros() as i64);
+    let sql = "DELETE FROM clients WHERE seen < ?1 AND id NOT IN (SELECT client FROM spans WHERE client IS NOT NULL)";
+    connection.execute(sql, [before]).map(drop)
+}
+
+/// The newest span stays, so that numbers are not used twice.
+fn remove_aged(connection: &Connection, oldest: i64) -> rusqlite::Result<i64> {
+    let first = connection
+        .query_row("SELECT started_at FROM spans ORDER BY id LIMIT 1", [], |row| row.get::<_, i64>(0));
+    if first.optional()?.is_none_or(|first| first >= oldest) {
+        return Ok(0);
+    }
+    // Rows are in the order of their ends, so the first young one ends the search.
+    let sql = "DELETE FROM spans WHERE started_at < ?1 AND id < (SELECT max(id) FROM spans)
+               AND id IN (SELECT id FROM spans ORDER BY id LIMIT ?2)";
+    connection.execute(sql, [oldest, STEP]).map(|count| count as i64)
+}
+
+fn surplus_spans(connection: &Connection, retention: &Retention) -> rusqlite::Result<Option<i64>> {
+    let surplus = span_count(connection)? - retention.max_spans.max(1) as i64;
+    Ok((surplus > 0).then_some(surplus))
+}
+
+/// Removes at most one step of the oldest spans.
+fn remove_oldest(connection: &Connection, count: i64) -> rusqlite::Result<()> {
+    let sql =
+        "DELETE FROM spans WHERE id < (SELECT min(id) FROM spans) + ?1 AND id < (SELECT max(id) FROM spans)";
+    connection.execute(sql, [count.min(STEP)]).map(drop)
+}
+
+/// Rows are removed at the old end alone, so the numbers have few gaps.
+fn span_count(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row(
+        "SELECT coalesce((SELECT max(id) FROM spans) - (SELECT min(id) FROM spans) + 1, 0)",
+        [],
+        |row| row.get(0),
+    )
+}
+
+fn remove_lines(connection: &Connection, oldest: i64) -> rusqlite::Result<()> {
+    let mut servers = connection.prepare("SELECT DISTINCT server FROM logs")?;
+    let servers: Vec<i64> = servers.query_map([], |row| row.get(0))?.collect::<Result<_, _>>()?;
+    for server in servers {
+        let sql = "DELETE FROM logs WHERE server = ?1 AND (at < ?3 OR id <=
+                   (SELECT id FROM logs WHERE server = ?1 ORDER BY id DESC LIMIT 1 OFFSET ?2))";
+        connection.execute(sql, [server, LINES, oldest])?;
+    }
+    Ok(())
+}
+
+fn used_bytes(connection: &Connection) -> rusqlite::Result<u64> {
+    let value = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+    let pages = value("page_count")? - value("freelist_count")?;
+    Ok((pages * value("page_size")?) as u64)
+}

@@ -1,0 +1,194 @@
+//! The commands that look back: `traces`, `trace`, `stats`, `logs`, `graph` and `related`. They read the file, whether or not a bridge runs.
+
+mod graph;
+mod json;
+mod logs;
+mod since;
+mod stats;
+mod table;
+mod tree;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use bascule_store::{Found, Reader, Span, SpanFilter};
+
+pub(crate) use graph::{Graph, Related};
+pub(crate) use logs::Logs;
+pub(crate) use stats::Stats;
+
+use super::context::{CommandContext, Signals};
+use super::error::{CommandError, CommandResult};
+use super::printer::Printer;
+use crate::otlp;
+use since::Since;
+
+/// The time between two looks at the file with `--follow`.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Show recorded calls and scripts, newest first
+#[derive(Debug, clap::Args)]
+pub(crate) struct Traces {
+    #[command(flatten)]
+    filter: FilterOptions,
+    /// Number of calls [default: 50]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+    /// Show new calls as they end, until interrupted
+    #[arg(long, short)]
+    follow: bool,
+    /// Print OpenTelemetry spans (OTLP JSON) instead
+    #[arg(long, conflicts_with = "follow")]
+    otlp: bool,
+}
+
+/// Show one recorded call, or a script with its calls, over time
+#[derive(Debug, clap::Args)]
+pub(crate) struct TraceCommand {
+    /// Id of a trace, of a span, or a correlation id; the beginning of one suffices
+    id: String,
+    /// Print OpenTelemetry spans (OTLP JSON) instead
+    #[arg(long)]
+    otlp: bool,
+}
+
+/// Options that choose calls.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FilterOptions {
+    /// Calls of this tool only: server:tool, or a name that tools of several servers have
+    #[arg(long)]
+    tool: Option<String>,
+    /// Calls of this server only
+    #[arg(long)]
+    server: Option<String>,
+    /// Failed calls only
+    #[arg(long)]
+    failed: bool,
+    /// Calls since then: a duration (30s, 15m, 2h, 7d), a date or a time like 2026-11-18T07:00:00Z
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
+    /// Calls that took at least this long
+    #[arg(long, value_name = "MS")]
+    slow: Option<u64>,
+}
+
+impl FilterOptions {
+    fn filter(&self) -> SpanFilter {
+        SpanFilter {
+            tool: self.tool.clone(),
+            server: self.server.clone(),
+            failed: self.failed,
+            since: self.since.map(|since| since.0),
+            slower_than: self.slow.map(|millis| millis.saturating_mul(1_000)),
+            after: None,
+            limit: None,
+        }
+    }
+}
+
+impl Traces {
+    pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
+        let default = if self.follow { 10 } else { 50 };
+        let limit = self.limit.map_or(default, |limit| limit as usize);
+        let filter = SpanFilter { limit: Some(limit), ..self.filter.filter() };
+        if self.follow {
+            return follow(&context, filter, printer).await;
+        }
+        let spans = open(&context)?.map_or_else(|| Ok(Vec::new()), |mut reader| reader.spans(&filter));
+        let spans: Vec<Span> = spans.map_err(unreadable)?.into_iter().map(|(_, span)| span).collect();
+        match (self.otlp, printer.json) {
+            (true, _) => printer.print_json(&otlp::export(&spans)),
+            (_, true) => printer.print_json(&spans.iter().map(json::span).collect::<Vec<_>>()),
+            _ if spans.is_empty() => printer.print_note("no recorded calls"),
+            _ => spans.iter().rev().for_each(|span| printer.print_line(&table::line(span, printer.style))),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl TraceCommand {
+    pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
+        let id = self.id.to_lowercase();
+        let mut reader = open(&context)?.ok_or_else(|| not_found(&self.id))?;
+        let mut found = reader.find(&self.id).map_err(unreadable)?;
+        if matches!(found, Found::Nothing) && id != self.id {
+            found = reader.find(&id).map_err(unreadable)?;
+        }
+        let spans = match found {
+            Found::Trace(spans) => spans,
+            Found::Nothing => return Err(not_found(&self.id)),
+            Found::Ambiguous(traces) => {
+                let traces: Vec<String> = traces.iter().map(ToString::to_string).collect();
+                let message = format!("`{}` is ambiguous: it may mean {}", self.id, traces.join(", "));
+                return Err(CommandError::Usage(message));
+            }
+        };
+        match (self.otlp, printer.json) {
+            (true, _) => printer.print_json(&otlp::export(&spans)),
+            (_, true) => printer.print_json(&spans.iter().map(json::span).collect::<Vec<_>>()),
+            _ => tree::print(&spans, printer),
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn not_found(id: &str) -> CommandError {
+    CommandError::Usage(format!("no recorded call has the id `{id}`: `bascule traces` lists them"))
+}
+
+/// Prints the newest spans, then each new one, until interrupted.
+async fn follow(context: &CommandContext, mut filter: SpanFilter, printer: &Printer) -> CommandResult {
+    let mut signals = Signals::new();
+    let mut reader = None;
+    loop {
+        if reader.is_none() {
+            reader = open(context)?;
+        }
+        if let Some(reader) = &mut reader {
+            let mut spans = reader.spans(&filter).map_err(unreadable)?;
+            spans.reverse();
+            for (number, span) in &spans {
+                filter.after = Some(*number);
+                match printer.json {
+                    true => printer.print_json(&json::span(span)),
+                    false => printer.print_line(&table::line(span, printer.style)),
+                }
+            }
+            // All of those that come later.
+            (filter.limit, filter.after) =
+                (None, Some(filter.after.map_or_else(|| reader.last_span(), Ok).map_err(unreadable)?));
+        }
+        if printer.is_stdout_closed() || !wait(&mut signals).await {
+            return Ok(ExitCode::SUCCESS);
+        }
+    }
+}
+
+/// Waits for the next look at the file. Returns false if the command is interrupted.
+async fn wait(signals: &mut Signals) -> bool {
+    tokio::select! {
+        () = tokio::time::sleep(POLL) => true,
+        () = signals.recv() => false,
+    }
+}
+
+/// Opens the file of the configuration. Returns `None` if nothing was recorded yet.
+fn open(context: &CommandContext) -> CommandResult<Option<Reader>> {
+    let Some(path) = context.trace_file() else {
+        return Err(CommandError::Usage(
+            "calls are not recorded: neither XDG_STATE_HOME nor a home is set".into(),
+        ));
+    };
+    if !path.exists() {
+        return Ok(None);
+    }
+    match Reader::open(&path) {
+        Ok(reader) => Ok(Some(reader)),
+        Err(bascule_store::StoreError::Empty) => Ok(None),
+        Err(error) => Err(unreadable(error)),
+    }
+}
+
+fn unreadable(error: bascule_store::StoreError) -> CommandError {
+    CommandError::Usage(format!("could not read the recorded calls: {error}"))
+}

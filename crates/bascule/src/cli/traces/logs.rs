@@ -1,0 +1,79 @@
+//! `bascule logs`: what a server wrote to its stderr, and its log messages.
+
+use std::process::ExitCode;
+
+use bascule_store::{LogFilter, LogLine};
+
+use super::super::context::{CommandContext, Signals};
+use super::super::error::CommandResult;
+use super::super::printer::Printer;
+use super::super::terminal::sanitize_line;
+use super::since::Since;
+use super::{json, open, table, unreadable, wait};
+
+/// Show what a server wrote to its stderr, and its log messages
+#[derive(Debug, clap::Args)]
+pub(crate) struct Logs {
+    /// Name of the server
+    server: String,
+    /// Number of lines, the newest ones
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..))]
+    limit: u64,
+    /// Lines since then: a duration (30s, 15m, 2h, 7d), a date or a time
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
+    /// Show new lines as they come, until interrupted
+    #[arg(long, short)]
+    follow: bool,
+}
+
+impl Logs {
+    pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
+        let (limit, since) = (self.limit as usize, self.since.map(|since| since.0));
+        let mut filter = LogFilter { server: self.server.clone(), after: None, since, limit };
+        let lines = read(&context, &filter)?;
+        if !self.follow && lines.is_empty() {
+            context.require_server(&self.server)?;
+        }
+        match (printer.json, self.follow) {
+            (true, false) => {
+                printer.print_json(&lines.iter().map(|(_, line)| json::log_line(line)).collect::<Vec<_>>());
+            }
+            _ => print_lines(&lines, printer),
+        }
+        if !self.follow {
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut signals = Signals::new();
+        filter.after = lines.last().map(|(number, _)| *number);
+        while !printer.is_stdout_closed() && wait(&mut signals).await {
+            let lines = read(&context, &filter)?;
+            print_lines(&lines, printer);
+            filter.after = lines.last().map(|(number, _)| *number).or(filter.after);
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn read(context: &CommandContext, filter: &LogFilter) -> CommandResult<Vec<(i64, LogLine)>> {
+    let reader = open(context)?;
+    reader.map_or_else(|| Ok(Vec::new()), |mut reader| reader.logs(filter)).map_err(unreadable)
+}
+
+fn print_lines(lines: &[(i64, LogLine)], printer: &Printer) {
+    for (_, line) in lines {
+        match printer.json {
+            true => printer.print_json(&json::log_line(line)),
+            false => printer.print_line(&format_line(line, printer)),
+        }
+    }
+}
+
+fn format_line(line: &LogLine, printer: &Printer) -> String {
+    let source = line
+        .level
+        .as_ref()
+        .map_or_else(|| line.source.to_string(), |level| format!("{} {level}", line.source));
+    let head = format!("{} {source} |", table::local_time(line.at));
+    format!("{} {}", printer.style.dim(&sanitize_line(&head)), sanitize_line(&line.text))
+}

@@ -1,0 +1,703 @@
+//! The paths of the configuration that sandboxes grant: resolved once, when the file is loaded, and held open.
+//!
+//! A confined server may replace files in the folders that it writes. A path that was resolved again at each start could so
+//! lead to more with every restart.
+
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use bascule_sandbox::{
+    Access, FileIdentity, Grant, Resolution, Secrets, ToolchainSearch, find_project_secrets, is_program,
+};
+
+use super::find::canonical_entry;
+use super::settings::{CustomProfile, HomeAccess, Sandbox, ServerSettings, Settings, TransportSettings};
+
+/// The resolved paths of one server. They follow from its other settings, so all are equal.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxPaths(Option<Arc<ResolvedPaths>>);
+
+impl PartialEq for SandboxPaths {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+/// The paths that the sandbox of one server grants.
+#[derive(Debug)]
+pub(crate) struct ResolvedPaths {
+    /// The configuration file and every `envFile`: the real path, and the path that was given, which may be a link.
+    pub(crate) config: Vec<PathBuf>,
+    held: Vec<HeldPath>,
+    /// The reason why the server must not start.
+    refused: Option<String>,
+}
+
+#[derive(Debug)]
+struct HeldPath {
+    named: PathBuf,
+    grant: Grant,
+    /// The configuration does not name it. If it is replaced, it is left out, and nothing is refused.
+    is_guess: bool,
+    /// It may hold secrets of a project. Installations do not, and are large.
+    is_searched: bool,
+    /// Keeps the number of a folder from being used again.
+    _file: Option<File>,
+}
+
+/// A path in the settings of a server.
+#[derive(Debug, Clone)]
+struct NamedPath {
+    path: PathBuf,
+    access: Access,
+    source: Source,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    /// `sandbox.read` or `sandbox.write`, which may name secrets.
+    List,
+    /// `command`, which may be a link of a virtual environment.
+    Program,
+    /// A folder that follows from a program: its installation, its interpreter, its project. It is left out if a server could
+    /// have chosen it: by a link, by the first line of a script, or by a marker of a project.
+    Derived { is_forgeable: bool },
+    /// A folder of `PATH` or of a version manager, which is left out if it is not one.
+    Toolchain,
+    /// `cwd` or `args`.
+    Other,
+}
+
+/// Resolves the paths of all servers. `file` is the configuration file.
+pub(super) fn resolve_paths(settings: &mut Settings, file: &Path) {
+    // No server may change the configuration, or the variables of another server.
+    let env_files = settings.servers.iter().filter_map(|server| server.env_file.as_deref());
+    let config: Vec<PathBuf> = std::iter::once(file)
+        .chain(env_files)
+        .flat_map(|file| file.canonicalize().into_iter().chain(canonical_entry(file)))
+        // A folder of traces that is not in the user's state folder is closed too.
+        .chain(settings.bridge.traces.path.as_deref().and_then(bascule_sandbox::resolve))
+        .chain(audit_files(settings))
+        .collect();
+    let homes = bascule_sandbox::homes();
+    let secrets = Secrets::of_homes(&homes);
+    let resolver =
+        Resolver { search: ToolchainSearch { homes: &homes, secrets: &secrets }, writable: Vec::new() };
+    let writable = settings.servers.iter().flat_map(|server| writable_folders(server, &resolver.search));
+    let resolver = Resolver { writable: writable.collect(), ..resolver };
+    for server in &mut settings.servers {
+        server.paths = SandboxPaths(Some(Arc::new(resolver.resolve(server, config.clone()))));
+    }
+}
+
+/// Returns the audit log and its side file, which may not exist yet.
+fn audit_files(settings: &Settings) -> impl Iterator<Item = PathBuf> + use<> {
+    let log = settings.bridge.audit.as_ref().map(|audit| audit.path.clone());
+    let files = log.into_iter().flat_map(|log| [crate::audit::head_path(&log), log]);
+    files.filter_map(|file| bascule_sandbox::resolve(&file))
+}
+
+impl ServerSettings {
+    /// Returns the real path of the configuration file. Settings that were not loaded from a file have none.
+    pub(crate) fn config_file(&self) -> Option<&Path> {
+        self.paths.0.as_ref()?.config.first().map(PathBuf::as_path)
+    }
+
+    /// Returns the resolved paths. Settings that were not loaded from a file have none yet.
+    pub(crate) fn resolved_paths(&self) -> Arc<ResolvedPaths> {
+        self.paths.0.clone().unwrap_or_else(|| {
+            let homes = bascule_sandbox::homes();
+            let secrets = Secrets::of_homes(&homes);
+            let search = ToolchainSearch { homes: &homes, secrets: &secrets };
+            let writable = writable_folders(self, &search);
+            Arc::new(Resolver { search, writable }.resolve(self, Vec::new()))
+        })
+    }
+}
+
+impl ResolvedPaths {
+    pub(crate) fn grants(&self) -> Vec<Grant> {
+        let valid = self.held.iter().filter(|held| !(held.is_guess && held.is_replaced()));
+        valid.map(|held| held.grant.clone()).collect()
+    }
+
+    /// Returns the secrets below the granted folders, except those that the configuration names.
+    pub(crate) fn project_secrets(&self, secrets: &Secrets) -> Vec<PathBuf> {
+        let searched = self.held.iter().filter(|held| held.is_searched && held.grant.path.is_dir());
+        let folders: Vec<PathBuf> = searched.map(|held| held.grant.path.clone()).collect();
+        let is_named = |path: &PathBuf| self.held.iter().any(|held| held.grant.path == *path);
+        let mut found = find_project_secrets(&folders, secrets);
+        found.retain(|path| !is_named(path));
+        found
+    }
+
+    /// Fails if a path no longer leads to the file that it led to when the configuration was loaded.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if let Some(reason) = &self.refused {
+            return Err(reason.clone());
+        }
+        let replaced = self.held.iter().find(|held| !held.is_guess && held.is_replaced());
+        replaced.map_or(Ok(()), |held| {
+            Err(format!(
+                "`{}` leads to another file than when the configuration was loaded; a server may have replaced it. \
+                 Restart the bridge to accept the change",
+                held.named.display()
+            ))
+        })
+    }
+}
+
+impl HeldPath {
+    /// A path that is gone grants nothing.
+    fn is_replaced(&self) -> bool {
+        let Ok(real) = self.named.canonicalize() else { return false };
+        let identity = || real.metadata().ok().map(|metadata| FileIdentity::from_metadata(&metadata));
+        match self.grant.resolution {
+            Resolution::Earlier(Some(expected)) => real != self.grant.path || identity() != Some(expected),
+            _ => real != self.grant.path,
+        }
+    }
+}
+
+struct Resolver<'a> {
+    search: ToolchainSearch<'a>,
+    /// The folders that confined servers may write.
+    writable: Vec<PathBuf>,
+}
+
+impl Resolver<'_> {
+    fn resolve(&self, server: &ServerSettings, config: Vec<PathBuf>) -> ResolvedPaths {
+        let mut named = self.named_paths(server);
+        // A path may be justified by those before it, so links follow paths without links, and guesses come last.
+        named.sort_by_key(|named| match named.source {
+            Source::Derived { .. } | Source::Toolchain => 2,
+            _ => usize::from(self.replaceable_link(&named.path).is_some()),
+        });
+        let mut resolved = ResolvedPaths { config, held: Vec::new(), refused: None };
+        for named in named {
+            match self.hold(&named, &resolved, is_standard(&server.sandbox)) {
+                Ok(held) => resolved.held.extend(held),
+                Err(reason) => resolved.refused = Some(reason),
+            }
+        }
+        resolved
+    }
+
+    /// Opens a path. Returns `None` if it does not exist or may not be granted.
+    fn hold(
+        &self,
+        named: &NamedPath,
+        so_far: &ResolvedPaths,
+        reads_system: bool,
+    ) -> Result<Option<HeldPath>, String> {
+        let Ok(real) = named.path.canonicalize() else { return Ok(None) };
+        if so_far.config.contains(&real) {
+            return Ok(None);
+        }
+        let is_harmless = || self.is_harmless(&real, named, so_far, reads_system);
+        let is_guess = match named.source {
+            Source::Toolchain => Some(self.replaceable_link(&named.path).is_none()),
+            Source::Derived { is_forgeable } => Some(!is_forgeable || is_harmless()),
+            _ => None,
+        };
+        if let Some(is_safe) = is_guess {
+            let is_open = is_safe && !self.search.secrets.contain(&real) && !self.search.is_broad(&real);
+            let is_project = named.source != Source::Toolchain
+                && self.search.is_private(&real)
+                && !self.is_toolchain(&real)
+                && !real.ends_with("node_modules");
+            return Ok(is_open.then(|| HeldPath { is_searched: is_project, ..hold_path(named, real) }));
+        }
+        if self.search.secrets.contain(&real) {
+            let is_named = self.search.secrets.are_named_by(&named.path);
+            return match (named.source, is_named) {
+                (Source::List | Source::Program, true) => Ok(Some(hold_path(named, real))),
+                (Source::List, false) => Err(format!(
+                    "`{}` in `sandbox` is a link to the secret `{}`: name the secret itself",
+                    named.path.display(),
+                    real.display()
+                )),
+                _ => Ok(None),
+            };
+        }
+        if let Some((link, folder)) = self.replaceable_link(&named.path)
+            && !is_harmless()
+        {
+            return Err(format!(
+                "`{}` leads through the link `{}` to `{}`, and a server that may write `{}` could change the link: \
+                 name the target itself",
+                named.path.display(),
+                link.display(),
+                real.display(),
+                folder.display()
+            ));
+        }
+        Ok(Some(hold_path(named, real)))
+    }
+
+    /// A path that a server can choose gains nothing if its target is accessible anyway, or holds only programs.
+    fn is_harmless(
+        &self,
+        real: &Path,
+        named: &NamedPath,
+        so_far: &ResolvedPaths,
+        reads_system: bool,
+    ) -> bool {
+        let covers =
+            |held: &HeldPath| held.grant.access >= named.access && real.starts_with(&held.grant.path);
+        let is_program = matches!(named.source, Source::Program | Source::Derived { .. });
+        let is_of_system = || (reads_system || is_program) && !self.search.is_private(real);
+        let is_packages = || is_program && real.ends_with("node_modules");
+        so_far.held.iter().any(covers)
+            || (named.access == Access::Read && (is_of_system() || is_packages() || self.is_toolchain(real)))
+    }
+
+    /// Returns true for a path of a version manager that no server can replace.
+    fn is_toolchain(&self, real: &Path) -> bool {
+        let folders = self.search.home_folders(&[]).into_iter();
+        let fixed = folders.filter(|folder| self.replaceable_link(folder).is_none());
+        fixed.filter_map(|folder| folder.canonicalize().ok()).any(|folder| real.starts_with(folder))
+    }
+
+    /// Returns true if a confined server may write the file, or a link that leads to it.
+    fn is_forgeable(&self, file: &Path) -> bool {
+        let is_writable = |file: PathBuf| self.writable.iter().any(|folder| file.starts_with(folder));
+        self.replaceable_link(file).is_some() || file.canonicalize().is_ok_and(is_writable)
+    }
+
+    /// Returns the first link in a path that lies in a folder which a confined server may write.
+    fn replaceable_link(&self, path: &Path) -> Option<(PathBuf, PathBuf)> {
+        crossed_links(path).into_iter().find_map(|link| {
+            let folder = self.writable.iter().find(|folder| link.starts_with(folder))?;
+            Some((link, folder.clone()))
+        })
+    }
+
+    fn named_paths(&self, server: &ServerSettings) -> Vec<NamedPath> {
+        let mut named = Vec::new();
+        let lists = |named: &mut Vec<NamedPath>, read: &[PathBuf], write: &[PathBuf]| {
+            named.extend(read.iter().map(|path| NamedPath::new(path, Access::Read, Source::List)));
+            named.extend(write.iter().map(|path| NamedPath::new(path, Access::Write, Source::List)));
+        };
+        match &server.sandbox {
+            Sandbox::Off => return named,
+            Sandbox::Standard => self.add_writable(server, &mut named),
+            Sandbox::Strict => {
+                let arguments = existing_arguments(server);
+                named.extend(arguments.iter().map(|path| NamedPath::new(path, Access::Read, Source::Other)));
+            }
+            Sandbox::Custom { profile, read, write, .. } => {
+                if *profile == CustomProfile::Standard {
+                    self.add_writable(server, &mut named);
+                }
+                lists(&mut named, read, write);
+            }
+        }
+        if let Ok(program) = find_executable(server) {
+            let folders = self.search.program_folders(&program, &search_path(server));
+            let source = Source::Derived { is_forgeable: self.is_forgeable(&program) };
+            named.extend(folders.iter().map(|path| NamedPath::new(path, Access::Read, source)));
+            named.push(NamedPath::new(&program, Access::Read, Source::Program));
+        }
+        if is_standard(&server.sandbox) {
+            let toolchains = self.search.home_folders(&search_path(server));
+            named.extend(toolchains.iter().map(|path| NamedPath::new(path, Access::Read, Source::Toolchain)));
+        }
+        named
+    }
+
+    /// The server's folder and the paths in its arguments. A program among them is only readable, with its project.
+    fn add_writable(&self, server: &ServerSettings, named: &mut Vec<NamedPath>) {
+        let new = |path: &PathBuf, access| NamedPath::new(path, access, Source::Other);
+        named.extend(working_folder(server, &self.search).iter().map(|folder| new(folder, Access::Write)));
+        named.extend(database_folders(server, &self.search).iter().map(|folder| new(folder, Access::Write)));
+        for path in existing_arguments(server) {
+            if is_program(&path) {
+                let source = Source::Derived { is_forgeable: self.is_forgeable(&path) };
+                let project = self.search.project_folders(&path).into_iter().chain(own_folder(&path));
+                named.extend(project.map(|folder| NamedPath::new(&folder, Access::Read, source)));
+                named.push(new(&path, Access::Read));
+            } else {
+                named.push(new(&path, Access::Write));
+            }
+        }
+    }
+}
+
+/// The folder of a script, from which it may import others.
+fn own_folder(script: &Path) -> Option<PathBuf> {
+    script.canonicalize().ok()?.parent().map(Path::to_path_buf)
+}
+
+impl NamedPath {
+    fn new(path: &Path, access: Access, source: Source) -> Self {
+        Self { path: path.to_path_buf(), access, source }
+    }
+}
+
+/// Opens a path for its identity only. A file may be replaced by another one: editors do so. So may an installation, in a
+/// folder that no server writes.
+fn hold_path(named: &NamedPath, real: PathBuf) -> HeldPath {
+    let flags = (rustix::fs::OFlags::PATH | rustix::fs::OFlags::NOFOLLOW).bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(&real).ok();
+    let metadata = file.as_ref().and_then(|file| file.metadata().ok());
+    let is_guess = matches!(named.source, Source::Derived { .. } | Source::Toolchain);
+    let metadata = metadata.filter(|metadata| metadata.is_dir() && !is_guess);
+    let identity = metadata.map(|metadata| FileIdentity::from_metadata(&metadata));
+    let grant = Grant { path: real, access: named.access, resolution: Resolution::Earlier(identity) };
+    HeldPath { named: named.path.clone(), grant, is_guess, is_searched: !is_guess, _file: file }
+}
+
+fn is_standard(sandbox: &Sandbox) -> bool {
+    matches!(sandbox, Sandbox::Standard | Sandbox::Custom { profile: CustomProfile::Standard, .. })
+}
+
+/// The folders that a server may write, links resolved.
+fn writable_folders(server: &ServerSettings, search: &ToolchainSearch<'_>) -> Vec<PathBuf> {
+    let mut folders = match &server.sandbox {
+        Sandbox::Custom { write, .. } => write.clone(),
+        _ => Vec::new(),
+    };
+    if is_standard(&server.sandbox) {
+        folders.extend(working_folder(server, search));
+        folders.extend(database_folders(server, search));
+        folders.extend(existing_arguments(server).into_iter().filter(|path| path.is_dir()));
+    }
+    if let Sandbox::Custom { home: HomeAccess::User, .. } = server.sandbox {
+        folders.extend(package_caches(search.homes));
+    }
+    canonical(folders)
+}
+
+/// The caches of package managers in the user's home.
+pub(crate) fn package_caches(homes: &[PathBuf]) -> Vec<PathBuf> {
+    const CACHES: [&str; 3] = [".npm", ".cache", ".bun/install/cache"];
+    homes.first().map_or_else(Vec::new, |home| CACHES.iter().map(|name| home.join(name)).collect())
+}
+
+/// The folders of databases in the arguments, which need not exist: a database has further files beside it.
+fn database_folders(server: &ServerSettings, search: &ToolchainSearch<'_>) -> Vec<PathBuf> {
+    const ENDINGS: [&str; 6] = ["db", "db3", "sqlite", "sqlite3", "duckdb", "kuzu"];
+    let is_database = |path: &PathBuf| {
+        let ending = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
+        ENDINGS.contains(&&*ending) && !path.is_dir()
+    };
+    let folders = argument_paths(server).into_iter().filter(is_database);
+    let folders = folders.filter_map(|path| path.parent().map(Path::to_path_buf));
+    folders.filter(|folder| folder.is_dir() && !search.is_broad(folder)).collect()
+}
+
+fn canonical(paths: Vec<PathBuf>) -> Vec<PathBuf> {
+    paths.into_iter().filter_map(|path| path.canonicalize().ok()).collect()
+}
+
+/// The folder that the server starts in, unless it is the bridge's own and contains a home or other programs' files.
+pub(crate) fn working_folder(server: &ServerSettings, search: &ToolchainSearch<'_>) -> Option<PathBuf> {
+    let TransportSettings::Stdio { cwd, .. } = &server.transport else { return None };
+    // A server that starts in the root does not need to write there.
+    let configured = cwd.clone().filter(|folder| folder != Path::new("/"));
+    configured.or_else(|| {
+        let own = std::env::current_dir().ok().filter(|_| cwd.is_none());
+        own.filter(|folder| !search.is_broad(folder))
+    })
+}
+
+/// The existing files and folders in the arguments.
+pub(crate) fn existing_arguments(server: &ServerSettings) -> Vec<PathBuf> {
+    argument_paths(server).into_iter().filter(|path| path.exists()).collect()
+}
+
+/// The arguments as paths, of `PATH` or `OPTION=PATH`.
+fn argument_paths(server: &ServerSettings) -> Vec<PathBuf> {
+    let TransportSettings::Stdio { args, .. } = &server.transport else { return Vec::new() };
+    let base = base_folder(server);
+    let values = args.iter().map(|argument| argument.split_once('=').map_or(&**argument, |(_, value)| value));
+    values.filter(|value| !value.is_empty()).map(|value| base.join(value)).collect()
+}
+
+/// Returns true if the command or an argument names an existing file relative to the working folder.
+pub(crate) fn has_relative_paths(server: &ServerSettings) -> bool {
+    let TransportSettings::Stdio { command, args, .. } = &server.transport else { return false };
+    let is_relative = |text: &str| !text.is_empty() && Path::new(text).is_relative();
+    let names_file = |text: &String| {
+        let value = text.split_once('=').map_or(&**text, |(_, value)| value);
+        is_relative(value) && base_folder(server).join(value).exists()
+    };
+    (command.contains('/') && is_relative(command)) || args.iter().any(names_file)
+}
+
+fn base_folder(server: &ServerSettings) -> PathBuf {
+    match &server.transport {
+        TransportSettings::Stdio { cwd: Some(folder), .. } => folder.clone(),
+        _ => std::env::current_dir().unwrap_or_default(),
+    }
+}
+
+/// Finds the executable before the jail starts: the jail could report a missing one only as an exit code.
+pub(crate) fn find_executable(server: &ServerSettings) -> std::io::Result<PathBuf> {
+    let TransportSettings::Stdio { command, .. } = &server.transport else {
+        return Err(not_found("the server has no command"));
+    };
+    find_program(server, command)
+}
+
+/// Finds a program as the system does for this server.
+pub(crate) fn find_program(server: &ServerSettings, command: &str) -> std::io::Result<PathBuf> {
+    if command.contains('/') {
+        let path = base_folder(server).join(command);
+        return match path.metadata() {
+            Ok(metadata) if metadata.is_dir() => Err(not_found("it is a folder")),
+            Ok(_) => Ok(path),
+            Err(error) => Err(error),
+        };
+    }
+    let candidates = search_path(server).into_iter().map(|folder| folder.join(command));
+    let files: Vec<PathBuf> = candidates.filter(|candidate| candidate.is_file()).collect();
+    // The system passes over files that it cannot execute.
+    let executable = files.iter().find(|file| is_executable(file)).or(files.first());
+    executable.cloned().ok_or_else(|| not_found("No such file in PATH"))
+}
+
+/// Returns true if someone may execute the file.
+pub(crate) fn is_executable(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    file.metadata().is_ok_and(|file| file.permissions().mode() & 0o111 != 0)
+}
+
+fn not_found(reason: &str) -> std::io::Error {
+    std::io::Error::new(std::io::ErrorKind::NotFound, reason)
+}
+
+/// The absolute folders of the server's `PATH`.
+pub(crate) fn search_path(server: &ServerSettings) -> Vec<PathBuf> {
+    let TransportSettings::Stdio { env, .. } = &server.transport else { return Vec::new() };
+    let configured = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.reveal().into());
+    let path = configured.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
+    let base = base_folder(server);
+    std::env::split_paths(&path).map(|folder| base.join(folder)).collect()
+}
+
+/// Returns the links that the kernel follows to resolve a path, each by its own real path.
+fn crossed_links(path: &Path) -> Vec<PathBuf> {
+    /// The kernel gives up earlier.
+    const MAX_LINKS: usize = 64;
+    let (mut links, mut real) = (Vec::new(), PathBuf::from("/"));
+    let mut rest: Vec<PathBuf> = components(path);
+    while let Some(next) = rest.pop() {
+        if next == Path::new("..") {
+            real.pop();
+            continue;
+        }
+        let candidate = real.join(&next);
+        match std::fs::read_link(&candidate) {
+            Ok(target) if links.len() < MAX_LINKS => {
+                links.push(candidate);
+                if target.is_absolute() {
+                    real = PathBuf::from("/");
+                }
+                rest.extend(components(&target));
+            }
+            _ => real = candidate,
+        }
+    }
+    links
+}
+
+/// The names in a path, last one first.
+fn components(path: &Path) -> Vec<PathBuf> {
+    let names = path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(PathBuf::from(name)),
+        Component::ParentDir => Some(PathBuf::from("..")),
+        _ => None,
+    });
+    names.rev().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+    use crate::config;
+
+    /// A folder with files and links, and a configuration beside it.
+    struct Setup {
+        folder: tempfile::TempDir,
+    }
+
+    impl Setup {
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            for file in ["job/server.py", "job/data/x", "other/x", "third/x"] {
+                fs::create_dir_all(folder.path().join(file).parent().unwrap()).unwrap();
+                fs::write(folder.path().join(file), "").unwrap();
+            }
+            Self { folder }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.folder.path().canonicalize().unwrap().join(name)
+        }
+
+        fn link(&self, from: &str, to: &str) {
+            symlink(self.path(to), self.path(from)).unwrap();
+        }
+
+        fn load(&self, servers: &str) -> Settings {
+            let file = self.path("mcp.json");
+            fs::write(&file, format!(r#"{{"mcpServers": {{{servers}}}}}"#)).unwrap();
+            config::load(&file, &|_| None).unwrap().settings
+        }
+
+        /// The granted paths of a server, `!` before writable ones, or the error.
+        fn grants(&self, servers: &str) -> Result<Vec<String>, String> {
+            let settings = self.load(servers);
+            let paths = settings.servers[0].resolved_paths();
+            paths.check().map_err(|reason| reason.replace(self.path("").to_str().unwrap(), "~/"))?;
+            let granted = paths.grants().into_iter().filter(|grant| grant.path.starts_with(self.path("")));
+            let short = |grant: Grant| {
+                let path = grant.path.strip_prefix(self.path("")).unwrap().display().to_string();
+                format!("{}{path}", if grant.access == Access::Write { "!" } else { "" })
+            };
+            let mut names: Vec<String> = granted.map(short).collect();
+            names.sort();
+            names.dedup();
+            Ok(names)
+        }
+    }
+
+    const STANDARD: &str =
+        r#""s": {"command": "python3", "args": ["server.py", "--data=data"], "cwd": "job"}"#;
+
+    // req: SB-07
+    #[test]
+    fn grants_folder_and_arguments_and_only_reads_programs() {
+        let setup = Setup::new();
+        assert_eq!(setup.grants(STANDARD).unwrap(), ["!job", "!job/data", "job", "job/server.py"]);
+    }
+
+    // req: SB-07
+    #[test]
+    fn refuses_link_that_a_server_may_have_placed() {
+        let setup = Setup::new();
+        setup.link("job/linked", "other");
+        let refused =
+            setup.grants(r#""s": {"command": "python3", "args": ["linked"], "cwd": "job"}"#).unwrap_err();
+        assert_eq!(
+            refused,
+            "`~/job/linked` leads through the link `~/job/linked` to `~/other`, and a server that may write `~/job` \
+             could change the link: name the target itself"
+        );
+        let lists = r#""b": {"command": "python3", "sandbox": {"read": ["job/linked"]}},
+                       "a": {"command": "python3", "cwd": "job"}"#;
+        assert!(
+            setup.grants(lists).unwrap_err().contains("could change the link"),
+            "another server's folder"
+        );
+    }
+
+    // req: SB-07
+    #[test]
+    fn accepts_links_that_gain_nothing() {
+        let setup = Setup::new();
+        setup.link("job/inside", "job/data");
+        setup.link("link", "other");
+        let servers = r#""s": {"command": "python3", "args": ["inside", "../link"], "cwd": "job"}"#;
+        assert_eq!(setup.grants(servers).unwrap(), ["!job", "!job/data", "!other"]);
+    }
+
+    // req: SB-07
+    #[test]
+    fn refuses_start_after_path_was_replaced() {
+        let setup = Setup::new();
+        let settings = setup.load(STANDARD);
+        let paths = settings.servers[0].resolved_paths();
+        paths.check().unwrap();
+        fs::write(setup.path("job/new"), "").unwrap();
+        fs::rename(setup.path("job/new"), setup.path("job/server.py")).unwrap();
+        paths.check().expect("an editor replaces a file");
+        fs::rename(setup.path("job/data"), setup.path("job/old")).unwrap();
+        paths.check().expect("a missing path grants nothing");
+        setup.link("job/data", "other");
+        assert!(paths.check().unwrap_err().contains("leads to another file"));
+        fs::remove_file(setup.path("job/data")).unwrap();
+        fs::create_dir(setup.path("job/data")).unwrap();
+        assert!(paths.check().unwrap_err().contains("leads to another file"));
+    }
+
+    // req: SB-07
+    #[test]
+    fn installation_may_be_replaced_and_a_link_in_its_place_opens_nothing() {
+        let setup = Setup::new();
+        fs::create_dir_all(setup.path("app/lib")).unwrap();
+        for file in ["app/package.json", "app/lib/main.py"] {
+            fs::write(setup.path(file), "").unwrap();
+        }
+        let settings =
+            setup.load(r#""s": {"command": "python3", "args": ["../app/lib/main.py"], "cwd": "job"}"#);
+        let paths = settings.servers[0].resolved_paths();
+        let has_app = || paths.grants().iter().any(|grant| grant.path == setup.path("app"));
+        assert!(has_app());
+        fs::rename(setup.path("app"), setup.path("old")).unwrap();
+        fs::create_dir_all(setup.path("app/lib")).unwrap();
+        fs::write(setup.path("app/lib/main.py"), "").unwrap();
+        paths.check().unwrap();
+        assert!(has_app());
+        fs::remove_dir_all(setup.path("app")).unwrap();
+        setup.link("app", "other");
+        paths.check().unwrap();
+        assert!(!has_app());
+    }
+
+    // req: SB-08
+    #[test]
+    fn configuration_is_never_granted() {
+        let setup = Setup::new();
+        let settings = setup.load(r#""s": {"command": "python3", "args": ["mcp.json"]}"#);
+        assert_eq!(
+            settings.servers[0].resolved_paths().config,
+            [setup.path("mcp.json"), setup.path("mcp.json")]
+        );
+        let grants = setup.grants(
+            r#""s": {"command": "python3", "args": ["mcp.json"], "sandbox": {"write": ["mcp.json"]}}"#,
+        );
+        assert_eq!(grants.unwrap(), [] as [String; 0]);
+    }
+
+    // req: SB-08, TR-01
+    #[test]
+    fn folder_of_traces_is_closed_before_it_exists() {
+        let setup = Setup::new();
+        let text = r#"{"mcpServers": {"s": {"command": "python3", "args": ["job"]}}, "bascule": {"traces": {"path": "job/t"}}}"#;
+        fs::write(setup.path("mcp.json"), text).unwrap();
+        let settings = config::load(&setup.path("mcp.json"), &|_| None).unwrap().settings;
+        assert!(settings.servers[0].resolved_paths().config.contains(&setup.path("job/t")));
+    }
+
+    // req: SB-08, TR-01
+    #[test]
+    fn audit_log_is_closed_before_it_exists() {
+        let setup = Setup::new();
+        let text = r#"{"mcpServers": {"s": {"command": "python3", "args": ["job"]}}, "bascule": {"audit": {"path": "job/log"}}}"#;
+        fs::write(setup.path("mcp.json"), text).unwrap();
+        let settings = config::load(&setup.path("mcp.json"), &|_| None).unwrap().settings;
+        let closed = settings.servers[0].resolved_paths().config.clone();
+        assert!(closed.contains(&setup.path("job/log")) && closed.contains(&setup.path("job/log.head")));
+    }
+
+    // req: SB-07
+    #[test]
+    fn finds_links_on_the_way() {
+        let setup = Setup::new();
+        setup.link("one", "job");
+        setup.link("job/two", "one");
+        assert_eq!(
+            crossed_links(&setup.path("one/two/data")),
+            [setup.path("one"), setup.path("job/two"), setup.path("one")]
+        );
+        assert_eq!(crossed_links(&setup.path("job/../other")), [] as [PathBuf; 0]);
+    }
+}

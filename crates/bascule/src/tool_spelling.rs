@@ -1,0 +1,160 @@
+//! Finds tools by the spellings that scripts, clients and people use for them.
+
+use std::sync::Arc;
+
+use bascule_catalog::{Catalog, CatalogTool, NamePattern, ServerTools};
+use bascule_model::ToolId;
+use bascule_script::names::to_camel_case;
+
+/// The characters between a server and its tool, as in `server:tool`, `server.tool`, `server__tool` and `server/tool`.
+const SEPARATORS: [&str; 4] = [":", ".", "__", "/"];
+
+/// Returns the tools that a text names: one, those of a server (`server`), or those that match a pattern (`server:read_*`).
+///
+/// Server and tool may be in their original spelling or in camelCase, with `mcp.` before them and arguments after them.
+pub(crate) fn find_tools<'c>(catalog: &'c Catalog, text: &str) -> Vec<&'c Arc<CatalogTool>> {
+    let text = plain_name(text);
+    if let Some((server, tool)) = text.split_once(':').filter(|(server, _)| server.contains('*')) {
+        let (servers, tools) = (NamePattern::parse(server), NamePattern::parse(tool));
+        let is_named = |id: &ToolId| servers.matches(id.server()) && tools.matches(id.tool());
+        return catalog.tools().filter(|tool| is_named(tool.id())).collect();
+    }
+    let servers = catalog.servers();
+    let on_servers: Vec<_> = servers.iter().filter_map(|server| on_server(server, &text)).collect();
+    // A server's original name counts before a camelCase form, and the longer name before its prefix.
+    let best = on_servers.into_iter().max_by_key(|(rank, _)| *rank).map(|(_, tools)| tools);
+    best.unwrap_or_else(|| by_tool_name(catalog, &text))
+}
+
+/// Returns the id that a text seems to mean, for an error about it.
+pub(crate) fn meant_id(text: &str) -> Option<ToolId> {
+    let text = plain_name(text);
+    let parts = SEPARATORS.iter().find_map(|separator| text.split_once(separator));
+    let (server, tool) = parts.unwrap_or((&text, "*"));
+    ToolId::parse(&format!("{server}:{tool}")).ok()
+}
+
+/// Removes the parts of an expression that are no name: `await mcp["a"].b({ … })` is `a.b`.
+fn plain_name(text: &str) -> String {
+    let text = text.trim();
+    let text = text.strip_prefix("await ").unwrap_or(text);
+    let text = text.split('(').next().unwrap_or_default().trim().trim_end_matches(';');
+    let text = text.replace("[\"", ".").replace("['", ".").replace("\"]", "").replace("']", "");
+    text.strip_prefix("mcp.").map_or_else(|| text.trim_matches('.').to_owned(), str::to_owned)
+}
+
+/// The preference of a match: the original spelling of the server, and the length of the server's name.
+type MatchRank = (bool, usize);
+
+fn on_server<'c>(server: &'c ServerTools, text: &str) -> Option<(MatchRank, Vec<&'c Arc<CatalogTool>>)> {
+    let name = server.name().as_str();
+    let camel = to_camel_case(name);
+    [name, &camel].into_iter().find_map(|spelling| {
+        let rest = text.strip_prefix(spelling)?;
+        let tools = match SEPARATORS.iter().find_map(|separator| rest.strip_prefix(separator)) {
+            Some(tool) => of_server(server, tool),
+            None if rest.is_empty() => server.tools().iter().collect(),
+            None => return None,
+        };
+        (!tools.is_empty()).then_some(((spelling == name, spelling.len()), tools))
+    })
+}
+
+fn of_server<'c>(server: &'c ServerTools, name: &str) -> Vec<&'c Arc<CatalogTool>> {
+    let pattern = NamePattern::parse(name);
+    if !pattern.is_literal() {
+        return server.tools().iter().filter(|tool| pattern.matches(tool.id().tool())).collect();
+    }
+    if let Some(tool) = server.get(name) {
+        return vec![tool];
+    }
+    let camel = to_camel_case(name);
+    unique(server.tools().iter().filter(|tool| to_camel_case(tool.id().tool()) == camel))
+}
+
+/// Finds a tool by its name alone, if only one server has it.
+fn by_tool_name<'c>(catalog: &'c Catalog, name: &str) -> Vec<&'c Arc<CatalogTool>> {
+    let exact = unique(catalog.tools().filter(|tool| tool.id().tool() == name));
+    if !exact.is_empty() {
+        return exact;
+    }
+    let camel = to_camel_case(name);
+    unique(catalog.tools().filter(|tool| to_camel_case(tool.id().tool()) == camel))
+}
+
+fn unique<'c>(tools: impl Iterator<Item = &'c Arc<CatalogTool>>) -> Vec<&'c Arc<CatalogTool>> {
+    let found: Vec<_> = tools.take(2).collect();
+    if found.len() == 1 { found } else { Vec::new() }
+}
+
+#[cfg(test)]
+mod tests {
+    use bascule_catalog::ToolFilter;
+    use bascule_model::{ServerName, ToolDefinition};
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    fn server(name: &str, tools: &[&str]) -> Arc<ServerTools> {
+        let parse = |tool: &&str| {
+            let text = format!(r#"{{"name":"{tool}"}}"#);
+            ToolDefinition::parse(RawValue::from_string(text).unwrap()).unwrap()
+        };
+        let tools = tools.iter().map(parse).collect();
+        Arc::new(ServerTools::new(ServerName::parse(name).unwrap(), ToolFilter::default(), tools))
+    }
+
+    fn found(text: &str) -> Vec<String> {
+        let catalog: Catalog = [
+            server("my-hub", &["list_commits", "get.issue", "a_b", "a-b"]),
+            server("my-hub-two", &["list_commits"]),
+            server("search", &["web"]),
+        ]
+        .into_iter()
+        .collect();
+        find_tools(&catalog, text).into_iter().map(|tool| tool.id().to_string()).collect()
+    }
+
+    // req: CM-07, CM-09
+    #[test]
+    fn finds_tool_in_every_spelling() {
+        for text in [
+            "my-hub:list_commits",
+            "my-hub:listCommits",
+            "myHub:list_commits",
+            "my-hub.listCommits",
+            "mcp.myHub.listCommits",
+            "await mcp.myHub.listCommits({ n: 1 });",
+            "mcp['my-hub']['list_commits']",
+            "mcp[\"my-hub\"].listCommits",
+            "myHub.listCommits",
+            "my-hub__list_commits",
+            " my-hub/list_commits ",
+        ] {
+            assert_eq!(found(text), ["my-hub:list_commits"], "{text}");
+        }
+        assert_eq!(found("mcp.myHub.getIssue"), ["my-hub:get.issue"]);
+        assert_eq!(found("my-hub:get.issue"), ["my-hub:get.issue"]);
+        assert_eq!(found("my-hub-two__list_commits"), ["my-hub-two:list_commits"]);
+        assert_eq!(found("mcp.search.web"), ["search:web"]);
+        assert_eq!(found("getIssue"), ["my-hub:get.issue"]);
+    }
+
+    // req: CM-07
+    #[test]
+    fn finds_several_tools_by_pattern_and_server() {
+        assert_eq!(found("my-hub:a*"), ["my-hub:a_b", "my-hub:a-b"]);
+        assert_eq!(found("search"), ["search:web"]);
+        assert_eq!(found("*:list_*"), ["my-hub:list_commits", "my-hub-two:list_commits"]);
+        assert_eq!(found("mcp.myHub.*").len(), 4);
+    }
+
+    // req: CM-07, CM-09
+    #[test]
+    fn finds_nothing_for_unknown_and_ambiguous_names() {
+        for text in ["my-hub:aB", "list_commits", "my-hub:nothing", "nowhere:web", "", ":", "mcp", "mcp."] {
+            assert!(found(text).is_empty(), "{text}");
+        }
+        assert_eq!(meant_id("mcp.myHub.lst").unwrap().as_str(), "myHub:lst");
+    }
+}

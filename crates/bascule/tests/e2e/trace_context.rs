@@ -1,0 +1,94 @@
+//! W3C trace context on its way from a client's headers or `_meta`, through the bridge's span, to the server.
+
+use bascule_testkit::{Script, ScriptedStdio};
+use serde_json::{Value, json};
+
+use crate::fleet::serve_process::ServeProcess;
+use crate::gateway::client::{Client, post};
+use crate::support::eventually;
+
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const PARENT: &str = "00f067aa0ba902b7";
+
+struct Setup {
+    server: ScriptedStdio,
+    bridge: ServeProcess,
+    client: Client,
+}
+
+impl Setup {
+    fn start(path: &str) -> Self {
+        let server = ScriptedStdio::new(Script::new().tools(["x"]));
+        let bridge = ServeProcess::start(json!({ "s": server.entry() }));
+        let client = Client::connect(bridge.address(), path);
+        Self { server, bridge, client }
+    }
+
+    /// Calls a tool with these headers. Returns the `_meta` that the server received, without the progress token.
+    fn call(&self, tool: &str, meta: Value, headers: &[&str]) -> Value {
+        let params = json!({ "name": tool, "arguments": {}, "_meta": meta });
+        self.send(&params, headers);
+        let line = self.server.received().into_iter().rfind(|line| line.contains("tools/call")).unwrap();
+        let mut meta = serde_json::from_str::<Value>(&line).unwrap()["params"]["_meta"].take();
+        meta.as_object_mut().unwrap().remove("progressToken");
+        meta
+    }
+
+    fn send(&self, params: &Value, headers: &[&str]) -> String {
+        let request = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params });
+        let session = self.client.session_header();
+        let headers = [&[session.as_str()], headers].concat();
+        post(self.client.address, &self.client.path, &headers, &request.to_string()).last_message()
+    }
+
+    fn spans(&self, count: usize) -> Vec<Value> {
+        let mut spans = Vec::new();
+        eventually("the spans are written", || {
+            spans = self.bridge.bascule.run_json(&["traces"]).1.as_array().unwrap().clone();
+            spans.len() == count
+        });
+        spans
+    }
+}
+
+fn parent_header() -> String {
+    format!("traceparent: 00-{TRACE}-{PARENT}-01")
+}
+
+// req: TR-01
+#[test]
+fn trace_of_headers_is_recorded_and_passed_on() {
+    let setup = Setup::start("/mcp");
+    let headers = [&*parent_header(), "tracestate: a=1", "tracestate: b=2"];
+    let passed = setup.call("s__x", json!({ "own": 7 }), &headers);
+    let spans = setup.spans(1);
+    assert_eq!((&spans[0]["traceId"], &spans[0]["parentSpanId"]), (&json!(TRACE), &json!(PARENT)));
+    assert_eq!(spans[0]["correlationId"], TRACE);
+    let below = format!("00-{TRACE}-{}-01", spans[0]["spanId"].as_str().unwrap());
+    assert_eq!(passed, json!({ "own": 7, "traceparent": below, "tracestate": "a=1,b=2" }));
+}
+
+// req: GW-03
+#[test]
+fn meta_of_client_with_own_trace_or_none_is_unchanged() {
+    let setup = Setup::start("/servers/s/mcp");
+    let own = json!({ "traceparent": format!("00-{TRACE}-{PARENT}-00"), "tracestate": "c=3" });
+    let other = format!("traceparent: 00-{}-{PARENT}-01", "1".repeat(32));
+    assert_eq!(setup.call("x", own.clone(), &[&other, "tracestate: a=1"]), own);
+    assert_eq!(setup.spans(1)[0]["traceId"], TRACE, "`_meta` counts before the headers");
+    assert_eq!(setup.call("x", json!({}), &[]), json!({}));
+    assert_eq!(setup.call("x", json!({}), &["traceparent: nonsense", "tracestate: a=1"]), json!({}));
+}
+
+// req: TR-01
+#[test]
+fn calls_of_a_script_carry_the_trace_of_its_client() {
+    let setup = Setup::start("/mcp");
+    let code = json!({ "code": "await mcp.s.x({})" });
+    let answer = setup.send(&json!({ "name": "execute_code", "arguments": code }), &[&parent_header()]);
+    let spans = setup.spans(2);
+    let call = spans.iter().find(|span| span["kind"] == "call").unwrap_or_else(|| panic!("{answer}"));
+    let below = format!("00-{TRACE}-{}-01", call["spanId"].as_str().unwrap());
+    assert!(setup.server.wait_for("tools/call").contains(&below), "{below}");
+    assert!(spans.iter().all(|span| span["traceId"] == TRACE), "{spans:?}");
+}

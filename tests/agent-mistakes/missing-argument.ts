@@ -1,0 +1,3 @@
+// `timezone` is required.
+const now = await time.getCurrentTime();
+return now.datetime;

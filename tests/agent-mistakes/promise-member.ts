@@ -1,0 +1,3 @@
+// The call is not awaited.
+const graph = memory.readGraph({});
+return graph.entities.map((entity) => entity.name);

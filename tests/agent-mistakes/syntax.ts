@@ -1,0 +1,3 @@
+// A bracket is missing.
+const tables = await sqlite.listTables({};
+return tables;

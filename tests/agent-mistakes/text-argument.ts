@@ -1,0 +1,3 @@
+// A tool takes one object.
+const echoed = await everything.echo('hello');
+return echoed;

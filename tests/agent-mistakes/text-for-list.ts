@@ -1,0 +1,3 @@
+// `names` is a list.
+const nodes = await memory.openNodes({ names: 'Ann' });
+return nodes.entities;

@@ -1,0 +1,3 @@
+// The tool is called `read_text_file`.
+const text = await files.readTexts({ path: `${context.place}/a.txt` });
+return text;
