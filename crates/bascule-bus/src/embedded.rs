@@ -6,6 +6,7 @@
 
 mod queue;
 mod replay;
+mod requests;
 
 use std::fmt;
 use std::future::poll_fn;
@@ -14,6 +15,7 @@ use std::task::Waker;
 
 use self::queue::SubscriberQueue;
 use self::replay::ReplayBuffer;
+pub(crate) use self::requests::{EmbeddedDelivery, EmbeddedQueue, EmbeddedRequests};
 use crate::{Envelope, Topic, TopicPattern};
 
 /// A bus for one process. Dropping it closes it.
@@ -78,6 +80,12 @@ pub struct BusMessage {
 /// An envelope that is built when it is first read. Most messages in the replay buffer are never read.
 pub type LazyEnvelope = LazyLock<Envelope, BuildEnvelope>;
 pub type BuildEnvelope = Box<dyn FnOnce() -> Envelope + Send>;
+
+impl Default for EmbeddedBus {
+    fn default() -> Self {
+        Self::new(ReplayLimits::default())
+    }
+}
 
 impl EmbeddedBus {
     pub fn new(limits: ReplayLimits) -> Self {

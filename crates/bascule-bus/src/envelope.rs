@@ -1,42 +1,67 @@
 //! The envelope of every message on every bus. The content of bodies is defined by the publishers.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bascule_model::CorrelationId;
-use serde::{Deserialize, Serialize};
+use serde::de::{Deserialize, Deserializer};
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 
 use crate::{Headers, Timestamp, Topic};
 
-/// A message with its metadata. The JSON form has camelCase fields; unknown fields are ignored, and the body is
-/// kept byte for byte.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+/// The version of the envelope that this crate writes and reads. An envelope without `version` has this one.
+pub const ENVELOPE_VERSION: u64 = 1;
+
+/// A message with its metadata. The JSON form has camelCase fields. The body and the unknown fields are kept byte for
+/// byte.
+#[derive(Debug, Clone)]
 pub struct Envelope {
     /// Unique among all messages.
     pub message_id: MessageId,
     /// The kind of body, such as `ToolInvokeRequest` or an event's name; `type` in JSON.
-    #[serde(rename = "type")]
     pub kind: Cow<'static, str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub correlation_id: Option<CorrelationId>,
     /// The topic for the response.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reply_to: Option<Topic>,
     /// The publisher.
     pub source: Cow<'static, str>,
     /// The only recipient, if there is one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub destination: Option<String>,
     pub timestamp: Timestamp,
-    #[serde(default, skip_serializing_if = "Headers::is_empty")]
     pub headers: Headers,
     pub body: Box<RawValue>,
+    /// Fields that this version does not know.
+    pub unknown: BTreeMap<String, Box<RawValue>>,
+}
+
+/// The reason why bytes are not a readable envelope.
+#[derive(Debug, thiserror::Error)]
+pub enum EnvelopeError {
+    #[error("the message is not an envelope: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("the message has envelope version {0}; this program reads version {ENVELOPE_VERSION}")]
+    Version(String),
 }
 
 impl Envelope {
+    /// Reads the JSON form.
+    pub fn parse(bytes: &[u8]) -> Result<Self, EnvelopeError> {
+        // The version decides how the rest is read.
+        let Fields { version, .. } = serde_json::from_slice(bytes)?;
+        match version {
+            Some(version) if version.get() != "1" => Err(EnvelopeError::Version(clip(version.get()))),
+            _ => Ok(serde_json::from_slice(bytes)?),
+        }
+    }
+
+    /// Writes the JSON form.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("all keys of an envelope are strings")
+    }
+
     /// Returns the approximate memory use in bytes.
     pub fn memory_size(&self) -> usize {
         // 96 bytes approximate the overhead of a map entry with two strings.
@@ -50,6 +75,89 @@ impl Envelope {
             + self.destination.as_ref().map_or(0, String::len)
             + self.headers.iter().map(header).sum::<usize>()
             + self.body.get().len()
+            + self.unknown.iter().map(|(name, value)| 96 + name.len() + value.get().len()).sum::<usize>()
+    }
+}
+
+/// Cuts a text that a publisher has chosen.
+fn clip(text: &str) -> String {
+    const MAX_BYTES: usize = 64;
+    text[..text.floor_char_boundary(MAX_BYTES)].to_owned()
+}
+
+/// The version, without a look at the other fields.
+#[derive(serde::Deserialize)]
+struct Fields {
+    #[serde(default)]
+    version: Option<Box<RawValue>>,
+}
+
+/// The known fields by their names in JSON, as the reader collects them. `serde(flatten)` cannot keep raw values.
+impl<'de> Deserialize<'de> for Envelope {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let mut fields = BTreeMap::<String, Box<RawValue>>::deserialize(deserializer)?;
+        fields.remove("version");
+        let envelope = Self {
+            message_id: required(&mut fields, "messageId")?,
+            kind: required(&mut fields, "type")?,
+            correlation_id: optional(&mut fields, "correlationId")?,
+            reply_to: optional(&mut fields, "replyTo")?,
+            source: required(&mut fields, "source")?,
+            destination: optional(&mut fields, "destination")?,
+            timestamp: required(&mut fields, "timestamp")?,
+            headers: optional(&mut fields, "headers")?.unwrap_or_default(),
+            body: fields.remove("body").ok_or_else(|| serde::de::Error::missing_field("body"))?,
+            unknown: BTreeMap::new(),
+        };
+        Ok(Self { unknown: fields, ..envelope })
+    }
+}
+
+type UnreadFields = BTreeMap<String, Box<RawValue>>;
+
+fn required<T, E>(fields: &mut UnreadFields, name: &'static str) -> Result<T, E>
+where
+    T: serde::de::DeserializeOwned,
+    E: serde::de::Error,
+{
+    let value = fields.remove(name).ok_or_else(|| E::missing_field(name))?;
+    serde_json::from_str(value.get()).map_err(|error| E::custom(format!("field `{name}`: {error}")))
+}
+
+fn optional<T, E>(fields: &mut UnreadFields, name: &'static str) -> Result<Option<T>, E>
+where
+    T: serde::de::DeserializeOwned,
+    E: serde::de::Error,
+{
+    match fields.get(name) {
+        Some(_) => required(fields, name),
+        None => Ok(None),
+    }
+}
+
+impl Serialize for Envelope {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("version", &ENVELOPE_VERSION)?;
+        map.serialize_entry("messageId", &self.message_id)?;
+        map.serialize_entry("type", &self.kind)?;
+        let mut entry = |name, value: &Option<&str>| match value {
+            Some(value) => map.serialize_entry(name, value),
+            None => Ok(()),
+        };
+        entry("correlationId", &self.correlation_id.as_ref().map(CorrelationId::as_str))?;
+        entry("replyTo", &self.reply_to.as_ref().map(Topic::as_str))?;
+        entry("source", &Some(&self.source))?;
+        entry("destination", &self.destination.as_deref())?;
+        map.serialize_entry("timestamp", &self.timestamp)?;
+        if !self.headers.is_empty() {
+            map.serialize_entry("headers", &self.headers)?;
+        }
+        map.serialize_entry("body", &self.body)?;
+        for (name, value) in &self.unknown {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
     }
 }
 
@@ -127,14 +235,16 @@ mod tests {
     #[test]
     fn round_trips_envelope_byte_for_byte() {
         check(concat!(
-            r#"{"messageId":"m-1","type":"ToolInvokeRequest","correlationId":"c-1","#,
+            r#"{"version":1,"messageId":"m-1","type":"ToolInvokeRequest","correlationId":"c-1","#,
             r#""replyTo":"tool.result.agent-1","source":"agent-1","destination":"bridge","#,
             r#""timestamp":"2026-03-01T12:00:00.250Z","headers":{"rb-content-trust":"tool-request"},"#,
-            r#""body":{ "n":1.00, "big":123456789012345678901234567890, "n":"\u00e9" }}"#,
+            r#""body":{ "n":1.00, "big":123456789012345678901234567890, "n":"\u00e9" },"#,
+            r#""future":[ 1.0 ]}"#,
         ));
-        check(
-            r#"{"messageId":"m","type":"t","source":"s","timestamp":"2026-03-01T12:00:00.250Z","body":null}"#,
-        );
+        check(concat!(
+            r#"{"version":1,"messageId":"m","type":"t","source":"s","#,
+            r#""timestamp":"2026-03-01T12:00:00.250Z","body":null}"#
+        ));
     }
 
     // req: BU-03
@@ -150,6 +260,26 @@ mod tests {
             ("7", "2026-03-01T12:00:00.000Z".into())
         );
         assert!(envelope.reply_to.is_none() && envelope.headers.is_empty());
+    }
+
+    // req: BU-03
+    #[test]
+    fn reads_version_one_only() {
+        let of_version = |version: &str| {
+            let json = format!(
+                r#"{{{version}"messageId":"m","type":"t","source":"s","timestamp":"2026-03-01T12:00:00Z","body":1}}"#
+            );
+            Envelope::parse(json.as_bytes()).map(|envelope| envelope.unknown.len()).map_err(|e| e.to_string())
+        };
+        assert_eq!([of_version(""), of_version(r#""version":1,"#)], [Ok(0), Ok(0)]);
+        let other = "the message has envelope version 2; this program reads version 1";
+        assert_eq!(of_version(r#""version":2,"#), Err(other.to_owned()));
+        assert!(of_version(r#""version":"1","#).is_err());
+        // The rest of another version need not be readable.
+        assert!(matches!(Envelope::parse(br#"{"version":7}"#), Err(EnvelopeError::Version(_))));
+        for bytes in [&b"{"[..], b"[1]", b"\xff\xfe", b"", b"{\"messageId\":1}"] {
+            assert!(matches!(Envelope::parse(bytes), Err(EnvelopeError::Malformed(_))));
+        }
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Publishes the bridge's events on the bus, each on the topic of its own name.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -73,6 +74,7 @@ pub fn event_envelope(event: &Event, message_id: MessageId, source: &str, timest
         timestamp,
         headers: headers(event),
         body: serde_json::value::to_raw_value(event).expect("all keys of an event are strings"),
+        unknown: BTreeMap::new(),
     }
 }
 
@@ -169,7 +171,7 @@ mod tests {
         assert_eq!(
             serde_json::to_string(&received[0]).unwrap(),
             concat!(
-                r#"{"messageId":"00000000000000070000000000000000","type":"provider.mcp.tool.completed","#,
+                r#"{"version":1,"messageId":"00000000000000070000000000000000","type":"provider.mcp.tool.completed","#,
                 r#""correlationId":"c-1","source":"bridge-1","timestamp":"2024-02-29T12:00:00.250Z","#,
                 r#""headers":{"rb-content-trust":"tool-output"},"#,
                 r#""body":{"type":"provider.mcp.tool.completed","correlationId":"c-1","tool":"files:read","#,

@@ -1,22 +1,49 @@
-//! The message bus: topics, message envelopes, and a bus inside the process.
+//! The message bus: topics, message envelopes, the messages between agents and bridges, a bus inside the process, and
+//! connections to brokers.
 //!
-//! `topic`, `envelope`, `headers` and `timestamp` are common to every bus. `embedded` is one bus; brokers become
-//! modules beside it. This crate does no I/O, reads no clock and uses no random source: publishers supply times
-//! and ids. It needs no async runtime either: `Subscription::next` is a plain future.
+//! `topic`, `envelope`, `headers`, `timestamp`, `agent` and `messages` are common to every bus and do no I/O. `embedded` is a
+//! bus inside the process. [`Bus`] is one type over it and the brokers (features `nats` and `rabbitmq`). Publishers supply
+//! times and ids: this crate reads no clock for them and uses no random source.
 
+mod agent;
+mod bus;
+mod dead_letters;
 mod embedded;
 mod envelope;
+mod error;
 mod events;
 mod headers;
+mod messages;
+#[cfg(feature = "nats")]
+mod nats;
+mod options;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
+mod received;
+mod requests;
 mod timestamp;
 mod topic;
 
+pub use agent::{AgentName, AgentNameError, SharedTopics};
+pub use bus::{Bus, BusSubscription, LargeResults, ReceivedItem};
+pub use dead_letters::{DeadLetterId, StoredDeadLetter};
 pub use embedded::{
     BuildEnvelope, BusMessage, EmbeddedBus, LazyEnvelope, ReplayLimits, SubscribeOptions, Subscription,
     SubscriptionItem,
 };
-pub use envelope::{Envelope, MessageId, MessageIdError, MessageIdGenerator};
+pub use envelope::{
+    ENVELOPE_VERSION, Envelope, EnvelopeError, MessageId, MessageIdError, MessageIdGenerator,
+};
+pub use error::BusError;
 pub use events::{BusEventSink, event_envelope, event_topic};
 pub use headers::{ContentTrust, Headers, WellKnownHeaders};
+pub use messages::{
+    DeadLetter, ErrorDetails, McpMetadataRefreshRequest, McpToolsAvailable, MessageBody, ResultObject,
+    ResultParts, ServerState, ToolCancelRequest, ToolError, ToolInvokeRequest, ToolInvokeResponse,
+    ToolProgress, ToolResultPart,
+};
+pub use options::{BusCredentials, BusKind, BusOptions, BusUrl, BusUrlError, ClientCertificate};
+pub use received::{ReceivedMessage, UnreadableMessage};
+pub use requests::{CLAIM_WINDOW, Claim, ClaimTicket, KEEP_INTERVAL, RequestDelivery, RequestQueue};
 pub use timestamp::{Timestamp, TimestampError};
 pub use topic::{Topic, TopicError, TopicPattern};

@@ -89,6 +89,7 @@ fn publish(bus: &EmbeddedBus, publisher: usize, publishing: &AtomicUsize) {
             timestamp: Timestamp::from_unix_millis(0),
             headers: Headers::new(),
             body: RawValue::from_string(format!("[{publisher},{count}]")).unwrap(),
+            unknown: Default::default(),
         };
         bus.publish(&topic, Arc::new(envelope));
         // On few cores a publisher could otherwise finish before any subscriber runs.

@@ -23,6 +23,7 @@ fn numbered(number: u64, length: usize) -> Arc<Envelope> {
         timestamp: Timestamp::from_unix_millis(0),
         headers: Headers::new(),
         body: RawValue::from_string(format!("[{number:>length$}]")).unwrap(),
+        unknown: Default::default(),
     })
 }
 

@@ -1,0 +1,127 @@
+//! The queue of requests to the bridges of one agent.
+//!
+//! Each request is delivered to one replica, which acknowledges it after its answer. A request that its replica did not
+//! acknowledge is delivered again. A replica *claims* a request before it begins: the claim is known to all replicas, so a
+//! request runs once, whatever is delivered twice.
+
+use std::time::Duration;
+
+use crate::embedded::{EmbeddedDelivery, EmbeddedQueue};
+#[cfg(feature = "nats")]
+use crate::nats::{NatsDelivery, NatsQueue};
+#[cfg(feature = "rabbitmq")]
+use crate::rabbitmq::{RabbitMqDelivery, RabbitMqQueue};
+use crate::{BusError, Envelope, MessageId, ReceivedMessage};
+
+/// A claim is remembered for at least this long. A message with the same id is a duplicate until then.
+pub const CLAIM_WINDOW: Duration = Duration::from_secs(10 * 60);
+
+/// The requests to the bridges of one agent: from its own topic, and those from the shared topic that name it.
+pub struct RequestQueue(pub(crate) QueueKind);
+
+pub(crate) enum QueueKind {
+    Embedded(EmbeddedQueue),
+    #[cfg(feature = "nats")]
+    Nats(NatsQueue),
+    #[cfg(feature = "rabbitmq")]
+    RabbitMq(RabbitMqQueue),
+}
+
+impl RequestQueue {
+    /// Waits for the next request. Returns `None` once the bus is closed. A lost broker is waited for. Cancel safe.
+    pub async fn next(&mut self) -> Option<RequestDelivery> {
+        match &mut self.0 {
+            QueueKind::Embedded(queue) => queue.next().await,
+            #[cfg(feature = "nats")]
+            QueueKind::Nats(queue) => queue.next().await,
+            #[cfg(feature = "rabbitmq")]
+            QueueKind::RabbitMq(queue) => queue.next().await,
+        }
+    }
+}
+
+/// A delivered request. Dropped before it is settled, it is delivered again.
+pub struct RequestDelivery {
+    pub message: ReceivedMessage,
+    /// 1 at the first delivery.
+    pub attempt: u32,
+    pub(crate) kind: DeliveryKind,
+}
+
+pub(crate) enum DeliveryKind {
+    Embedded(EmbeddedDelivery),
+    #[cfg(feature = "nats")]
+    Nats(NatsDelivery),
+    #[cfg(feature = "rabbitmq")]
+    RabbitMq(RabbitMqDelivery),
+}
+
+/// The result of an attempt to claim a request.
+#[derive(Debug)]
+pub enum Claim {
+    /// No replica has begun the request.
+    Won(ClaimTicket),
+    /// A replica has begun this very message and has not acknowledged it: it has ended, or it has lost the broker. The
+    /// request may have run.
+    Abandoned(ClaimTicket),
+    /// Another message with this id was delivered to a replica, which will answer it.
+    Duplicate,
+    /// The request was answered with this message.
+    Answered(Box<Envelope>),
+}
+
+/// The right to record the answer of a claimed request.
+#[derive(Debug)]
+pub struct ClaimTicket {
+    pub message_id: MessageId,
+    /// The version of the claim, for brokers that compare it.
+    pub(crate) revision: u64,
+}
+
+macro_rules! dispatch {
+    ($self:ident, $delivery:ident => $call:expr) => {
+        match &$self.kind {
+            DeliveryKind::Embedded($delivery) => $call,
+            #[cfg(feature = "nats")]
+            DeliveryKind::Nats($delivery) => $call,
+            #[cfg(feature = "rabbitmq")]
+            DeliveryKind::RabbitMq($delivery) => $call,
+        }
+    };
+}
+
+impl RequestDelivery {
+    /// Claims the request for this replica.
+    pub async fn claim(&self, id: &MessageId) -> Result<Claim, BusError> {
+        dispatch!(self, delivery => delivery.claim(id).await)
+    }
+
+    /// Gives a claim back: the request has not begun after all.
+    pub async fn release(&self, ticket: ClaimTicket) -> Result<(), BusError> {
+        dispatch!(self, delivery => delivery.release(ticket).await)
+    }
+
+    /// Records the answer, which is published afterwards. Returns false if another replica has recorded one: then this one
+    /// must not be published.
+    pub async fn record_answer(&self, ticket: &ClaimTicket, answer: &Envelope) -> Result<bool, BusError> {
+        dispatch!(self, delivery => delivery.record_answer(ticket, answer).await)
+    }
+
+    /// Tells the broker that the request is still being handled. Callers do so every [`KEEP_INTERVAL`].
+    pub async fn keep(&self) -> Result<(), BusError> {
+        dispatch!(self, delivery => delivery.keep().await)
+    }
+
+    /// Removes the request from the queue.
+    pub async fn acknowledge(self) -> Result<(), BusError> {
+        dispatch!(self, delivery => delivery.acknowledge().await)
+    }
+
+    /// Lets the request be delivered again after `delay`.
+    pub async fn return_after(self, delay: Duration) -> Result<(), BusError> {
+        dispatch!(self, delivery => delivery.return_after(delay).await)
+    }
+}
+
+/// The interval of [`RequestDelivery::keep`].
+pub const KEEP_INTERVAL: Duration = Duration::from_millis(1500);
