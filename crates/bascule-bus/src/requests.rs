@@ -75,6 +75,7 @@ pub enum Claim {
 pub struct ClaimTicket {
     pub message_id: MessageId,
     /// The version of the claim, for brokers that compare it.
+    #[cfg_attr(not(feature = "nats"), allow(dead_code))]
     pub(crate) revision: u64,
 }
 
