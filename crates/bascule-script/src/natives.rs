@@ -133,7 +133,8 @@ fn add_lookup<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>
         state,
         "refuseCall",
         move |server: String, tool: String, code: String, message: String| {
-            state.refuse_call(RefusedCall { server, tool, code, message });
+            let refused = RefusedCall { server, tool, code, message };
+            state.refuse_call(tools(&state).with_original_names(refused));
         }
     );
     add!(ctx, object, state, "serverName", move |server: usize| tools(&state).servers()[server].name.clone());

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 
 use crate::argument_keys::ArgumentKeys;
 use crate::names;
-use crate::wire::InjectedTool;
+use crate::wire::{InjectedTool, RefusedCall};
 
 /// Number of names to suggest for an unknown one.
 const MAX_SUGGESTIONS: usize = 3;
@@ -150,8 +150,16 @@ impl ToolLookup {
         self.servers.len() - 1
     }
 
-    /// Adds the ids of tools that the configuration denies.
-    pub(crate) fn with_denied(self, denied: Vec<String>) -> Self {
+    /// Adds the ids of tools that the configuration denies. A server whose tools are all denied becomes known: a call of one of
+    /// them is denied, not unknown.
+    pub(crate) fn with_denied(mut self, denied: Vec<String>) -> Self {
+        for (server, _) in denied.iter().filter_map(|id| id.split_once(':')) {
+            let is_known = self.servers.iter().any(|entry| entry.name == server);
+            if !is_known && self.not_granted(server, None).is_none() {
+                self.add_server(server, false);
+            }
+        }
+        self.by_name = NameIndex::new(self.servers.iter().map(|server| server.name.as_str()));
         Self { denied, ..self }
     }
 
@@ -170,13 +178,22 @@ impl ToolLookup {
         if self.denied(server, tool).is_some() { POLICY_DENIED } else { TOOL_NOT_FOUND }
     }
 
+    /// Returns a refused call of a denied tool under the tool's own name. Scripts may use another spelling.
+    pub(crate) fn with_original_names(&self, refused: RefusedCall) -> RefusedCall {
+        match self.denied(&refused.server, &refused.tool).and_then(|id| id.split_once(':')) {
+            Some((server, tool)) => RefusedCall { server: server.into(), tool: tool.into(), ..refused },
+            None => refused,
+        }
+    }
+
     pub(crate) fn servers(&self) -> &[ServerEntry] {
         &self.servers
     }
 
-    /// The names to list to the script: in camelCase where that is unambiguous.
+    /// The names to list to the script: in camelCase where that is unambiguous. A server without a tool for it is not listed.
     pub(crate) fn server_names(&self) -> Vec<String> {
-        self.servers.iter().map(|server| self.by_name.display_name(&server.name)).collect()
+        let listed = self.servers.iter().filter(|server| server.is_absent || !server.tools.is_empty());
+        listed.map(|server| self.by_name.display_name(&server.name)).collect()
     }
 
     pub(crate) fn tool_names(&self, server: usize) -> Vec<String> {
@@ -280,6 +297,17 @@ mod tests {
         assert_eq!(tools.find_tool(0, "listCommits"), LookupResult::Found(0));
         assert_eq!(tools.find_tool(0, "list_commits"), LookupResult::Found(0));
         assert!(tools.servers()[1].is_absent);
+    }
+
+    // req: TR-01
+    #[test]
+    fn server_with_denied_tools_alone_is_known_and_not_listed() {
+        let tools =
+            lookup(&[("clock", "now")]).with_denied(vec!["clock:set".into(), "notes:add_note".into()]);
+        assert_eq!(tools.find_server("notes"), LookupResult::Found(2));
+        assert_eq!(tools.refusal_code("notes", "addNote"), POLICY_DENIED);
+        assert_eq!(tools.refusal_code("notes", "other"), TOOL_NOT_FOUND);
+        assert_eq!(tools.server_names(), ["clock", "gone"]);
     }
 
     // req: CM-09

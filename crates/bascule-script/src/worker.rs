@@ -183,7 +183,9 @@ impl ScriptWorker {
         let script = TranspiledScript::from_source(&init.code, &tools, &is_global)
             .map_err(|error| syntax_error(&init.name, error))?;
         if let Some(error) = certain_mistake(&init.name, &script.mistakes) {
-            refused_call(&error).into_iter().for_each(|refused| state.refuse_call(refused));
+            if let Some(refused) = refused_call(&error) {
+                state.refuse_call(tools.with_original_names(refused));
+            }
             return Err(error);
         }
         let code = script.code.clone();

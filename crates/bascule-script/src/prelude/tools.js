@@ -199,7 +199,8 @@ function (native, own, stacks, format, sleep, values) {
   function callById(id, args) {
     const colon = typeof id === 'string' ? own.indexOf(id, ':') : -1;
     if (colon < 0) throw new own.TypeError('bascule.call takes a tool id such as `server:tool`, not `' + format(id) + '`');
-    return toolFunction(serverIndex(own.substring(id, 0, colon)), own.substring(id, colon + 1))(args);
+    const tool = own.substring(id, colon + 1);
+    return toolFunction(serverIndex(own.substring(id, 0, colon), tool), tool)(args);
   }
 
   // Properties that JavaScript and its libraries read from any object. Reading them gives undefined instead of an error.
@@ -273,9 +274,10 @@ function (native, own, stacks, format, sleep, values) {
     return own.freeze({ __proto__: null, [tool]: (args) => startCall(index, tool, names, args) }[tool]);
   }
 
-  function serverIndex(key) {
+  // `tool` is the tool that the script wants, as far as that is known.
+  function serverIndex(key, tool = '*') {
     const found = native.findServer(key);
-    if (typeof found === 'string') throw notFound(key, '*', found);
+    if (typeof found === 'string') throw notFound(key, tool, found);
     return found;
   }
 

@@ -73,7 +73,8 @@ impl Gateway {
     }
 
     async fn call_aggregate(self: &Arc<Self>, request: &ClientRequest<'_>) -> Reply {
-        let name = request.tool_name()?;
+        let name = request.tool_name();
+        let name = name.inspect_err(|error| self.record_invalid(request, "", "", error.message()))?;
         if self.is_own_tool(&name) {
             // Boxed: a script takes far more room than a call.
             return Box::pin(self.call_own(request, &name)).await;

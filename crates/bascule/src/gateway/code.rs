@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bascule_mcp::patch;
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode,
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, ToolId,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -31,6 +31,8 @@ use crate::tool_spelling::find_tools;
 use crate::{McpBridgeAdapter, ScriptRequest, ToolIntent, ToolSelection, ToolSelectionError};
 
 const EXECUTE: &str = "execute_code";
+/// The name in the record of a call that names no tool.
+const UNNAMED: &str = "unnamed";
 
 const HOW: &str = "Runs TypeScript that calls tools as functions, in a sandbox without files, network or `fetch`. The tool \
 `list_commits` of the server `github` is `await mcp.github.listCommits({ … })`. A call returns the tool's structured \
@@ -101,11 +103,27 @@ impl Gateway {
     /// Records the call of a tool that the client does not see.
     pub(super) fn record_unknown(&self, request: &ClientRequest<'_>, shown: &str, message: &str) {
         let (server, tool) = shown.split_once("__").unwrap_or(("", shown));
+        self.record_refused(request, refused_tool(server, tool), ErrorCode::ToolNotFound, message);
+    }
+
+    /// Records a call whose parameters name no tool, or may be read in two ways.
+    pub(super) fn record_invalid(
+        &self,
+        request: &ClientRequest<'_>,
+        server: &str,
+        tool: &str,
+        message: &str,
+    ) {
+        let tool = if tool.is_empty() { UNNAMED } else { tool };
+        self.record_refused(request, refused_tool(server, tool), ErrorCode::InvalidInput, message);
+    }
+
+    fn record_refused(&self, request: &ClientRequest<'_>, tool: ToolId, code: ErrorCode, message: &str) {
         let arguments = patch::find(request.params(), &["arguments"]).unwrap_or("{}");
         let Ok(arguments) = RawValue::from_string(arguments.to_owned()) else { return };
-        let call = CallRequest { tool: refused_tool(server, tool), arguments, timeout: None };
+        let call = CallRequest { tool, arguments, timeout: None };
         let caller = Caller::of_client(request.client, request.trace());
-        let error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message);
+        let error = BridgeError::new(code, Delivery::NotSent, message);
         self.bridge.record_refusal(&call, caller, request.correlation_id(), None, error);
     }
 

@@ -63,15 +63,11 @@ impl Gateway {
         upstream: BridgeResult<Arc<UpstreamSession>>,
         tool: Option<&str>,
     ) -> Reply {
-        let Some(params) = request.params else {
-            return Err(ErrorReply::invalid_params("`tools/call` needs parameters: `name` is missing"));
-        };
-        let parsed = CallParams::parse(params)
-            .map_err(|error| ErrorReply::invalid_params(format!("the parameters are invalid: {error}")))?;
-        let Some(name) = tool.or(parsed.name.as_deref()).filter(|name| !name.is_empty()) else {
-            request.tool_name()?;
-            return Err(ErrorReply::invalid_params("`name` is missing"));
-        };
+        let (params, parsed) = parse_call(request, tool).inspect_err(|error| {
+            let tool = tool.map_or_else(|| request.text("name"), str::to_owned);
+            self.record_invalid(request, server, &tool, error.message());
+        })?;
+        let name = tool.or(parsed.name.as_deref()).unwrap_or_default();
         let empty = || serde_json::from_str("{}").expect("an empty object is JSON");
         let arguments = parsed.arguments.map_or_else(empty, RawValue::to_owned);
         let tool = match &upstream {
@@ -202,6 +198,23 @@ impl Gateway {
         }
         reply
     }
+}
+
+/// Returns the parameters of a call, as they are and parsed. They name a tool, unless `tool` does.
+fn parse_call<'a>(
+    request: &ClientRequest<'a>,
+    tool: Option<&str>,
+) -> Result<(&'a RawValue, CallParams<'a>), ErrorReply> {
+    let Some(params) = request.params else {
+        return Err(ErrorReply::invalid_params("`tools/call` needs parameters: `name` is missing"));
+    };
+    let parsed = CallParams::parse(params)
+        .map_err(|error| ErrorReply::invalid_params(format!("the parameters are invalid: {error}")))?;
+    if tool.or(parsed.name.as_deref()).is_none_or(str::is_empty) {
+        request.tool_name()?;
+        return Err(ErrorReply::invalid_params("`name` is missing"));
+    }
+    Ok((params, parsed))
 }
 
 /// Names the tool in the message as the client called it. The normalised error keeps its id.

@@ -44,6 +44,7 @@ fn servers() -> Value {
     json!({
         "clock": with_settings(demo_server("clock"), json!({ "deniedTools": ["convert"] })),
         "counter": with_settings(demo_server("counter"), json!({ "limits": { "ratePerSecond": 0.001 } })),
+        "notes": with_settings(demo_server("notes"), json!({ "deniedTools": ["*"] })),
     })
 }
 
@@ -145,14 +146,18 @@ fn script_is_the_parent_of_its_calls() {
 #[test]
 fn script_that_is_refused_before_it_runs_leaves_its_refused_call() {
     let bascule = Bascule::with_servers(servers());
-    for (code, expected) in
-        [("await clock.convert({})", "POLICY_DENIED"), ("await clock.nothing({})", "TOOL_NOT_FOUND")]
-    {
+    for (code, tool, expected) in [
+        ("await clock.convert({})", "clock:convert", "POLICY_DENIED"),
+        ("await clock.nothing({})", "clock:nothing", "TOOL_NOT_FOUND"),
+        // All tools of this server are denied, and the script spells this one in its own way.
+        ("await mcp.notes.addNote({})", "notes:add_note", "POLICY_DENIED"),
+    ] {
         let ran = bascule.run_with_input(&["run", "-", "--json"], code).document();
         assert_eq!(ran["error"]["code"], expected, "{ran:#}");
         let spans = traces(&bascule, &[]);
         assert_eq!((&spans[0]["kind"], &spans[0]["code"]), (&json!("script"), &json!(expected)));
         assert_eq!((&spans[1]["kind"], &spans[1]["code"]), (&json!("call"), &json!(expected)));
+        assert_eq!(spans[1]["tool"], tool);
         assert_eq!(spans[1]["parentSpanId"], spans[0]["spanId"]);
     }
 }
@@ -171,6 +176,10 @@ fn call_every_face(bridge: &ServeProcess) {
         call(client, &format!("{face}-invalid"), &format!("{prefix}now"), json!({ "timezone": 7 }));
     }
     call(&all, "all-nowhere", "nowhere__x", json!({}));
+    call(&all, "all-unnamed", "", json!({}));
+    // Other decoders may take the second name.
+    let ambiguous = r#"{"name":"now","Name":"x","_meta":{"bascule/correlationId":"alone-ambiguous"}}"#;
+    alone.send_request("1", "tools/call", ambiguous).last_message();
     call(&all, "all-first", "counter__read", json!({}));
     call(&all, "all-limited", "counter__read", json!({}));
     for (id, tool, arguments) in [
@@ -181,7 +190,7 @@ fn call_every_face(bridge: &ServeProcess) {
     ] {
         bridge.bascule.run(&["call", tool, arguments, "--correlation-id", id]);
     }
-    let code = "for (const tool of ['clock:convert', 'clock:nothing', 'counter:read']) {
+    let code = "for (const tool of ['clock:convert', 'clock:nothing', 'notes:addNote', 'nowhere:x', 'counter:read']) {
         try { await bascule.call(tool + '', {}) } catch {} }
         try { await clock.now({ timezone: JSON.parse('7') }) } catch {}";
     call(&all, "script", "execute_code", json!({ "code": code }));
@@ -198,16 +207,20 @@ fn refused_calls_leave_one_event_and_one_span() {
         ("all-unknown", "TOOL_NOT_FOUND"),
         ("all-invalid", "INVALID_INPUT"),
         ("all-nowhere", "TOOL_NOT_FOUND"),
+        ("all-unnamed", "INVALID_INPUT"),
         ("all-limited", "RATE_LIMITED"),
         ("alone-denied", "POLICY_DENIED"),
         ("alone-unknown", "TOOL_NOT_FOUND"),
         ("alone-invalid", "INVALID_INPUT"),
+        ("alone-ambiguous", "INVALID_INPUT"),
         ("cli-denied", "POLICY_DENIED"),
         ("cli-unknown", "TOOL_NOT_FOUND"),
         ("cli-invalid", "INVALID_INPUT"),
         ("cli-limited", "RATE_LIMITED"),
         ("script-refused-1", "POLICY_DENIED"),
         ("script-refused-2", "TOOL_NOT_FOUND"),
+        ("script-refused-3", "POLICY_DENIED"),
+        ("script-refused-4", "TOOL_NOT_FOUND"),
         ("script-1", "RATE_LIMITED"),
         ("script-2", "INVALID_INPUT"),
     ];
@@ -231,6 +244,9 @@ fn refused_calls_leave_one_event_and_one_span() {
         assert_eq!((events.len(), &events[0]["code"]), (1, &json!(code)), "{id}: {events:?}");
         assert_eq!(own[0]["attempts"], 0, "{id}");
     }
+    let tools = ["all-unnamed", "alone-ambiguous", "script-refused-3", "script-refused-4"];
+    let tools = tools.map(|id| of(id)[0]["tool"].as_str().unwrap());
+    assert_eq!(tools, ["bascule:unnamed", "clock:now", "notes:add_note", "nowhere:x"]);
     let client = &of("all-denied")[0]["client"];
     assert_eq!((&client["name"], client["session"].as_str().unwrap().len()), (&json!("t"), 12), "{client}");
 }
