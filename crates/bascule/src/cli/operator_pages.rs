@@ -1,4 +1,4 @@
-//! The HTTP pages for operators: `/metrics` and `/readyz`.
+//! The HTTP pages for operators: `/healthz`, `/readyz` and `/metrics`.
 
 use std::sync::Arc;
 
@@ -7,14 +7,19 @@ use bascule_model::ServerName;
 
 use crate::{McpBridgeAdapter, metrics};
 
-/// Adds `/metrics` and `/readyz`.
-pub(super) fn operator_pages(router: Router, bridge: &Arc<McpBridgeAdapter>) -> Router {
-    let (measured, ready) = (bridge.clone(), bridge.clone());
-    let metrics = move || {
-        let text = metrics::metrics_page(&measured);
+/// Adds `/healthz` and `/readyz`.
+pub(super) fn health_pages(router: Router, bridge: &Arc<McpBridgeAdapter>) -> Router {
+    let bridge = bridge.clone();
+    router.health_check().text_page("/readyz", move || readiness(&bridge))
+}
+
+/// Adds `/metrics`.
+pub(super) fn metrics_page(router: Router, bridge: &Arc<McpBridgeAdapter>) -> Router {
+    let bridge = bridge.clone();
+    router.text_page("/metrics", move || {
+        let text = metrics::metrics_page(&bridge);
         TextPage { media_type: metrics::METRICS_TYPE, is_available: true, text }
-    };
-    router.text_page("/metrics", metrics).text_page("/readyz", move || readiness(&ready))
+    })
 }
 
 /// A bridge is ready when every eager server has started or failed its first start.

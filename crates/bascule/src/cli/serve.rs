@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use super::context::{CommandContext, Signals, find_server, jailer, otlp_endpoint, trace_file};
 use super::error::{CommandError, CommandResult};
-use super::operator_pages::operator_pages;
+use super::operator_pages::{health_pages, metrics_page};
 use super::printer::Printer;
 use crate::config::{
     Authentication, BridgeSettings, ConfigError, ConfigLocation, ConfigOrigin, FileWatch, LoadedConfig,
@@ -37,13 +37,16 @@ use crate::{BridgeConfig, LastListings, McpBridgeAdapter, api, token, trust_stor
 /// The time that clients have, after the grace, to receive the errors of abandoned requests.
 const FINAL_RESPONSES: Duration = Duration::from_secs(2);
 
+/// The most connections at a time to the pages for operators, if they have a port of their own.
+const MAX_OPERATORS: usize = 32;
+
 const TOKEN_HINT: &str =
     "HTTP clients send the header `Authorization: Bearer TOKEN`; `bascule token` shows the token";
 
 /// Run the servers, and serve their tools to MCP clients and to other commands
 ///
 /// All servers together are at /mcp, each one alone at /servers/NAME/mcp, a health check at /healthz, readiness at
-/// /readyz, and Prometheus metrics at /metrics. A changed
+/// /readyz, and Prometheus metrics at /metrics, or at the address `bascule.metrics.listen` of the configuration. A changed
 /// configuration file is applied without losing a call, and SIGHUP reloads it too. The first SIGINT or SIGTERM lets calls
 /// finish, the second ends them.
 #[derive(Debug, clap::Args)]
@@ -89,6 +92,8 @@ struct ServeState {
     token: Option<Secret<String>>,
     /// The address of the HTTP server.
     address: Option<SocketAddr>,
+    /// The address of the pages for operators, if they have one of their own.
+    metrics_address: Option<SocketAddr>,
     /// The most HTTP connections at a time.
     max_connections: usize,
     /// The settings at the start. Some of them do not change until the next start.
@@ -118,6 +123,7 @@ impl Serve {
         let endpoint = server.map_or(Endpoint::All, |server| Endpoint::Server(server.name.to_string()));
         let auth = self.authentication(&initial);
         let listener = self.bind(&initial, auth).await?;
+        let metrics = self.bind_metrics(&initial, auth, listener.is_some()).await?;
         let needs_token = listener.is_some() && auth == Authentication::Token;
         let token = needs_token.then(|| token::load_or_create(context.path())).transpose();
         let token = token.map_err(|error| CommandError::could_not("get a token for HTTP clients", error))?;
@@ -143,12 +149,15 @@ impl Serve {
             access: watch::Sender::new(access_policy(&initial, token.as_ref())),
             token,
             address: listener.as_ref().and_then(|listener| listener.local_addr().ok()),
+            metrics_address: metrics.as_ref().and_then(|listener| listener.local_addr().ok()),
             max_connections: max_connections(open_files),
             initial,
             location: context.location,
             grace,
         };
-        listener.into_iter().for_each(|listener| state.serve_http(listener));
+        let has_own_pages = metrics.is_none();
+        listener.into_iter().for_each(|listener| state.serve_http(listener, has_own_pages));
+        metrics.into_iter().for_each(|listener| state.serve_metrics(listener));
         if self.stdio {
             state.serve_stdio(endpoint);
         }
@@ -193,28 +202,33 @@ impl Serve {
             (None, true) => return Ok(None),
             (address, _) => address.unwrap_or(settings.listen),
         };
-        if auth == Authentication::None && !address.ip().is_loopback() {
-            let message = format!(
-                "could not listen on {address}: other machines can reach it, so a token is needed; use `--auth token`"
-            );
-            return Err(CommandError::Usage(message));
+        bind(address, auth, "--listen").await.map(Some)
+    }
+
+    /// Opens the port of the pages for operators, if they have one of their own. A bridge without a port opens none for them.
+    async fn bind_metrics(
+        &self,
+        settings: &BridgeSettings,
+        auth: Authentication,
+        has_port: bool,
+    ) -> CommandResult<Option<TcpListener>> {
+        match settings.metrics_listen.filter(|_| has_port) {
+            Some(address) => bind(address, auth, "`bascule.metrics.listen`").await.map(Some),
+            None => Ok(None),
         }
-        let bound = TcpListener::bind(address).await;
-        let explain = |error| {
-            CommandError::could_not(
-                &format!("listen on {address} (choose another address with --listen)"),
-                error,
-            )
-        };
-        bound.map(Some).map_err(explain)
     }
 }
 
 impl ServeState {
     fn greeting(&self) -> String {
         let url = self.address.map(|address| format!(" at http://{address}/mcp")).unwrap_or_default();
-        let serving =
-            format!("serving {} (process {}){url}", self.location.path.display(), std::process::id());
+        let metrics = self.metrics_address.map(|address| format!("\nmetrics at http://{address}/metrics"));
+        let metrics = metrics.unwrap_or_default();
+        let serving = format!(
+            "serving {} (process {}){url}{metrics}",
+            self.location.path.display(),
+            std::process::id()
+        );
         match (self.address, &self.token) {
             (None, _) => serving,
             (_, Some(_)) => format!("{serving}\n{TOKEN_HINT}"),
@@ -224,7 +238,7 @@ impl ServeState {
         }
     }
 
-    fn serve_http(&self, listener: TcpListener) {
+    fn serve_http(&self, listener: TcpListener, has_metrics: bool) {
         let max_message_bytes = self.initial.max_message_bytes;
         let server = HttpServer {
             shutdown_grace: self.grace + FINAL_RESPONSES,
@@ -235,7 +249,19 @@ impl ServeState {
             max_connections: self.max_connections,
             ..HttpServer::default()
         };
-        let router = operator_pages(Router::default().mcp(&self.gateway).health_check(), &self.bridge);
+        let router = health_pages(Router::default().mcp(&self.gateway), &self.bridge);
+        let router = if has_metrics { metrics_page(router, &self.bridge) } else { router };
+        self.servers.spawn(server.serve(listener, router, self.stop.clone()));
+    }
+
+    /// Serves the pages for operators alone, to those who have access to the bridge.
+    fn serve_metrics(&self, listener: TcpListener) {
+        let server = HttpServer {
+            access: self.access.subscribe(),
+            max_connections: self.max_connections.min(MAX_OPERATORS),
+            ..HttpServer::default()
+        };
+        let router = metrics_page(health_pages(Router::default(), &self.bridge), &self.bridge);
         self.servers.spawn(server.serve(listener, router, self.stop.clone()));
     }
 
@@ -309,6 +335,7 @@ impl ServeState {
             ("sessionIdleMs", next.session_idle != initial.session_idle),
             ("maxMessageBytes", next.max_message_bytes != initial.max_message_bytes),
             ("traces", next.traces != initial.traces),
+            ("metrics", next.metrics_listen != initial.metrics_listen),
         ];
         for (name, _) in changes.iter().filter(|(_, has_changed)| *has_changed) {
             warn!("`bascule.{name}` has changed: the new value applies from the next start");
@@ -330,6 +357,20 @@ impl ServeState {
             control.close().await;
         }
     }
+}
+
+/// Opens a port. Only a loopback address can do without tokens. `option` names the address.
+async fn bind(address: SocketAddr, auth: Authentication, option: &str) -> CommandResult<TcpListener> {
+    if auth == Authentication::None && !address.ip().is_loopback() {
+        let message = format!(
+            "could not listen on {address}: other machines can reach it, so a token is needed; use `--auth token`"
+        );
+        return Err(CommandError::Usage(message));
+    }
+    let explain = |error| {
+        CommandError::could_not(&format!("listen on {address} (choose another address with {option})"), error)
+    };
+    TcpListener::bind(address).await.map_err(explain)
 }
 
 /// Lazy servers start later, unless their tools are not known yet.

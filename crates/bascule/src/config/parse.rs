@@ -122,10 +122,18 @@ fn read_bridge(field: FieldReader, variables: &VariableExpander) -> Option<Bridg
         scripts: object.read("scripts", read_scripts).unwrap_or_default(),
         encoder: object.read("search", |field| read_search(field, variables)),
         traces: object.read("traces", |field| read_traces(field, variables)).unwrap_or_default(),
+        metrics_listen: object.read("metrics", read_metrics),
         audit: object.read("audit", |field| read_audit(field, variables)),
     };
     object.warn_unknown_keys();
     Some(bridge)
+}
+
+fn read_metrics(field: FieldReader) -> Option<SocketAddr> {
+    let mut object = field.read_object()?;
+    let listen = object.read("listen", read_socket_address);
+    object.warn_unknown_keys();
+    listen
 }
 
 fn read_authentication(field: FieldReader) -> Option<Authentication> {
@@ -296,6 +304,23 @@ mod tests {
         assert_eq!(settings.bridge, expected);
     }
 
+    #[test]
+    fn metrics_have_an_address_of_their_own() {
+        let read = |metrics: &str| {
+            settings(&format!(r#"{{"mcpServers": {{}}, "bascule": {{"metrics": {metrics}}}}}"#))
+                .bridge
+                .metrics_listen
+        };
+        assert_eq!(read("{}"), None);
+        assert_eq!(read(r#"{"listen": "9464"}"#), Some("127.0.0.1:9464".parse().unwrap()));
+        check(
+            r#"{"mcpServers": {}, "bascule": {"metrics": {"listen": "here", "port": 1}}}"#,
+            "1:54: bascule.metrics.listen: must be an IP address and a port like `127.0.0.1:7420`, is \"here\"\n\
+             1:62: warning: bascule.metrics.port: unknown key",
+        );
+    }
+
+    // req: GW-01
     #[test]
     fn listens_on_a_port_of_this_machine() {
         for (text, expected) in [

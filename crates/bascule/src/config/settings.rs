@@ -57,6 +57,8 @@ pub struct BridgeSettings {
     /// `search.encoder`: ranks tools instead of the built-in table.
     pub encoder: Option<EncoderSettings>,
     pub traces: TraceSettings,
+    /// `metrics.listen`: the address of the pages for operators, if it is not that of clients.
+    pub metrics_listen: Option<SocketAddr>,
     /// `None`: there is no audit log.
     pub audit: Option<AuditSettings>,
 }
@@ -86,6 +88,7 @@ impl Default for BridgeSettings {
             scripts: ScriptSettings::default(),
             encoder: None,
             traces: TraceSettings::default(),
+            metrics_listen: None,
             audit: None,
         }
     }

@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use crate::fleet::held_server::HeldServer;
 use crate::fleet::serve_process::ServeProcess;
 use crate::gateway::client::{Client, connect};
-use crate::support::{demo_server, eventually, project_file, test_env, wait_for_output, with_settings};
+use crate::support::{
+    Bascule, demo_server, eventually, project_file, test_env, wait_for_output, with_settings,
+};
 
 /// Reads metrics on stdin, and prints each sample as `[name, labels, value]`.
 const PARSE: &str = "
@@ -215,6 +217,37 @@ fn pages_need_token_host_and_origin() {
         assert_eq!(get(address, path, &foreign).0, 403, "{path}");
     }
     assert_eq!(get(address, "/healthz", "").0, 200);
+}
+
+// req: BR-06, GW-07
+#[test]
+fn metrics_have_a_port_of_their_own() {
+    let token = "0123456789abcdef0123456789abcdef";
+    let bascule = json!({ "tokens": [token], "metrics": { "listen": "127.0.0.1:0" } });
+    let text = json!({ "mcpServers": { "clock": demo_server("clock") }, "bascule": bascule }).to_string();
+    let bridge = ServeProcess::start_with_config(&text, &[]);
+    bridge.wait_for_stderr("/metrics\n");
+    let stderr = bridge.stderr();
+    let own =
+        stderr.split_once("metrics at http://").unwrap().1.split_once("/metrics").unwrap().0.parse().unwrap();
+    let authorized = format!("authorization: Bearer {token}\r\n");
+    assert_eq!(get(own, "/metrics", "").0, 401);
+    let (status, page) = get(own, "/metrics", &authorized);
+    assert!(status == 200 && page.contains("\nbascule_build_info{"), "{page}");
+    assert_eq!((get(own, "/healthz", "").0, get(own, "/readyz", "").0), (200, 401));
+    assert!([200, 503].contains(&get(own, "/readyz", &authorized).0));
+    assert_eq!(get(own, "/mcp", &authorized).0, 404, "clients are served elsewhere");
+    assert_eq!(get(bridge.address(), "/metrics", &authorized).0, 404);
+    assert_eq!(get(bridge.address(), "/healthz", "").0, 200);
+}
+
+// req: GW-07
+#[test]
+fn metrics_that_other_machines_reach_need_a_token() {
+    let text = r#"{ "mcpServers": {}, "bascule": { "metrics": { "listen": "0.0.0.0:0" } } }"#;
+    let bascule = Bascule::with_text(text);
+    let output = bascule.run(&["serve", "--listen", "127.0.0.1:0", "--auth", "none"]);
+    assert!(output.code == Some(2) && output.stderr.contains("a token is needed"), "{output:?}");
 }
 
 // req: BR-06
