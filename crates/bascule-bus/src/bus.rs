@@ -183,6 +183,17 @@ impl Bus {
         }
     }
 
+    /// Returns false while a lost broker is being reconnected.
+    pub fn is_connected(&self) -> bool {
+        match &self.0 {
+            BusInner::Embedded(..) => true,
+            #[cfg(feature = "nats")]
+            BusInner::Nats(bus) => bus.is_connected(),
+            #[cfg(feature = "rabbitmq")]
+            BusInner::RabbitMq(bus) => bus.is_connected(),
+        }
+    }
+
     /// Waits until the broker is connected again after a loss. For the embedded bus it never returns.
     pub async fn reconnected(&self) {
         match &self.0 {

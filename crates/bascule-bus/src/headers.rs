@@ -12,6 +12,11 @@ pub enum WellKnownHeaders {}
 impl WellKnownHeaders {
     /// The origin of the body; the values are those of `ContentTrust`.
     pub const CONTENT_TRUST: &'static str = "rb-content-trust";
+    /// The span that a message belongs to (W3C Trace Context).
+    pub const TRACE_PARENT: &'static str = "traceparent";
+    pub const TRACE_STATE: &'static str = "tracestate";
+    /// W3C Baggage.
+    pub const BAGGAGE: &'static str = "baggage";
 }
 
 /// The origin of a tool message's body, which decides how far it can be trusted.

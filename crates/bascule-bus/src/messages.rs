@@ -140,11 +140,18 @@ pub struct ToolProgress {
 
 /// The tools of an agent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct McpToolsAvailable {
     pub agent: AgentName,
-    /// As `bascule tools --json` prints them.
+    /// As `bascule tools --json` prints them. Empty if they are too long for one message: then one of the last fields is there.
     pub tools: Vec<Box<RawValue>>,
     pub servers: Vec<ServerState>,
+    /// The list of tools as an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_object: Option<ResultObject>,
+    /// The list of tools follows in parts on the same topic. Their `toolCallId` is the id of this message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools_parts: Option<ResultParts>,
 }
 
 /// A server behind an agent's bridge.
@@ -174,4 +181,7 @@ pub struct DeadLetter {
     pub message: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub base64: bool,
+    /// The length of a message that was too long to be kept whole. It cannot be queued again.
+    #[serde(default, rename = "originalBytes", skip_serializing_if = "Option::is_none")]
+    pub original_bytes: Option<u64>,
 }

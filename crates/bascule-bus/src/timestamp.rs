@@ -27,6 +27,10 @@ impl Timestamp {
         Self(millis.min(MAX_MILLIS))
     }
 
+    pub fn unix_millis(self) -> u64 {
+        self.0
+    }
+
     /// Parses RFC 3339 with any offset and any fraction of a second; truncates to milliseconds.
     pub fn parse(text: &str) -> Result<Self, TimestampError> {
         let millis = parse_unix_millis(text).filter(|millis| *millis <= MAX_MILLIS);

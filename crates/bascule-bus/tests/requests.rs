@@ -1,5 +1,7 @@
 //! The queue of requests on every bus: one replica for each request, claims, returns.
 
+#![allow(clippy::unwrap_used, reason = "tests may panic")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
