@@ -1,8 +1,10 @@
-//! Scripted MCP servers for tests.
+//! Scripted MCP servers and real brokers for tests.
 //!
 //! A [`Script`] describes the behaviour of a server. [`ScriptedStdio`] runs it as a child process, [`ScriptedHttp`] on a
 //! loopback port; both record every received byte. This crate shares no code with the bridge, so that a bug in the
 //! bridge's protocol code cannot hide in the tests: messages are raw lines, and HTTP is written by hand.
+//!
+//! [`NatsServer`] runs a real broker that a test can kill and start again.
 //!
 //! ```no_run
 //! use bascule_testkit::{Behaviour, Script, ScriptedHttp, ScriptedStdio};
@@ -26,6 +28,7 @@ mod folder;
 mod fuzz;
 mod http;
 mod message;
+mod nats;
 mod padded_text;
 mod perform;
 mod script;
@@ -38,6 +41,7 @@ pub use behaviour::{Behaviour, IdPosition};
 pub use binary::binary;
 pub use fuzz::fuzz;
 pub use http::{HttpFault, RecordedRequest, ScriptedHttp};
+pub use nats::{NatsServer, NatsSetting};
 pub use script::{Script, SseFeature};
 pub use serve::serve;
 pub use stdio::ScriptedStdio;

@@ -1,0 +1,42 @@
+//! What every bus promises. Each case is a function over a [`Broker`] and runs on every bus that is built in.
+
+#![allow(clippy::unwrap_used, reason = "cases are tests")]
+
+mod broker;
+mod messages;
+mod requests;
+mod support;
+
+/// Makes a test of each case for each bus.
+macro_rules! contract {
+    ($($module:ident::$case:ident),* $(,)?) => {
+        contract!(@bus embedded, broker::Embedded; $($module::$case),*);
+        #[cfg(feature = "nats")]
+        contract!(@bus nats, broker::Nats; $($module::$case),*);
+    };
+    (@bus $name:ident, $broker:ty; $($module:ident::$case:ident),*) => {
+        mod $name {
+            use crate::*;
+            $(
+                #[tokio::test]
+                async fn $case() {
+                    let broker = <$broker as broker::Broker>::start();
+                    $module::$case(&broker).await;
+                }
+            )*
+        }
+    };
+}
+
+contract!(
+    requests::each_request_goes_to_one_replica_of_its_agent,
+    requests::request_that_was_not_acknowledged_is_delivered_again,
+    requests::duplicate_of_an_answered_request_gets_the_same_answer,
+    requests::duplicate_of_a_request_in_progress_is_recognised,
+    requests::returned_request_comes_later_and_can_be_claimed,
+    requests::full_replica_leaves_requests_to_others,
+    requests::only_one_of_two_answers_is_recorded,
+    requests::closed_bus_ends_queues_and_subscriptions,
+    messages::every_subscriber_gets_every_matching_message,
+    messages::envelope_arrives_unchanged,
+);

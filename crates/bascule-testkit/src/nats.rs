@@ -1,0 +1,214 @@
+//! A real `nats-server` with JetStream for a test, on a loopback port, with a folder of its own.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::folder::ScriptFolder;
+
+/// A NATS server. Dropping it kills the process and removes its folder.
+pub struct NatsServer {
+    folder: ScriptFolder,
+    port: u16,
+    settings: Vec<NatsSetting>,
+    process: Option<Child>,
+}
+
+/// A setting of the server beside address and storage.
+#[derive(Debug, Clone)]
+pub enum NatsSetting {
+    /// Clients name this user and password.
+    Password { user: String, password: String },
+    /// Clients name this token.
+    Token(String),
+    /// Clients prove that they own the seed of this public NKey.
+    NKey(String),
+    /// Clients speak TLS, and have a certificate of `client_ca` if it is there.
+    Tls { certificate: PathBuf, key: PathBuf, client_ca: Option<PathBuf> },
+    /// Lines for the configuration file.
+    Lines(String),
+}
+
+impl NatsServer {
+    /// Starts a server that accepts everybody.
+    ///
+    /// # Panics
+    /// If `nats-server` is not installed, or does not start.
+    pub fn start() -> Self {
+        Self::start_with([])
+    }
+
+    /// # Panics
+    /// If `nats-server` is not installed, or does not start with these settings.
+    pub fn start_with(settings: impl IntoIterator<Item = NatsSetting>) -> Self {
+        let settings = settings.into_iter().collect();
+        let mut server = Self { folder: ScriptFolder::create(), port: 0, settings, process: None };
+        server.launch();
+        server
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    pub fn url(&self) -> String {
+        let has_tls = self.settings.iter().any(|setting| matches!(setting, NatsSetting::Tls { .. }));
+        let scheme = if has_tls { "tls" } else { "nats" };
+        format!("{scheme}://127.0.0.1:{}", self.port)
+    }
+
+    /// The folder of the configuration, the log (`log`) and the streams.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Ends the process as an operator would, and waits for its end.
+    pub fn stop(&mut self) {
+        let Some(mut process) = self.process.take() else { return };
+        let command = format!("kill -TERM {}", process.id());
+        let sent = Command::new("sh").args(["-c", &command]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "could not signal the server");
+        process.wait().expect("the server is a child");
+    }
+
+    /// Kills the process (`kill -9`). Its streams stay on the disk.
+    pub fn kill(&mut self) {
+        let Some(mut process) = self.process.take() else { return };
+        let _ = process.kill();
+        let _ = process.wait();
+    }
+
+    /// Starts the process again, with the same port and streams.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn restart(&mut self) {
+        self.kill();
+        self.launch();
+    }
+
+    fn launch(&mut self) {
+        let configuration = self.folder().join("nats.conf");
+        fs::write(&configuration, self.configuration()).expect("the temporary folder is writable");
+        let mut command = Command::new(program());
+        command.arg("--config").arg(&configuration).arg("--ports_file_dir").arg(self.folder());
+        let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        let process = process.unwrap_or_else(|error| panic!("could not start `nats-server`: {error}"));
+        // The server writes the file once it accepts connections.
+        let ports = self.folder().join(format!("nats-server_{}.ports", process.id()));
+        self.process = Some(process);
+        self.port = self.wait_for_port(&ports);
+    }
+
+    fn wait_for_port(&mut self, ports: &Path) -> u16 {
+        const TIMEOUT: Duration = Duration::from_secs(60);
+        let start = Instant::now();
+        loop {
+            if let Some(port) = fs::read_to_string(ports).ok().as_deref().and_then(read_port) {
+                return port;
+            }
+            let process = self.process.as_mut().expect("it was just started");
+            let has_ended = process.try_wait().expect("the server is a child").is_some();
+            if has_ended || start.elapsed() > TIMEOUT {
+                let log = fs::read_to_string(self.folder().join("log")).unwrap_or_default();
+                panic!("`nats-server` does not accept connections; its log:\n{log}");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    fn configuration(&self) -> String {
+        let folder = self.folder().display();
+        // -1: a free port, which the server keeps when it starts again.
+        let port = if self.port == 0 { "-1".to_owned() } else { self.port.to_string() };
+        let mut lines = vec![
+            format!("listen: \"127.0.0.1:{port}\""),
+            format!("log_file: \"{folder}/log\""),
+            format!("jetstream: {{ store_dir: \"{folder}/streams\" }}"),
+        ];
+        lines.extend(self.settings.iter().map(NatsSetting::to_lines));
+        lines.join("\n")
+    }
+}
+
+impl Drop for NatsServer {
+    fn drop(&mut self) {
+        self.kill();
+        self.folder.remove();
+    }
+}
+
+impl NatsSetting {
+    fn to_lines(&self) -> String {
+        match self {
+            Self::Password { user, password } => {
+                format!("authorization: {{ user: \"{user}\", password: \"{password}\" }}")
+            }
+            Self::Token(token) => format!("authorization: {{ token: \"{token}\" }}"),
+            Self::NKey(public) => format!("authorization: {{ users: [ {{ nkey: {public} }} ] }}"),
+            Self::Tls { certificate, key, client_ca } => {
+                let ca = client_ca.as_ref().map(|ca| format!("ca_file: \"{}\", verify: true", ca.display()));
+                let (certificate, key) = (certificate.display(), key.display());
+                let ca = ca.unwrap_or_default();
+                format!("tls: {{ cert_file: \"{certificate}\", key_file: \"{key}\", {ca} }}")
+            }
+            Self::Lines(lines) => lines.clone(),
+        }
+    }
+}
+
+/// Reads the port of clients from `{"nats":["nats://127.0.0.1:4222"],…}`.
+fn read_port(ports: &str) -> Option<u16> {
+    let ports: serde_json::Value = serde_json::from_str(ports).ok()?;
+    ports["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()
+}
+
+/// Returns the path of the server in the test environment.
+fn program() -> PathBuf {
+    let path = test_environment().join("brokers/bin/nats-server");
+    assert!(path.exists(), "there is no `{}`: run `scripts/test-env`", path.display());
+    path
+}
+
+/// The folder of programs that `scripts/test-env` installs.
+pub(crate) fn test_environment() -> PathBuf {
+    let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.testenv");
+    std::env::var_os("BASCULE_TESTENV").map_or_else(default, PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader};
+    use std::net::TcpStream;
+
+    use super::*;
+
+    fn greeting(server: &NatsServer) -> String {
+        let stream = TcpStream::connect(("127.0.0.1", server.port())).unwrap();
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).unwrap();
+        line
+    }
+
+    #[test]
+    fn nats_server_keeps_its_port_when_it_is_killed_or_stopped() {
+        let mut server = NatsServer::start();
+        let port = server.port();
+        assert!(greeting(&server).contains(r#""jetstream":true"#));
+        server.restart();
+        assert_eq!(server.port(), port);
+        server.stop();
+        assert!(TcpStream::connect(("127.0.0.1", port)).is_err());
+        server.restart();
+        assert!(greeting(&server).starts_with("INFO "));
+    }
+
+    #[test]
+    fn nats_server_asks_for_a_password() {
+        let setting = NatsSetting::Password { user: "u".into(), password: "p".into() };
+        let server = NatsServer::start_with([setting]);
+        assert!(greeting(&server).contains(r#""auth_required":true"#));
+    }
+}
