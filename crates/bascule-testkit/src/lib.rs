@@ -4,7 +4,7 @@
 //! loopback port; both record every received byte. This crate shares no code with the bridge, so that a bug in the
 //! bridge's protocol code cannot hide in the tests: messages are raw lines, and HTTP is written by hand.
 //!
-//! [`NatsServer`] runs a real broker that a test can kill and start again.
+//! [`NatsServer`] and [`RabbitMqServer`] run real brokers that a test can kill and start again.
 //!
 //! ```no_run
 //! use bascule_testkit::{Behaviour, Script, ScriptedHttp, ScriptedStdio};
@@ -31,6 +31,7 @@ mod message;
 mod nats;
 mod padded_text;
 mod perform;
+mod rabbitmq;
 mod script;
 mod serve;
 mod stdio;
@@ -42,6 +43,7 @@ pub use binary::binary;
 pub use fuzz::fuzz;
 pub use http::{HttpFault, RecordedRequest, ScriptedHttp};
 pub use nats::{NatsServer, NatsSetting};
+pub use rabbitmq::{RabbitMqServer, RabbitMqSetting};
 pub use script::{Script, SseFeature};
 pub use serve::serve;
 pub use stdio::ScriptedStdio;
