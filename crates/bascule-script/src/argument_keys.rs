@@ -131,7 +131,7 @@ impl ArgumentKeys {
     pub(crate) fn unknown_key(&self, key: &str) -> String {
         let lower = key.to_ascii_lowercase();
         let ranked = self.properties.keys().map(|known| (similarity(&lower, known), known));
-        let nearest = ranked.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(similarity, _)| *similarity > 0.6);
+        let nearest = ranked.max_by(|a, b| a.0.total_cmp(&b.0)).filter(|(similarity, _)| *similarity > 0.7);
         let mut known: Vec<&str> = self.properties.keys().map(String::as_str).collect();
         known.sort_unstable();
         match nearest {
@@ -145,11 +145,20 @@ impl ArgumentKeys {
         if self.properties.contains_key(key) {
             return None;
         }
-        let snake = names::to_snake_case(key);
-        let mut candidates = self.properties.keys().filter(|known| names::to_snake_case(known) == snake);
-        let (only, second) = (candidates.next(), candidates.next());
-        only.filter(|_| second.is_none()).map(String::as_str)
+        self.only_key(|known| names::to_snake_case(known) == names::to_snake_case(key))
+            .or_else(|| self.only_key(|known| letters(known).eq(letters(key))))
     }
+
+    fn only_key(&self, is_wanted: impl Fn(&str) -> bool) -> Option<&str> {
+        let mut candidates = self.properties.keys().map(String::as_str).filter(|known| is_wanted(known));
+        let (only, second) = (candidates.next(), candidates.next());
+        only.filter(|_| second.is_none())
+    }
+}
+
+/// The letters and digits of a key in lower case: `maxcount` means `max_count`.
+fn letters(key: &str) -> impl Iterator<Item = char> {
+    key.chars().filter(|letter| letter.is_alphanumeric()).map(|letter| letter.to_ascii_lowercase())
 }
 
 /// The entries of an object, in order.
@@ -191,6 +200,7 @@ mod tests {
         let snake = r#"{"properties":{"per_page":{},"page":{}}}"#;
         check(snake, r#"{"perPage":1.0,"page":2}"#, r#"{"per_page":1.0,"page":2}"#);
         check(snake, r#"{"per-page":1}"#, r#"{"per_page":1}"#);
+        check(snake, r#"{"perpage":1}"#, r#"{"per_page":1}"#);
         check(r#"{"properties":{"perPage":{}}}"#, r#"{"per_page":1}"#, r#"{"perPage":1}"#);
         check(r#"{"properties":{"per-page":{}}}"#, r#"{"perPage":1}"#, r#"{"per-page":1}"#);
     }
@@ -228,6 +238,9 @@ mod tests {
         let hint = "unknown argument `perPages`: did you mean `per_page`?; unknown argument `zzz`: the tool has `per_page`, `repo`";
         assert_eq!(unknown(schema, r#"{"perPages":1,"zzz":2,"repo":3}"#).as_deref(), Some(hint));
         assert_eq!(unknown(schema, r#"{"repo":3}"#), None);
+        let file = r#"{"properties":{"path":{},"tail":{}}}"#;
+        let hint = "unknown argument `file`: the tool has `path`, `tail`";
+        assert_eq!(unknown(file, r#"{"file":1}"#).as_deref(), Some(hint));
         assert_eq!(unknown(r#"{"properties":{"a":{}},"additionalProperties":{}}"#, r#"{"b":1}"#), None);
         assert_eq!(unknown("{}", r#"{"b":1}"#), None);
     }
@@ -240,6 +253,7 @@ mod tests {
         check(r#"{"properties":{"a_b":{}}}"#, r#"{"aB":1,"a_b":2}"#, r#"{"aB":1,"a_b":2}"#);
         check(r#"{"properties":{"a_b":{}}}"#, r#"{"aB":1,"a-b":2}"#, r#"{"a_b":1,"a-b":2}"#);
         check(r#"{"properties":{"a_b":{}}}"#, r#"{"unknown":1}"#, r#"{"unknown":1}"#);
+        check(r#"{"properties":{"a_b":{},"aB":{}}}"#, r#"{"AB":1}"#, r#"{"AB":1}"#);
         check("true", r#"{"aB":1}"#, r#"{"aB":1}"#);
     }
 }

@@ -39,6 +39,14 @@ pub(crate) struct Finding {
     pub(crate) tool: Option<String>,
     /// The tool's call, if the mistake is in its arguments.
     pub(crate) signature: Option<String>,
+    /// The member that the result of the tool does not have, if the script does not expect that.
+    pub(crate) missing_member: Option<String>,
+}
+
+impl Finding {
+    fn new(offset: u32, message: String, is_certain: bool, kind: FindingKind) -> Self {
+        Self { offset, message, is_certain, kind, tool: None, signature: None, missing_member: None }
+    }
 }
 
 /// The error that a mistake leads to.
@@ -90,6 +98,7 @@ pub(crate) fn check(
             AstKind::ForOfStatement(statement) if !statement.r#await => {
                 checker.check_iterated(node.id(), &statement.right);
             }
+            AstKind::VariableDeclarator(declarator) => checker.check_pattern(declarator),
             AstKind::IdentifierReference(identifier) => checker.check_variable(node.id(), identifier),
             _ => {}
         }
@@ -105,14 +114,14 @@ pub(crate) fn check(
     checker.findings
 }
 
-/// Returns the call whose result an expression is, or is a part of.
-pub(crate) fn call_origin<'a>(
+/// Returns the calls whose results an expression may be, or be a part of.
+pub(crate) fn call_origins<'a>(
     semantic: &Semantic<'a>,
     tools: &ToolLookup,
     expression: &Expression<'a>,
-) -> Option<CallOrigin> {
+) -> Vec<CallOrigin> {
     let jumps = FirstJumps::default();
-    Checker { semantic, tools, is_global: &|_| true, jumps, findings: Vec::new() }.origin_of(expression, 8)
+    Checker { semantic, tools, is_global: &|_| true, jumps, findings: Vec::new() }.origins_of(expression, 8)
 }
 
 struct Checker<'a, 's> {
@@ -125,8 +134,8 @@ struct Checker<'a, 's> {
 
 impl<'a> Checker<'a, '_> {
     fn add(&mut self, offset: u32, message: String, is_certain: bool) {
-        let (kind, tool, signature) = (FindingKind::Call("INVALID_INPUT"), None, None);
-        self.findings.push(Finding { offset, message, is_certain, kind, tool, signature });
+        let kind = FindingKind::Call("INVALID_INPUT");
+        self.findings.push(Finding::new(offset, message, is_certain, kind));
     }
 
     fn add_unknown(
@@ -136,8 +145,8 @@ impl<'a> Checker<'a, '_> {
         is_certain: bool,
         (tool, code): (Option<String>, &'static str),
     ) {
-        let (kind, signature) = (FindingKind::Call(code), None);
-        self.findings.push(Finding { offset, message, is_certain, kind, tool, signature });
+        let finding = Finding::new(offset, message, is_certain, FindingKind::Call(code));
+        self.findings.push(Finding { tool, ..finding });
     }
 
     /// Reports a server or tool that does not exist where it is named.

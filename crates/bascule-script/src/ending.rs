@@ -114,7 +114,10 @@ impl ScriptWorker {
             return self.failed_with_notes(error);
         }
         match converted {
-            ConvertedValue::Text(text) => self.returned(ctx, text),
+            ConvertedValue::Text(text) => {
+                self.log_missing_members();
+                self.returned(ctx, text)
+            }
             ConvertedValue::Failed(error) => failed(*error),
             ConvertedValue::Waiting => failed(deadlock()),
         }
@@ -210,6 +213,17 @@ impl ScriptWorker {
             lines => {
                 let lines: Vec<String> = lines.iter().take(MAX_NAMED).map(u32::to_string).collect();
                 add_remark(error, &format!("; it has loops in the lines {}", lines.join(", ")));
+            }
+        }
+    }
+
+    /// Names members that the script read from results which do not have them: its value may be wrong.
+    fn log_missing_members(&self) {
+        let mistakes = self.engine.state.transpiled.get().map_or(&[][..], |script| &script.mistakes);
+        for Mistake { position, finding } in mistakes {
+            let (Some(tool), Some(member)) = (&finding.tool, &finding.missing_member) else { continue };
+            if self.engine.state.last_results.borrow().lacks(tool, member) {
+                self.warn(&format!("line {}: {}", position.line, finding.message));
             }
         }
     }

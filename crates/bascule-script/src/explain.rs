@@ -5,12 +5,13 @@ mod destructuring;
 
 use oxc::allocator::Allocator;
 use oxc::ast::AstKind;
-use oxc::ast::ast::Expression;
+use oxc::ast::ast::{Expression, ForOfStatement, ForStatementLeft};
 use oxc::parser::{ParseOptions, Parser};
 use oxc::semantic::{Semantic, SemanticBuilder};
 use oxc::span::{GetSpan, SourceType, Span};
 
-use crate::check::{CallOrigin, call_origin};
+use crate::check::{CallOrigin, call_origins};
+use crate::last_results::LastResults;
 use crate::names::advice_for_global;
 use crate::tool_lookup::ToolLookup;
 use crate::typescript::{SourcePosition, offset_of, position_of, without_fence};
@@ -23,14 +24,20 @@ pub(crate) struct Explanation {
     pub(crate) position: Option<SourcePosition>,
 }
 
-/// Explains an error of the engine. The position is the engine's, if it has one. `describe` returns
-/// the kind of a value in the last result of a tool.
+/// The calls of a script until its error.
+pub(crate) struct CallHistory<'s> {
+    pub(crate) results: &'s LastResults,
+    /// Tools whose calls had not ended.
+    pub(crate) in_flight: Vec<String>,
+}
+
+/// Explains an error of the engine. The position is the engine's, if it has one.
 pub(crate) fn explain(
     source: &str,
     tools: &ToolLookup,
     message: &str,
     position: Option<SourcePosition>,
-    describe: impl Fn(&CallOrigin) -> Option<String>,
+    calls: &CallHistory<'_>,
 ) -> Option<Explanation> {
     if let Some(name) = message.strip_suffix(" is not defined") {
         let advice = advice_for_global(name)?;
@@ -43,7 +50,7 @@ pub(crate) fn explain(
         Parser::new(&arena, source, SourceType::ts().with_module(true)).with_options(options).parse();
     let semantic = SemanticBuilder::new().with_build_nodes(true).build(&parsed.program).semantic;
     let at = position.and_then(|position| offset_of(source, position));
-    let explainer = Explainer { source, semantic: &semantic, tools, describe: &describe };
+    let explainer = Explainer { source, semantic: &semantic, tools, calls };
     if let Some(name) = message.strip_suffix("' is read-only").and_then(|rest| rest.strip_prefix('\'')) {
         return explainer.constant(name, at.unwrap_or(0));
     }
@@ -80,7 +87,7 @@ struct Explainer<'a, 's> {
     source: &'s str,
     semantic: &'s Semantic<'a>,
     tools: &'s ToolLookup,
-    describe: &'s dyn Fn(&CallOrigin) -> Option<String>,
+    calls: &'s CallHistory<'s>,
 }
 
 impl<'a> Explainer<'a, '_> {
@@ -95,55 +102,59 @@ impl<'a> Explainer<'a, '_> {
             Expression::StaticMemberExpression(member) => Some(&member.object),
             _ => None,
         };
-        let value = object.and_then(|object| self.value(object)).unwrap_or_default();
-        Some(format!("{} is not a function{value}", self.text(callee.span())))
+        let value = object.map(|object| self.value(object)).unwrap_or_default();
+        Some(format!("{} is not a function{value}", self.text(callee)))
     }
 
     /// Explains the reading of a member of `undefined` or `null`.
     fn read(&self, at: u32, name: &str, value: &str) -> Option<String> {
-        let object = self.semantic.nodes().iter().find_map(|node| match node.kind() {
+        let readings = self.semantic.nodes().iter().filter_map(|node| match node.kind() {
             AstKind::StaticMemberExpression(member)
-                if member.span.start == at && member.property.name == name =>
+                if member.property.name == name && (member.span.start..member.span.end).contains(&at) =>
             {
-                Some(&member.object)
+                Some(member)
             }
             _ => None,
-        })?;
-        let text = self.text(object.span());
+        });
+        // The engine's position is the start of the expression, or a call in it.
+        let object = &readings.min_by_key(|member| (member.span.start != at, member.span.size()))?.object;
+        let text = self.text(object);
         let owner = match object.get_inner_expression() {
             Expression::StaticMemberExpression(member) => self.value(&member.object),
+            Expression::ComputedMemberExpression(member) => self.value(&member.object),
             object => self.value(object),
         };
-        Some(format!("cannot read `{name}` of {value}: {text} is {value}{}", owner.unwrap_or_default()))
+        Some(format!("cannot read `{name}` of {value}: {text} is {value}{owner}"))
     }
 
     fn iterated(&self, at: u32) -> Option<String> {
-        let value = self.semantic.nodes().iter().find_map(|node| {
+        let (value, has_pattern) = self.semantic.nodes().iter().find_map(|node| {
             match node.kind() {
-                AstKind::ForOfStatement(statement) => Some(&statement.right),
-                AstKind::SpreadElement(spread) => Some(&spread.argument),
-                AstKind::VariableDeclarator(declarator) => declarator.init.as_ref(),
+                AstKind::ForOfStatement(statement) => Some((&statement.right, has_list_pattern(statement))),
+                AstKind::SpreadElement(spread) => Some((&spread.argument, false)),
+                AstKind::VariableDeclarator(declarator) => Some((declarator.init.as_ref()?, false)),
                 _ => None,
             }
-            .filter(|value| value.span().start == at)
+            .filter(|(value, _)| value.span().start == at)
         })?;
-        Some(format!("{} is not iterable{}", self.text(value.span()), self.value(value).unwrap_or_default()))
+        // The engine does not tell the list from its elements, which the pattern takes apart.
+        let element = if has_pattern { ", or an element of it," } else { "" };
+        Some(format!("{}{element} is not iterable{}", self.text(value), self.value(value)))
     }
 
     /// Explains a pattern whose value cannot be taken apart. `state` is what the value is.
     fn destructured(&self, at: Option<u32>, is_list: bool, state: &str) -> Option<Explanation> {
         let Destructuring { pattern, value, is_nested, .. } =
             destructuring::find(self.semantic, at, is_list)?;
-        let target = self.text(pattern);
+        let target = self.quoted(pattern);
         let (subject, origin) = match value {
-            DestructuredValue::Expression(value) => (self.text(value.span()), self.value(value)),
+            DestructuredValue::Expression(value) => (self.text(value), self.value(value)),
             DestructuredValue::ElementOf(list) => {
-                (format!("an element of {}", self.text(list.span())), self.value(list))
+                (format!("an element of {}", self.text(list)), self.value(list))
             }
-            DestructuredValue::Argument => ("the argument".into(), None),
+            DestructuredValue::Argument => ("the argument".into(), self.latest()),
         };
         let subject = if is_nested { format!("{subject}, or a part of it,") } else { subject };
-        let origin = origin.unwrap_or_default();
         let message = format!("cannot destructure {target}: {subject} is {state}{origin}");
         Some(Explanation { message, position: Some(position_of(self.source, pattern.start as usize)) })
     }
@@ -163,29 +174,68 @@ impl<'a> Explainer<'a, '_> {
         Some(Explanation { message, position: Some(position_of(self.source, span.start as usize)) })
     }
 
-    /// Describes the value of an expression that comes from a call.
-    fn value(&self, expression: &Expression<'a>) -> Option<String> {
-        let origin = call_origin(self.semantic, self.tools, expression)?;
-        let (text, tool) = (self.text(expression.span()), &origin.tool);
+    /// Describes the value of an expression: by the call that it comes from, else by the latest calls of the script.
+    fn value(&self, expression: &Expression<'a>) -> String {
+        match call_origins(self.semantic, self.tools, expression).as_slice() {
+            [origin] => self.value_of(expression, origin),
+            origins => origins.iter().find_map(|origin| self.whole_result(origin)),
+        }
+        .unwrap_or_else(|| self.latest())
+    }
+
+    /// Describes the value of an expression that comes from one call.
+    fn value_of(&self, expression: &Expression<'a>, origin: &CallOrigin) -> Option<String> {
+        let (text, tool) = (self.text(expression), &origin.tool);
         if !origin.is_awaited {
             return Some(format!(" ({text} is a promise: write `await` before the call of {tool})"));
         }
         let is_named = !matches!(expression.get_inner_expression(), Expression::AwaitExpression(_));
-        if let Some(value) = (self.describe)(&origin).filter(|_| is_named) {
+        if let Some(value) = self.calls.results.describe(tool, &origin.path).filter(|_| is_named) {
             let part = if origin.path.is_empty() { "the" } else { "of the" };
             return Some(format!(" ({text} is {value}, {part} result of {tool})"));
         }
-        let whole = (self.describe)(&CallOrigin { path: Vec::new(), ..origin.clone() })?;
+        self.whole_result(origin)
+    }
+
+    fn whole_result(&self, CallOrigin { tool, .. }: &CallOrigin) -> Option<String> {
+        let whole = self.calls.results.describe(tool, &[])?;
         Some(format!(" (the result of {tool} is {whole})"))
     }
 
-    fn text(&self, span: Span) -> String {
+    /// Describes the latest calls: a value of unknown origin is probably a result of one of them, or its promise.
+    fn latest(&self) -> String {
+        if let [tool, ..] = self.calls.in_flight.as_slice() {
+            return format!(" (the call of {tool} had not ended: is an `await` missing?)");
+        }
+        let results = self.calls.results.describe_latest();
+        match results
+            .iter()
+            .map(|(tool, value)| format!("of {tool} is {value}"))
+            .reduce(|all, one| all + "; " + &one)
+        {
+            Some(all) => format!(" (the last result {all})"),
+            None => String::new(),
+        }
+    }
+
+    /// Quotes an expression, without the types around it.
+    fn text(&self, expression: &Expression<'a>) -> String {
+        self.quoted(expression.get_inner_expression().span())
+    }
+
+    fn quoted(&self, span: Span) -> String {
         let text = span.source_text(self.source);
         match text.char_indices().nth(60) {
             None if !text.contains('\n') => format!("`{text}`"),
             _ => "the value".into(),
         }
     }
+}
+
+/// Returns true for `for (const [a, b] of list)`.
+fn has_list_pattern(statement: &ForOfStatement<'_>) -> bool {
+    let ForStatementLeft::VariableDeclaration(declaration) = &statement.left else { return false };
+    declaration.declarations.iter().any(|declared| declared.id.is_array_pattern())
 }
 
 /// The engine's position of a call: the member's name, or the start of the callee.

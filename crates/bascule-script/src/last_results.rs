@@ -10,29 +10,54 @@ const MAX_KEPT: usize = 4096;
 /// Keys, and characters of a text, to show.
 const MAX_KEYS: usize = 10;
 const MAX_TEXT: usize = 40;
+/// Tools to describe the results of, if it is not known which one matters.
+const MAX_LATEST: usize = 2;
 /// Tools to keep a result of.
 const MAX_TOOLS: usize = 100;
 
 #[derive(Debug, Default)]
-pub(crate) struct LastResults(HashMap<String, KeptValue>);
+pub(crate) struct LastResults {
+    by_tool: HashMap<String, KeptValue>,
+    /// Number of results so far.
+    count: u64,
+}
 
 #[derive(Debug)]
 struct KeptValue {
     is_text: bool,
     beginning: String,
+    is_cut: bool,
+    number: u64,
 }
 
 impl LastResults {
     pub(crate) fn keep(&mut self, tool: &str, is_text: bool, value: &str) {
-        if self.0.len() < MAX_TOOLS || self.0.contains_key(tool) {
+        if self.by_tool.len() < MAX_TOOLS || self.by_tool.contains_key(tool) {
             let beginning = value[..value.floor_char_boundary(MAX_KEPT)].to_owned();
-            self.0.insert(tool.to_owned(), KeptValue { is_text, beginning });
+            self.count += 1;
+            let (is_cut, number) = (beginning.len() < value.len(), self.count);
+            self.by_tool.insert(tool.to_owned(), KeptValue { is_text, beginning, is_cut, number });
         }
+    }
+
+    /// Describes the last results of the tools that were called last.
+    pub(crate) fn describe_latest(&self) -> Vec<(&str, String)> {
+        let mut latest: Vec<_> = self.by_tool.iter().collect();
+        latest.sort_by_key(|(_, kept)| std::cmp::Reverse(kept.number));
+        let described = latest.into_iter().filter_map(|(tool, _)| Some((&**tool, self.describe(tool, &[])?)));
+        described.take(MAX_LATEST).collect()
+    }
+
+    /// Returns true if the last result of a tool is data in which no object has this member.
+    pub(crate) fn lacks(&self, tool: &str, member: &str) -> bool {
+        let Some(kept) = self.by_tool.get(tool) else { return false };
+        let key = Value::from(member).to_string();
+        !kept.is_text && !kept.is_cut && !kept.beginning.contains(&key)
     }
 
     /// Describes the last result of a tool, or the value at a path in it; `None` if that is not known.
     pub(crate) fn describe(&self, tool: &str, path: &[String]) -> Option<String> {
-        let KeptValue { is_text, beginning } = self.0.get(tool)?;
+        let KeptValue { is_text, beginning, .. } = self.by_tool.get(tool)?;
         if path.is_empty() {
             return match is_text {
                 true => Some(format!("a string: {}", shortened(beginning))),
@@ -61,11 +86,13 @@ fn described(json: &str) -> Option<String> {
     })
 }
 
+/// Quotes the beginning of a text on one line.
 fn shortened(text: &str) -> String {
-    match text.char_indices().nth(MAX_TEXT) {
-        Some((end, _)) => format!("\"{}…\"", &text[..end]),
-        None => format!("\"{text}\""),
-    }
+    let (text, rest) = match text.char_indices().nth(MAX_TEXT) {
+        Some((end, _)) => (&text[..end], "…"),
+        None => (text, ""),
+    };
+    format!("\"{}{rest}\"", text.replace('\n', "\\n"))
 }
 
 /// Returns the first keys of an object, whose text may be cut.
@@ -117,5 +144,13 @@ mod tests {
         };
         assert_eq!(part(&["a", "b"]).as_deref(), Some("a string: \"words\""));
         assert_eq!(part(&["a", "c"]), None);
+        assert!(results.lacks("a:b", "c") && !results.lacks("a:b", "b") && !results.lacks("other", "c"));
+        results.keep("a:c", true, "words");
+        results.keep("a:d", false, "[1]");
+        let latest = results.describe_latest();
+        assert_eq!(latest, [("a:d", "an array".into()), ("a:c", "a string: \"words\"".into())]);
+        assert!(!results.lacks("a:c", "c"), "text");
+        results.keep("a:b", false, &format!("[{}", "1,".repeat(5000)));
+        assert!(!results.lacks("a:b", "c"), "the rest is not known");
     }
 }

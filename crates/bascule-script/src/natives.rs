@@ -13,7 +13,7 @@ use crate::engine::module;
 use crate::names;
 use crate::state::ScriptState;
 use crate::time_zones::TimeZones;
-use crate::tool_lookup::{LookupResult, ToolLookup};
+use crate::tool_lookup::{LookupResult, ToolLookup, split_id};
 use crate::wire::{self, RefusedCall};
 
 /// Adds a function to an object. With `state`, the function owns a clone of the state.
@@ -123,6 +123,9 @@ fn add_lookup<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>
             Some(id) => format!("`{id}` exists, but was not granted to this script: name it in `tools`"),
             None => format!("server `{}` has no tool `{name}`", entry.name),
         })
+    });
+    add!(ctx, object, "splitId", |id: String| {
+        split_id(&id).map(|(server, tool)| vec![server.to_owned(), tool.to_owned()])
     });
     add!(ctx, object, state, "refusalCode", move |server: String, tool: String| {
         tools(&state).refusal_code(&server, &tool)

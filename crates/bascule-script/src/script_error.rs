@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use rquickjs::{CaughtError, Ctx, Value};
 
-use crate::check::CallOrigin;
-use crate::explain::explain;
+use crate::explain::{CallHistory, explain};
 use crate::typescript::{Mistake, SourcePosition, SyntaxError};
 use crate::wire::{Completed, ScriptError, ScriptLimits};
 use crate::worker::ScriptWorker;
@@ -47,7 +46,11 @@ impl ScriptWorker {
                 error
             }
             "InternalError" if error.message.contains("out of memory") => {
-                at_position_of(error, out_of_memory(limits))
+                let mut error = at_position_of(error, out_of_memory(limits));
+                if error.line.is_none() {
+                    self.add_loops(&mut error);
+                }
+                error
             }
             _ => error,
         }
@@ -62,9 +65,11 @@ impl ScriptWorker {
         if error.name != "TypeError" && error.name != "ReferenceError" {
             return;
         }
-        let describe = |origin: &CallOrigin| state.last_results.borrow().describe(&origin.tool, &origin.path);
+        let results = state.last_results.borrow();
+        let calls =
+            CallHistory { results: &results, in_flight: state.tools_in_flight().into_keys().collect() };
         let position = error.line.zip(error.column).map(|(line, column)| SourcePosition { line, column });
-        let Some(explanation) = explain(source, tools, &error.message, position, describe) else { return };
+        let Some(explanation) = explain(source, tools, &error.message, position, &calls) else { return };
         let heading = format!("{}: {}", error.name, error.message);
         let sites = error.stack.as_deref().and_then(|stack| stack.strip_prefix(&heading)).map(str::to_owned);
         error.message = explanation.message;

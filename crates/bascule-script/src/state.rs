@@ -1,7 +1,7 @@
 //! The state of one script: calls in flight, timers, console output and the messages to send.
 
 use std::cell::{Cell, OnceCell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Instant;
@@ -22,6 +22,8 @@ const FLUSH_SIZE: usize = 4 << 10;
 
 /// Maximum length of a call's arguments: a frame without room for the envelope.
 const MAX_CALL_LENGTH: usize = wire::FRAME_LIMIT - 4096;
+/// Number of different warnings about arguments.
+const MAX_ARGUMENT_WARNINGS: usize = 10;
 /// Number of unhandled rejections to report.
 const MAX_UNHANDLED: usize = 20;
 
@@ -44,6 +46,8 @@ pub(crate) struct ScriptState {
     /// The source of the script.
     pub(crate) source: OnceCell<String>,
     pub(crate) last_results: RefCell<LastResults>,
+    /// Warnings about arguments so far.
+    argument_warnings: RefCell<HashSet<String>>,
     log_bytes_left: Cell<usize>,
     dropped_lines: Cell<u64>,
     /// The bridge has closed the socket.
@@ -68,7 +72,7 @@ pub(crate) struct PendingCall {
     pub(crate) tool: String,
     /// The script asked for the result as the server sent it (`bascule.raw`).
     pub(crate) wants_raw: bool,
-    /// Advice for the case that the call fails.
+    /// Names the arguments that the tool does not have.
     pub(crate) advice: Option<String>,
 }
 
@@ -88,6 +92,7 @@ impl ScriptState {
             limits: Cell::new(ScriptLimits::default()),
             source: OnceCell::new(),
             last_results: RefCell::default(),
+            argument_warnings: RefCell::default(),
             log_bytes_left: Cell::new(ScriptLimits::default().log_bytes),
             dropped_lines: Cell::new(0),
             is_disconnected: Cell::new(false),
@@ -216,6 +221,17 @@ impl ScriptState {
         self.log_bytes_left.set(left);
         self.send(&FromWorker::Console(LogLine { level, text }));
         self.flush();
+    }
+
+    /// Warns of arguments that the tool does not have: it has probably ignored them.
+    pub(crate) fn warn_of_arguments(&self, call: &PendingCall) {
+        let Some(advice) = &call.advice else { return };
+        let warning = format!("{}: {advice}", call.tool);
+        let is_new = self.argument_warnings.borrow().len() < MAX_ARGUMENT_WARNINGS
+            && self.argument_warnings.borrow_mut().insert(warning.clone());
+        if is_new {
+            self.log("warn".into(), warning);
+        }
     }
 
     /// Reports a call that was refused here. Names and reasons of any length come from the script: they are cut.

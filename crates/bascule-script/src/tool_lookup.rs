@@ -87,6 +87,13 @@ impl ToolEntry {
     }
 }
 
+/// Splits the id of a tool, in any of its spellings, into server and tool: `server:tool`, `mcp.server.toolName`,
+/// `server.toolName` or `server__tool`.
+pub(crate) fn split_id(id: &str) -> Option<(&str, &str)> {
+    let path = id.strip_prefix("mcp.").unwrap_or(id);
+    id.split_once(':').or_else(|| path.split_once('.')).or_else(|| path.split_once("__"))
+}
+
 /// Finds an id by names as a script may spell them.
 fn find_id<'a>(ids: &'a [String], server: &str, tool: Option<&str>) -> Option<&'a str> {
     let is_named = |name: &str, wanted: &str| name == wanted || names::to_camel_case(name) == wanted;
@@ -318,6 +325,18 @@ mod tests {
         assert_eq!(tools.find_tool(0, "a_b"), LookupResult::Found(0));
         assert_eq!(tools.find_tool(0, "a-b"), LookupResult::Found(1));
         assert_eq!(tools.find_tool(0, "cD"), LookupResult::Found(3));
+    }
+
+    // req: CM-02
+    #[test]
+    fn splits_every_spelling_of_id() {
+        let check = |id: &str, expected: Option<(&str, &str)>| assert_eq!(split_id(id), expected, "{id}");
+        check("my-hub:list_commits", Some(("my-hub", "list_commits")));
+        check("mcp.myHub.listCommits", Some(("myHub", "listCommits")));
+        check("myHub.listCommits", Some(("myHub", "listCommits")));
+        check("my-hub__list_commits", Some(("my-hub", "list_commits")));
+        check("hub:a.b", Some(("hub", "a.b")));
+        check("listCommits", None);
     }
 
     #[test]

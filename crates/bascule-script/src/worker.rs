@@ -235,11 +235,12 @@ impl ScriptWorker {
                 answer.hint.as_ref().map_or(text.clone(), |hint| format!("{text} ({hint})")).into(),
             ),
             ParsedResult::Value(ScriptValue::Json(json)) => ("json", json.into()),
-            ParsedResult::Value(ScriptValue::JsonText(text)) => ("json", text.into()),
+            ParsedResult::Value(ScriptValue::JsonText(text)) => ("data", text.into()),
             ParsedResult::Value(ScriptValue::Text(text)) => ("text", text.into()),
         };
-        if matches!(kind, "json" | "text") {
+        if matches!(kind, "json" | "data" | "text") {
             self.engine.state.last_results.borrow_mut().keep(&call.tool, kind == "text", &payload);
+            self.engine.state.warn_of_arguments(&call);
         }
         let raw_result = (kind == "failed" || (answer.success && call.wants_raw)).then_some(result);
         let signature = argument_error(kind, &payload)

@@ -91,6 +91,7 @@ impl<'a> Checker<'a, '_> {
                 kind: FindingKind::Call("INVALID_INPUT"),
                 tool: Some(id.clone()),
                 signature: signature.clone(),
+                missing_member: None,
             });
         }
     }

@@ -118,7 +118,7 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// Returns the node around an expression, without parentheses and types.
-    fn user_of(&self, node: NodeId) -> Option<&AstNode<'a>> {
+    pub(super) fn user_of(&self, node: NodeId) -> Option<&AstNode<'a>> {
         self.semantic.nodes().ancestors(node).find(|ancestor| !is_wrapper(ancestor.kind()))
     }
 
@@ -140,7 +140,7 @@ impl<'a> Checker<'a, '_> {
         false
     }
 
-    fn is_promise_all(&self, call: &CallExpression<'a>) -> bool {
+    pub(super) fn is_promise_all(&self, call: &CallExpression<'a>) -> bool {
         let Expression::StaticMemberExpression(callee) = &call.callee else { return false };
         let Expression::Identifier(object) = &callee.object else { return false };
         callee.property.name == "all" && object.name == "Promise" && self.symbol(object).is_none()

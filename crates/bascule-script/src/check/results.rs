@@ -1,14 +1,15 @@
 //! Checks the members that a script reads from the results of tools whose type is known.
 
-use oxc::ast::ast::Expression;
+use oxc::ast::AstKind;
+use oxc::ast::ast::{BindingPattern, Expression, VariableDeclarator};
 use oxc::semantic::{NodeId, SymbolId};
 use oxc::span::GetSpan;
 use serde_json::Value;
 
-use super::Checker;
 use super::arguments::resolved;
 use super::members::{OF_OBJECTS, description, missing_member};
 use super::targets::{Receiver, Target};
+use super::{Checker, Finding, FindingKind};
 
 /// Variables and members are followed this far.
 const MAX_DEPTH: usize = 6;
@@ -83,6 +84,12 @@ impl<'a, 's> Checker<'a, 's> {
             },
             Expression::Identifier(identifier) => {
                 let symbol = self.symbol(identifier)?;
+                if let Some(call) = self.awaited_together(symbol) {
+                    return match self.type_of(call, depth)? {
+                        KnownType::Promise(AsyncFunction::Tool(tool)) => self.result_type(tool),
+                        _ => None,
+                    };
+                }
                 let Some((init, key)) = self.initial_value(symbol) else {
                     return self.received_type(symbol, depth);
                 };
@@ -151,29 +158,46 @@ impl<'a, 's> Checker<'a, 's> {
         }
     }
 
-    /// Returns the call that an expression comes from.
-    pub(super) fn origin_of(&self, expression: &Expression<'a>, depth: usize) -> Option<CallOrigin> {
-        let depth = depth.checked_sub(1)?;
+    /// Returns the calls that an expression may come from: more than one if it has alternatives, as `a ?? b` has.
+    pub(super) fn origins_of(&self, expression: &Expression<'a>, depth: usize) -> Vec<CallOrigin> {
+        let Some(depth) = depth.checked_sub(1) else { return Vec::new() };
+        let origins = |expression| self.origins_of(expression, depth);
         match expression.get_inner_expression() {
-            Expression::CallExpression(call) => self.called(&call.callee).map(|function| {
-                let tool = match function {
+            Expression::CallExpression(call) => {
+                let called = self.called(&call.callee).map(|function| match function {
                     AsyncFunction::Tool(tool) => self.tool_id(tool),
                     AsyncFunction::Query(name) => format!("mcp.{name}"),
-                };
-                CallOrigin { tool, is_awaited: false, path: Vec::new() }
-            }),
-            Expression::AwaitExpression(awaited) => self
-                .origin_of(&awaited.argument, depth)
-                .map(|origin| CallOrigin { is_awaited: true, ..origin }),
-            Expression::Identifier(identifier) => {
-                let (init, key) = self.initial_value(self.symbol(identifier)?)?;
-                let origin = self.origin_of(init, depth)?;
-                Some(key.into_iter().fold(origin, CallOrigin::member))
+                });
+                called
+                    .map(|tool| CallOrigin { tool, is_awaited: false, path: Vec::new() })
+                    .into_iter()
+                    .collect()
             }
-            Expression::StaticMemberExpression(member) => self
-                .origin_of(&member.object, depth)
-                .map(|origin| origin.member(member.property.name.to_string())),
-            _ => None,
+            Expression::AwaitExpression(awaited) => {
+                let awaited = origins(&awaited.argument).into_iter();
+                awaited.map(|origin| CallOrigin { is_awaited: true, ..origin }).collect()
+            }
+            Expression::Identifier(identifier) => {
+                let Some(symbol) = self.symbol(identifier) else { return Vec::new() };
+                if let Some(call) = self.awaited_together(symbol) {
+                    return origins(call)
+                        .into_iter()
+                        .map(|origin| CallOrigin { is_awaited: true, ..origin })
+                        .collect();
+                }
+                let Some((init, key)) = self.initial_value(symbol) else { return Vec::new() };
+                let found = origins(init).into_iter();
+                found.map(|origin| key.clone().into_iter().fold(origin, CallOrigin::member)).collect()
+            }
+            Expression::StaticMemberExpression(member) => {
+                let name = &member.property.name;
+                origins(&member.object).into_iter().map(|origin| origin.member(name.to_string())).collect()
+            }
+            Expression::ConditionalExpression(choice) => {
+                [origins(&choice.consequent), origins(&choice.alternate)].concat()
+            }
+            Expression::LogicalExpression(choice) => [origins(&choice.left), origins(&choice.right)].concat(),
+            _ => Vec::new(),
         }
     }
 
@@ -192,21 +216,68 @@ impl<'a, 's> Checker<'a, 's> {
                 }
                 let call = self.call_text(function);
                 (
-                    format!("`{text}` is a promise, which has no `{name}`: write `await` before `{call}(…)`"),
+                    format!("{text} is a promise, which has no `{name}`: write `await` before `{call}(…)`"),
                     true,
                 )
             }
             KnownType::Schema(result) => {
-                let Some(description) = missing_member(result.schema, name) else { return };
-                (format!("`{text}` has no member `{name}`: {} {description}", self.result_of(result)), false)
+                let is_expected = self.is_assigned(node) || self.is_tested(node);
+                return self.add_missing_member(result, &text, name, offset, is_expected);
             }
             KnownType::Missing { result, name } => {
                 let Some(description) = missing_member(result.schema, &name) else { return };
-                (format!("`{text}` is undefined: {} {description}", self.result_of(result)), false)
+                (format!("{text} is undefined: {} {description}", self.result_of(result)), false)
             }
         };
         let is_certain = fails && self.is_certain(node);
         self.add(offset, message, is_certain);
+    }
+
+    /// Checks the keys of `const { key } = value`.
+    pub(super) fn check_pattern(&mut self, declarator: &VariableDeclarator<'a>) {
+        let (BindingPattern::ObjectPattern(pattern), Some(value)) = (&declarator.id, &declarator.init) else {
+            return;
+        };
+        let Some(KnownType::Schema(result)) = self.type_of(value, MAX_DEPTH) else { return };
+        let text = self.text(value);
+        for property in &pattern.properties {
+            let Some(name) = property.key.static_name() else { continue };
+            let has_default = property.value.is_assignment_pattern();
+            self.add_missing_member(result, &text, &name, property.span.start, has_default);
+        }
+    }
+
+    /// Reports a member that a result does not have. `is_expected` is true if the script allows for that.
+    fn add_missing_member(
+        &mut self,
+        result: ResultSchema<'_>,
+        text: &str,
+        name: &str,
+        offset: u32,
+        is_expected: bool,
+    ) {
+        let Some(description) = missing_member(result.schema, name) else { return };
+        let message = format!("{text} has no member `{name}`: {} {description}", self.result_of(result));
+        let finding = Finding::new(offset, message, false, FindingKind::Call("INVALID_INPUT"));
+        let is_object = result.schema["type"] == "object";
+        let missing_member = (is_object && !is_expected).then(|| name.to_owned());
+        self.findings.push(Finding { tool: Some(self.tool_id(result.tool)), missing_member, ..finding });
+    }
+
+    /// Returns true if the script tests the value of an expression: then it may be undefined.
+    fn is_tested(&self, node: NodeId) -> bool {
+        let span = self.semantic.nodes().kind(node).span();
+        let Some(user) = self.user_of(node) else { return false };
+        match user.kind() {
+            AstKind::LogicalExpression(logical) => logical.left.span().contains_inclusive(span),
+            AstKind::ConditionalExpression(choice) => choice.test.span().contains_inclusive(span),
+            AstKind::BinaryExpression(binary) => binary.operator.is_equality(),
+            AstKind::StaticMemberExpression(member) => member.optional,
+            AstKind::ComputedMemberExpression(member) => member.optional,
+            AstKind::CallExpression(call) => call.optional,
+            AstKind::IfStatement(_) | AstKind::WhileStatement(_) | AstKind::UnaryExpression(_) => true,
+            _ => false,
+        }
     }
 
     /// Checks the value of `for (… of value)`.
@@ -216,12 +287,12 @@ impl<'a, 's> Checker<'a, 's> {
         let (message, fails) = match known {
             KnownType::Promise(function) => {
                 let call = self.call_text(function);
-                (format!("`{text}` is a promise: write `await` before `{call}(…)`"), true)
+                (format!("{text} is a promise: write `await` before `{call}(…)`"), true)
             }
             KnownType::Schema(result) => match result.schema["type"].as_str() {
                 Some("object" | "number" | "integer" | "boolean") => {
                     let (start, description) = (self.result_of(result), description(result.schema));
-                    (format!("`{text}` is no list: {start} {description}"), false)
+                    (format!("{text} is no list: {start} {description}"), false)
                 }
                 _ => return,
             },
@@ -235,7 +306,7 @@ impl<'a, 's> Checker<'a, 's> {
         let text = expression.span().source_text(self.semantic.source_text());
         let line = text.lines().next().unwrap_or_default();
         if line.len() == text.len() && text.chars().count() <= 60 {
-            text.to_owned()
+            format!("`{text}`")
         } else {
             "the result".into()
         }

@@ -7,7 +7,7 @@ use oxc::span::GetSpan;
 
 use super::Checker;
 use crate::names;
-use crate::tool_lookup::{LookupResult, TOOL_NOT_FOUND};
+use crate::tool_lookup::{LookupResult, TOOL_NOT_FOUND, split_id};
 
 /// Variables are followed through this many others.
 const MAX_DEPTH: usize = 4;
@@ -153,6 +153,26 @@ impl<'a> Checker<'a, '_> {
         Some((init, Some(property.key.static_name()?.into_owned())))
     }
 
+    /// Returns the call whose result a variable gets by `const [a, b] = await Promise.all([…])`.
+    pub(super) fn awaited_together(&self, symbol: SymbolId) -> Option<&'a Expression<'a>> {
+        let declaration = self.semantic.scoping().symbol_declaration(symbol);
+        let AstKind::VariableDeclarator(declarator) = self.semantic.nodes().kind(declaration) else {
+            return None;
+        };
+        let declarator: &'a VariableDeclarator<'a> = declarator;
+        let BindingPattern::ArrayPattern(pattern) = &declarator.id else { return None };
+        let is_symbol = |element: &Option<BindingPattern<'a>>| matches!(element, Some(BindingPattern::BindingIdentifier(name)) if name.symbol_id.get() == Some(symbol));
+        let index = pattern.elements.iter().position(is_symbol)?;
+        let Expression::AwaitExpression(awaited) = declarator.init.as_ref()?.get_inner_expression() else {
+            return None;
+        };
+        let Expression::CallExpression(call) = awaited.argument.get_inner_expression() else { return None };
+        let list = call.arguments.first().filter(|_| self.is_promise_all(call))?.as_expression()?;
+        let Expression::ArrayExpression(list) = list.get_inner_expression() else { return None };
+        let has_spread = list.elements.iter().any(|element| element.is_spread());
+        list.elements.get(index).filter(|_| !has_spread)?.as_expression()
+    }
+
     /// Returns the source of the variable of a loop, or of the first parameter of a callback.
     pub(super) fn receiver(&self, symbol: SymbolId) -> Option<Receiver<'a>> {
         let (scoping, nodes) = (self.semantic.scoping(), self.semantic.nodes());
@@ -244,9 +264,9 @@ impl<'a> Checker<'a, '_> {
         }
     }
 
-    /// Resolves `server:tool`.
+    /// Resolves `server:tool`, and other spellings of it.
     pub(super) fn target_of_id(&self, id: &str) -> Target {
-        match id.split_once(':') {
+        match split_id(id) {
             Some((server, tool)) => self.member_target(&self.member_target(&Target::Servers, server), tool),
             None => Target::Other,
         }

@@ -30,8 +30,7 @@ impl<'a> Checker<'a, '_> {
             _ => return,
         };
         let is_certain = self.is_certain(node);
-        let (offset, tool, signature) = (identifier.span.start, None, None);
-        self.findings.push(Finding { offset, message, is_certain, kind, tool, signature });
+        self.findings.push(Finding::new(identifier.span.start, message, is_certain, kind));
     }
 
     /// Returns true if the name is, or may be, a global. Scripts can define globals as members of `globalThis`.

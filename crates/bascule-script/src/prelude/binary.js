@@ -87,6 +87,25 @@ function (native, own) {
       return count;
     }
   }
+  // `readUInt16LE(offset)`, `writeDoubleBE(value, offset)` and the like, as DataView has them.
+  const NUMBERS = [
+    ['UInt8', 'Uint8', 1], ['Int8', 'Int8', 1], ['UInt16', 'Uint16', 2], ['Int16', 'Int16', 2], ['UInt32', 'Uint32', 4],
+    ['Int32', 'Int32', 4], ['Float', 'Float32', 4], ['Double', 'Float64', 8], ['BigInt64', 'BigInt64', 8], ['BigUInt64', 'BigUint64', 8],
+  ];
+  const view = (buffer) => new own.DataView(buffer.buffer, buffer.byteOffset, buffer.length);
+  const method = (name, value) => own.defineProperty(Buffer.prototype, name, { __proto__: null, value, writable: true, configurable: true });
+  for (const [name, kind, size] of NUMBERS) {
+    const get = own.uncurry(own.DataView.prototype['get' + kind]);
+    const set = own.uncurry(own.DataView.prototype['set' + kind]);
+    for (const order of size === 1 ? [''] : ['LE', 'BE']) {
+      const read = function (offset = 0) { return get(view(this), offset, order === 'LE'); };
+      const write = function (value, offset = 0) { set(view(this), offset, value, order === 'LE'); return offset + size; };
+      for (const alias of [name, own.replaceAll(name, 'UInt', 'Uint')]) {
+        method('read' + alias + order, read);
+        method('write' + alias + order, write);
+      }
+    }
+  }
   const wrap = (bytes) => new Buffer(bytes.buffer, bytes.byteOffset, bytes.length);
   own.defineProperty(Buffer, own.species, { __proto__: null, value: own.Uint8Array, configurable: true });
 

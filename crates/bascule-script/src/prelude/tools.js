@@ -10,6 +10,7 @@ function (native, own, stacks, format, sleep, values) {
     own.defineProperty(target, name, { __proto__: null, value, writable: true, configurable: true });
 
   const nothing = own.create(null);
+  const RESULTS = 'bascule://results/';
   class MCPToolError extends own.Error {
     // Fields are defined, not assigned: a script may have put setters on the prototype.
     constructor(message, { server, tool, code, data, retryable = false, cause, sites } = nothing) {
@@ -91,8 +92,9 @@ function (native, own, stacks, format, sleep, values) {
     return promise;
   }
 
-  // Returns a result that was too long for an earlier answer to this client.
+  // Returns a result that was too long for an earlier answer to this client, by its id or by the URI of its resource.
   function keptResult(id) {
+    if (typeof id === 'string' && own.startsWith(id, RESULTS)) id = own.split(own.substring(id, RESULTS.length), '?')[0];
     const names = { __proto__: null, server: 'bascule', tool: 'result' };
     const number = native.callHost('result', own.stringify({ __proto__: null, id: own.toWellFormed(own.String(id)) }));
     return promiseOf(number, names, stacks.capture(keptResult));
@@ -131,7 +133,33 @@ function (native, own, stacks, format, sleep, values) {
     return own.stringify(all);
   }
 
-  // Settles a call with its result. `kind` is the kind of `payload`: error, failed, json or text.
+  // Scripts may parse a result that is data already because its text was JSON: `JSON.parse` returns it as it is.
+  const fromText = new own.WeakMap();
+  const asData = (value) => {
+    if (typeof value === 'object' && value !== null) own.weakSet(fromText, value, true);
+    return value;
+  };
+  const MAX_SHOWN = 40;
+  const keysText = (value) => (own.isArray(value) ? 'an array' : 'an object with `' + own.join(own.slice(own.keysOf(value), 0, 10), '`, `') + '`');
+  function whyNotJson(text, reason) {
+    if (typeof text === 'object' && text !== null) return 'JSON.parse takes text, and was given ' + keysText(text);
+    const start = own.String(text);
+    const shown = own.stringify(own.toWellFormed(own.substring(start, 0, MAX_SHOWN)));
+    return reason + ' (the text is ' + (start.length > MAX_SHOWN ? own.substring(shown, 0, shown.length - 1) + '…"' : shown) + ')';
+  }
+  function parse(text, reviver) {
+    const isData = typeof text === 'object' && text !== null && own.weakGet(fromText, text) === true;
+    if (isData && typeof reviver !== 'function') return text;
+    try {
+      return own.parse(isData ? own.stringify(text) : text, reviver);
+    } catch (error) {
+      if (!(error instanceof own.SyntaxError)) throw error;
+      throw new own.SyntaxError(whyNotJson(text, error.message));
+    }
+  }
+  define(JSON, 'parse', parse);
+
+  // Settles a call with its result. `kind` is the kind of `payload`: error, failed, json, data (text that was JSON) or text.
   function settleCall(number, kind, payload, rawResult, advice) {
     const call = pending[number];
     if (call === undefined) return;
@@ -142,6 +170,7 @@ function (native, own, stacks, format, sleep, values) {
       if (raw !== undefined) raw.resolve(own.parse(rawResult));
       if (kind === 'text') call.resolve(payload);
       else if (kind === 'json') call.resolve(call.adapt(own.parse(payload)));
+      else if (kind === 'data') call.resolve(asData(own.parse(payload)));
       else throw toolError(call, payload, own.parse(rawResult), advice);
     } catch (thrown) {
       const error = thrown instanceof MCPToolError || isOutOfMemory(thrown) ? thrown : unreadable(call, thrown);
@@ -163,7 +192,7 @@ function (native, own, stacks, format, sleep, values) {
 
   // Returns the message with the tool that it is about, and advice.
   const about = ({ server, tool }, message, advice) =>
-    (own.indexOf(message, tool) >= 0 && own.indexOf(message, server) >= 0 ? message : server + ':' + tool + ': ' + message) + (advice ?? '');
+    (own.indexOf(message, server + ':' + tool) >= 0 ? message : server + ':' + tool + ': ' + message) + (advice ?? '');
 
   function bridgeError({ names, sites }, error, advice) {
     own.setPrototypeOf(error, null);
@@ -195,12 +224,11 @@ function (native, own, stacks, format, sleep, values) {
     return raw.promise;
   }
 
-  // Calls a tool by its id, which works for every name.
+  // Calls a tool by its id, which works for every name, or by another of its spellings.
   function callById(id, args) {
-    const colon = typeof id === 'string' ? own.indexOf(id, ':') : -1;
-    if (colon < 0) throw new own.TypeError('bascule.call takes a tool id such as `server:tool`, not `' + format(id) + '`');
-    const tool = own.substring(id, colon + 1);
-    return toolFunction(serverIndex(own.substring(id, 0, colon), tool), tool)(args);
+    const parts = typeof id === 'string' ? native.splitId(id) : undefined;
+    if (parts === undefined) throw new own.TypeError('bascule.call takes a tool id such as `server:tool`, not `' + format(id) + '`');
+    return toolFunction(serverIndex(parts[0], parts[1]), parts[1])(args);
   }
 
   // Properties that JavaScript and its libraries read from any object. Reading them gives undefined instead of an error.
@@ -324,7 +352,8 @@ function (native, own, stacks, format, sleep, values) {
   function describeError(thrown) {
     try {
       if (!isError(thrown)) {
-        const message = own.substring('the script threw ' + format(thrown), 0, MAX_LENGTH);
+        const value = typeof thrown === 'string' ? own.stringify(own.toWellFormed(thrown)) : format(thrown);
+        const message = own.substring('the script threw ' + value, 0, MAX_LENGTH);
         return own.stringify({ __proto__: null, name: 'Error', message: own.toWellFormed(message) });
       }
       const { name, message, code, stack, toolName, retryable } = thrown;

@@ -58,7 +58,8 @@ function (native, own, format) {
 
   function convert(value) {
     switch (typeof value) {
-      case 'string': case 'boolean': case 'undefined': return value;
+      case 'string': checkText(value); return value;
+      case 'boolean': case 'undefined': return value;
       case 'number':
         if (own.isFinite(value)) return value;
         lose('is ' + value + ', which JSON has not: it became null');
@@ -69,6 +70,13 @@ function (native, own, format) {
       case 'symbol': lose('is a symbol and was left out'); return undefined;
       default: return value === null ? null : convertObject(value);
     }
+  }
+
+  // Reports text that was made from an object or a promise by mistake.
+  function checkText(text) {
+    if (own.indexOf(text, '[object ') < 0) return;
+    if (own.indexOf(text, '[object Promise]') >= 0) lose('contains "[object Promise]": a promise was put into text; write `await` before it');
+    else if (own.indexOf(text, '[object Object]') >= 0) lose('contains "[object Object]": an object was put into text; use JSON.stringify, or one of its fields');
   }
 
   function convertObject(value) {
@@ -106,6 +114,9 @@ function (native, own, format) {
       case '[object BigInt]': return convert(own.bigintOf(value));
       case '[object WeakMap]': case '[object WeakSet]': case '[object WeakRef]': case '[object AsyncGenerator]':
         lose('is ' + own.substring(kind, 8, kind.length - 1) + ', whose content JSON cannot hold: it became {}');
+        return {};
+      case '[object Blob]':
+        lose('is a Blob, whose content JSON cannot hold: it became {}; use await blob.text()');
         return {};
     }
     if (iterators[kind] === true) return convertIterator(value);

@@ -397,3 +397,38 @@ fn arguments_that_are_replaced_or_converted_do_not_stop_a_script() {
     check_runs("return await shop.listOrders({ toJSON() { return { customer_id: 'a' } } })");
     check_stopped("const mine = {};\nawait shop.listOrders({ ...mine, customerId: 5 })", 2, "must be string");
 }
+
+/// Checks that a script succeeds, and its warnings.
+fn check_warned(code: &str, expected: &str) {
+    let ran = run(code);
+    assert!(ran.completed.success, "{code}: {:?}", ran.completed.error);
+    assert_eq!(ran.log(), expected, "{code}");
+}
+
+// req: CM-14
+#[test]
+fn warns_of_members_that_results_did_not_have() {
+    let list = "const r = await shop.listOrders({ customer_id: 'a' });\n";
+    let warning = "line 2: `r` has no member `items`: the result of shop:list_orders is an object with `next`, `orders`";
+    check_warned(&format!("{list}return {{ items: r.items }}"), warning);
+    check_warned(
+        "const { items } = await shop.listOrders({ customer_id: 'a' });\nreturn items",
+        "line 1: `await shop.listOrders({ customer_id: 'a' })` has no member `items`: the result of shop:list_orders is an object with `next`, `orders`",
+    );
+    // The script expects that the member may be missing.
+    for tested in [
+        "return r.items ?? r.orders",
+        "return r.items?.length ?? 0",
+        "return r.items ? 1 : 2",
+        "if (r.items) return 1; return 2",
+        "return r.items === undefined",
+        "return typeof r.items",
+        "const { items = [] } = r; return items",
+    ] {
+        check_warned(&format!("{list}{tested}"), "");
+    }
+    // The result has a member that its declared type has not.
+    let has_more = |_: &_| Some(structured(&json!({ "orders": [], "items": [1] })));
+    let ran = run_with(&format!("{list}return r.items"), add_tools, has_more);
+    assert_eq!((ran.value(), ran.log().as_str()), (json!([1]), ""));
+}

@@ -64,7 +64,7 @@ fn stack_has_source_positions() {
 
 #[test]
 fn reports_thrown_values_that_are_no_errors() {
-    assert_eq!(run("throw 'words'").error().message, "the script threw words");
+    assert_eq!(run("throw 'words'").error().message, "the script threw \"words\"");
     assert_eq!(run("throw { a: 1 }").error().message, "the script threw { a: 1 }");
     assert_eq!(run("throw null").error().message, "the script threw null");
     assert_eq!(run("await Promise.reject(undefined)").error().message, "the script threw undefined");
@@ -143,7 +143,7 @@ fn clips_thrown_values() {
     let error = run("throw new Error('x'.repeat(1e7))").error();
     assert!(error.message.len() < 100_000 && error.stack.unwrap().len() < 100_000);
     assert!(run("throw 'x'.repeat(9e7)").error().message.len() < 100_000);
-    assert_eq!(run("Object.prototype.toJSON = () => 1; throw 'x'").error().message, "the script threw x");
+    assert_eq!(run("Object.prototype.toJSON = () => 1; throw 'x'").error().message, "the script threw \"x\"");
 }
 
 // req: CM-01
@@ -201,6 +201,36 @@ fn engine_errors_name_the_expression_and_its_value() {
     );
     check("const f = 1;\nf()", "", "`f` is not a function");
     check(
+        "const r = await myServer.echo({});\nconst rows = Array.isArray(r) ? r : r.rows ?? r;\nreturn rows.map((x) => x)",
+        "two\nlines",
+        "`rows.map` is not a function (the result of my-server:echo is a string: \"two\\nlines\")",
+    );
+    check(
+        "const [a, b] = await Promise.all([myServer.echo({}), github.listCommits({})]);\nreturn b.map((x) => x)",
+        "words",
+        "`b.map` is not a function (`b` is a string: \"words\", the result of github:list_commits)",
+    );
+    check(
+        "const load = async () => await myServer.echo({});\nconst rows = await load();\nreturn rows.map((x) => x)",
+        "words",
+        "`rows.map` is not a function (the last result of my-server:echo is a string: \"words\")",
+    );
+    check(
+        "let rows;\nrows = myServer.echo({});\nreturn rows.map((x) => x)",
+        "words",
+        "`rows.map` is not a function (the call of my-server:echo had not ended: is an `await` missing?)",
+    );
+    check(
+        "return (await myServer.echo({})).rows.length",
+        r#"{"items":[]}"#,
+        "cannot read `length` of undefined: `(await myServer.echo({})).rows` is undefined (the result of my-server:echo is an object with `items`)",
+    );
+    check(
+        "const list: any = [[1], null];\nfor (const [n] of list as any) console.log(n)",
+        "",
+        "`list`, or an element of it, is not iterable",
+    );
+    check(
         "const o = { a: [{}] };\no.a.forEach((x) => x.tags.join())",
         "",
         "cannot read `join` of undefined: `x.tags` is undefined",
@@ -228,6 +258,7 @@ fn exceeded_limit_tells_figures_line_and_calls() {
     let hungry = "const a = [];\nfor (;;) a.push(new Array(1000).fill(1))";
     let error = run_with(hungry, |init| init.limits.memory_bytes = 32 << 20, |_| None).error();
     assert_eq!(error.message, "the script exceeded its memory limit of 32 MB");
+    assert_eq!(error.line, Some(2));
 }
 
 // req: CM-05

@@ -14,6 +14,9 @@ fn calls_tool_by_every_spelling() {
         "github.list_commits({})",
         "context.github.listCommits({})",
         "bascule.call('github:list_commits', {})",
+        "bascule.call('mcp.github.listCommits', {})",
+        "bascule.call('github.listCommits', {})",
+        "bascule.call('github__list_commits', {})",
     ] {
         let ran = run(&format!("return await {call}"));
         assert_eq!(ran.value()["tool"], "list_commits", "{call}");
@@ -230,4 +233,48 @@ fn kept_results_come_from_the_bridge() {
     assert_eq!(ran.value(), json!([1, 2]));
     assert_eq!((ran.calls[0].server.as_str(), ran.calls[0].tool.as_str()), ("", "result"));
     assert_eq!(ran.calls[0].args.get(), r#"{"id":"r1"}"#);
+}
+
+// req: CM-04
+#[test]
+fn result_that_was_json_text_can_be_parsed_again() {
+    let text =
+        |text: &'static str| move |_: &_| Some(Ok(json!({ "content": [{ "type": "text", "text": text }] })));
+    let parse = "const rows = JSON.parse(await myServer.echo({})); return rows[0].id";
+    assert_eq!(run_with(parse, |_| {}, text(r#"[{"id": 7}]"#)).value(), json!(7));
+    assert_eq!(run_with(parse, |_| {}, text("[{'id': 8}]")).value(), json!(8), "a Python literal");
+    let revived = "return JSON.parse(await myServer.echo({}), (_, v) => (v === 1 ? 2 : v))";
+    assert_eq!(run_with(revived, |_| {}, text("[1]")).value(), json!([2]));
+    let error = run_with(parse, |_| {}, text("Done: two rows")).error();
+    assert_eq!(error.message, "unexpected token: 'Done' (the text is \"Done: two rows\")");
+    assert_eq!((error.name.as_str(), error.line), ("SyntaxError", Some(1)));
+    let error = run("return JSON.parse(await myServer.echo({}))").error();
+    assert_eq!(error.message, "JSON.parse takes text, and was given an object with `args`, `tool`");
+}
+
+// req: CM-14
+#[test]
+fn warns_of_arguments_that_the_tool_does_not_have() {
+    let ran = run(
+        "const all = { repo: 'x', perPages: 2 }; await github.listCommits(all); return (await github.listCommits(all)).args",
+    );
+    assert_eq!(ran.value(), json!({ "repo": "x", "perPages": 2 }), "the argument is passed on");
+    assert_eq!(
+        ran.log(),
+        "github:list_commits: unknown argument `perPages`: did you mean `per_page`?",
+        "once"
+    );
+    assert_eq!(run("return (await github.listCommits({ repo: 'x', perpage: 2 })).args").log(), "");
+}
+
+// req: CM-05
+#[test]
+fn every_tool_error_names_server_and_tool() {
+    let failed = |_: &_| {
+        Some(Ok(
+            json!({ "isError": true, "content": [{ "type": "text", "text": "Error executing tool echo of my-server" }] }),
+        ))
+    };
+    let error = run_with("await myServer.echo({})", |_| {}, failed).error();
+    assert_eq!(error.message, "my-server:echo: Error executing tool echo of my-server");
 }

@@ -141,3 +141,23 @@ fn python_literal_reaches_the_script_as_data() {
     let ran = run_with("return (await bascule.raw(myServer.echo({}))).content[0].text", |_| {}, answer);
     assert_eq!(ran.value(), text);
 }
+
+// req: CM-13
+#[test]
+fn reports_objects_and_promises_in_text() {
+    check_loss(
+        "{ a: `got ${{}}`, b: ['' + Promise.resolve(1)] }",
+        &json!({ "a": "got [object Object]", "b": ["[object Promise]"] }),
+        "`result.a` contains \"[object Object]\": an object was put into text; use JSON.stringify, or one of its fields\n\
+         `result.b[0]` contains \"[object Promise]\": a promise was put into text; write `await` before it",
+    );
+    let ran = run("await github.listCommits({ repo: 'x' + {} }); return 1");
+    assert!(ran.log().contains("in the arguments of `github:list_commits`"), "{}", ran.log());
+}
+
+// req: CM-13
+#[test]
+fn reports_blobs() {
+    let warning = "`result` is a Blob, whose content JSON cannot hold: it became {}; use await blob.text()";
+    check_loss("new Blob(['a'])", &json!({}), warning);
+}

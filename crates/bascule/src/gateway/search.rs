@@ -95,10 +95,17 @@ fn names_of(server: &ServerTools) -> Vec<String> {
 fn purpose(info: &str) -> Option<String> {
     let paths: [&[&str]; 3] = [&["serverInfo", "description"], &["instructions"], &["serverInfo", "title"]];
     let said = paths.into_iter().find_map(|path| patch::find_string(info, path))?;
-    let line = said.trim().lines().next().unwrap_or_default();
+    let line = first_sentence_line(&said);
     let sentence = line.split(". ").next().unwrap_or_default().trim_end_matches('.');
     let purpose: String = sentence.chars().filter(|letter| !letter.is_control()).take(MAX_PURPOSE).collect();
     (!purpose.trim().is_empty()).then_some(purpose)
+}
+
+/// Returns the first line of Markdown text that is no heading, or the first heading if there is nothing else.
+fn first_sentence_line(text: &str) -> &str {
+    let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.clone().next().unwrap_or_default();
+    lines.find(|line| !line.starts_with('#')).unwrap_or(first).trim_start_matches(['#', '-', '*', '>', ' '])
 }
 
 pub(super) fn search_definition() -> Value {
