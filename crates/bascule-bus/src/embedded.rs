@@ -4,7 +4,6 @@
 //! One lock orders all messages, so every subscriber sees them in the same order. The bus holds it while it
 //! appends to the queues, but not while it wakes a reader: a waker may run code that calls the bus again.
 
-mod queue;
 mod replay;
 mod requests;
 
@@ -13,9 +12,9 @@ use std::future::poll_fn;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard};
 use std::task::Waker;
 
-use self::queue::SubscriberQueue;
 use self::replay::ReplayBuffer;
 pub(crate) use self::requests::{EmbeddedDelivery, EmbeddedQueue, EmbeddedRequests};
+use crate::subscriber_queue::{QueueItem, SubscriberQueue};
 use crate::{Envelope, Topic, TopicPattern};
 
 /// A bus for one process. Dropping it closes it.
@@ -138,13 +137,16 @@ impl Drop for EmbeddedBus {
 /// The reading end of a subscriber's queue. Dropping it unsubscribes.
 pub struct Subscription {
     shared: Arc<Shared>,
-    queue: Arc<SubscriberQueue>,
+    queue: Arc<SubscriberQueue<BusMessage>>,
 }
 
 impl Subscription {
     /// Waits for the next item. Returns `None` after the bus is closed and the queue is empty. Cancel safe.
     pub async fn next(&mut self) -> Option<SubscriptionItem> {
-        poll_fn(|context| self.queue.poll_next(context)).await
+        match poll_fn(|context| self.queue.poll_next(context)).await? {
+            QueueItem::Message(message) => Some(SubscriptionItem::Message(message)),
+            QueueItem::Lost(count) => Some(SubscriptionItem::Lost(count)),
+        }
     }
 }
 
@@ -168,7 +170,7 @@ struct State {
 
 struct Subscriber {
     pattern: TopicPattern,
-    queue: Arc<SubscriberQueue>,
+    queue: Arc<SubscriberQueue<BusMessage>>,
 }
 
 impl Shared {
@@ -182,7 +184,7 @@ impl Shared {
         let mut state = self.lock();
         if !state.closed {
             for subscriber in state.matching(&message.topic) {
-                wakers.extend(subscriber.queue.push(message.clone()));
+                wakers.extend(subscriber.queue.push(message.clone(), message.size));
                 count += 1;
             }
             state.replay.push(message);
@@ -197,9 +199,15 @@ impl State {
     }
 
     /// The replay passes through the queue, so a queue that is too small for it reports the lost messages.
-    fn add_subscriber(&mut self, pattern: TopicPattern, queue: &Arc<SubscriberQueue>, replay: usize) {
+    fn add_subscriber(
+        &mut self,
+        pattern: TopicPattern,
+        queue: &Arc<SubscriberQueue<BusMessage>>,
+        replay: usize,
+    ) {
         for message in self.replay.recent(&pattern, replay) {
-            queue.push(message);
+            let size = message.size;
+            queue.push(message, size);
         }
         match self.closed {
             true => drop(queue.close()),
@@ -207,7 +215,7 @@ impl State {
         }
     }
 
-    fn remove_subscriber(&mut self, queue: &Arc<SubscriberQueue>) -> Option<Subscriber> {
+    fn remove_subscriber(&mut self, queue: &Arc<SubscriberQueue<BusMessage>>) -> Option<Subscriber> {
         let index = self.subscribers.iter().position(|subscriber| Arc::ptr_eq(&subscriber.queue, queue))?;
         Some(self.subscribers.swap_remove(index))
     }

@@ -22,6 +22,7 @@ mod options;
 mod rabbitmq;
 mod received;
 mod requests;
+mod subscriber_queue;
 mod timestamp;
 mod topic;
 

@@ -4,18 +4,23 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
-use super::{BusMessage, SubscriptionItem};
-
-/// Has one writer at a time, which holds the lock of the bus, and one reader.
-pub(super) struct SubscriberQueue {
+/// Has one writer at a time and one reader.
+pub(crate) struct SubscriberQueue<M> {
     capacity: usize,
     max_bytes: usize,
-    state: Mutex<State>,
+    state: Mutex<State<M>>,
 }
 
-#[derive(Default)]
-struct State {
-    messages: VecDeque<BusMessage>,
+/// An item of a queue.
+pub(crate) enum QueueItem<M> {
+    Message(M),
+    /// This many messages were dropped at this point.
+    Lost(u64),
+}
+
+struct State<M> {
+    /// The messages with their sizes in bytes.
+    messages: VecDeque<(M, usize)>,
     bytes: usize,
     /// The number of dropped messages before the first one.
     lost: u64,
@@ -23,16 +28,17 @@ struct State {
     reader: Option<Waker>,
 }
 
-impl SubscriberQueue {
-    pub(super) fn new(capacity: usize, max_bytes: usize) -> Self {
-        Self { capacity, max_bytes, state: Mutex::default() }
+impl<M> SubscriberQueue<M> {
+    pub(crate) fn new(capacity: usize, max_bytes: usize) -> Self {
+        let state = State { messages: VecDeque::new(), bytes: 0, lost: 0, closed: false, reader: None };
+        Self { capacity, max_bytes, state: Mutex::new(state) }
     }
 
     /// Appends a message, drops the oldest ones over the limit, and returns the reader to wake.
-    pub(super) fn push(&self, message: BusMessage) -> Option<Waker> {
+    pub(crate) fn push(&self, message: M, size: usize) -> Option<Waker> {
         let mut state = self.lock();
-        state.bytes += message.size;
-        state.messages.push_back(message);
+        state.bytes += size;
+        state.messages.push_back((message, size));
         while state.messages.len() > 1 && self.is_exceeded(&state) {
             state.take();
             state.lost += 1;
@@ -41,19 +47,19 @@ impl SubscriberQueue {
     }
 
     /// Ends the queue after the messages in it. Returns the reader to wake.
-    pub(super) fn close(&self) -> Option<Waker> {
+    pub(crate) fn close(&self) -> Option<Waker> {
         let mut state = self.lock();
         state.closed = true;
         state.reader.take()
     }
 
-    pub(super) fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<SubscriptionItem>> {
+    pub(crate) fn poll_next(&self, context: &mut Context<'_>) -> Poll<Option<QueueItem<M>>> {
         let mut state = self.lock();
         if state.lost > 0 {
-            return Poll::Ready(Some(SubscriptionItem::Lost(std::mem::take(&mut state.lost))));
+            return Poll::Ready(Some(QueueItem::Lost(std::mem::take(&mut state.lost))));
         }
         match state.take() {
-            Some(message) => Poll::Ready(Some(SubscriptionItem::Message(message))),
+            Some(message) => Poll::Ready(Some(QueueItem::Message(message))),
             None if state.closed => Poll::Ready(None),
             None => {
                 state.reader = Some(context.waker().clone());
@@ -62,19 +68,19 @@ impl SubscriberQueue {
         }
     }
 
-    fn is_exceeded(&self, state: &State) -> bool {
+    fn is_exceeded(&self, state: &State<M>) -> bool {
         state.messages.len() > self.capacity || state.bytes > self.max_bytes
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, State<M>> {
         self.state.lock().expect("no code panics while it holds the lock")
     }
 }
 
-impl State {
-    fn take(&mut self) -> Option<BusMessage> {
-        let message = self.messages.pop_front()?;
-        self.bytes -= message.size;
+impl<M> State<M> {
+    fn take(&mut self) -> Option<M> {
+        let (message, size) = self.messages.pop_front()?;
+        self.bytes -= size;
         Some(message)
     }
 }
