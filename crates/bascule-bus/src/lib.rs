@@ -6,6 +6,7 @@
 //! times and ids: this crate reads no clock for them and uses no random source.
 
 mod agent;
+mod answer_reader;
 mod answer_writer;
 mod bus;
 mod dead_letters;
@@ -27,6 +28,7 @@ mod timestamp;
 mod topic;
 
 pub use agent::{AgentName, AgentNameError, SharedTopics};
+pub use answer_reader::{AnswerError, AnswerReader, AnswerStep, AnsweredResult, PartsReader, parse_result};
 pub use answer_writer::{publish_answer, publish_availability, store_long_result};
 pub use bus::{Bus, BusSubscription, LargeResults, ReceivedItem};
 pub use dead_letters::{DeadLetterId, StoredDeadLetter};
