@@ -214,8 +214,10 @@ impl PendingCalls {
         };
         let call = state.take(id);
         drop(state);
-        // A caller that has gone has removed its call, so the answer finds a receiver.
-        let _ = call.map(|call| call.answer.send(answer));
+        if let Some(call) = call {
+            // A caller that has gone meanwhile needs no answer.
+            let _ = call.answer.send(answer);
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

@@ -1,5 +1,7 @@
 //! The handler of availability on the embedded bus.
 
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
+
 mod support;
 
 use std::time::Duration;
@@ -114,7 +116,8 @@ async fn assembles_a_long_list_of_tools() {
     let tools = handler.wait_until_ready(Duration::from_secs(1)).await.unwrap();
     assert_eq!((tools.len(), handler.counts().unreadable), (2, 0));
     // An object that does not exist is as good as no message.
-    let object = r#"{"agent":"research","tools":[],"servers":[],"toolsObject":{"bucket":"b","name":"n","bytes":5}}"#;
+    let object =
+        r#"{"agent":"research","tools":[],"servers":[],"toolsObject":{"bucket":"b","name":"n","bytes":5}}"#;
     publish(&bus, TOPIC, &envelope("McpToolsAvailable", object)).await;
     while handler.counts().unreadable == 0 {
         tokio::task::yield_now().await;

@@ -1,5 +1,7 @@
 //! The proxy on the embedded bus, with a bridge whose answers the test writes. Time is paused: nothing waits in earnest.
 
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
+
 mod support;
 
 use std::collections::HashSet;
