@@ -1,12 +1,14 @@
 //! Streamable HTTP to a server: each message is a POST, the response is JSON or an event stream.
 //!
 //! `endpoint` is the address, `client` sends HTTP requests to it over the connections of `pool`, and `stream` reads and
-//! resumes event streams. `json_client` serves endpoints that are no MCP servers.
+//! resumes event streams. `post_client` and `grpc_client` serve endpoints that are no MCP servers.
 
 mod client;
 mod endpoint;
-mod json_client;
+#[cfg(feature = "grpc")]
+mod grpc_client;
 mod pool;
+mod post_client;
 mod stream;
 
 use std::sync::atomic::AtomicBool;
@@ -23,7 +25,9 @@ pub(crate) use client::{
     has_media_type, path_of, transport_failure,
 };
 pub use endpoint::{HttpEndpoint, InvalidEndpoint, redact_url};
-pub use json_client::JsonClient;
+#[cfg(feature = "grpc")]
+pub use grpc_client::{GrpcClient, GrpcError};
+pub use post_client::PostClient;
 
 use crate::connection::Exchange;
 use crate::router::SharedRequestState;

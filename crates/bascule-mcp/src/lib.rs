@@ -73,7 +73,9 @@ pub use connection::{Connection, PendingEvent, PendingRequest};
 #[cfg(feature = "client")]
 pub use failure::{Failure, ProcessExit, TransportError};
 #[cfg(feature = "client")]
-pub use http::{HttpEndpoint, InvalidEndpoint, JsonClient, redact_url};
+#[cfg(feature = "grpc")]
+pub use http::{GrpcClient, GrpcError};
+pub use http::{HttpEndpoint, InvalidEndpoint, PostClient, redact_url};
 #[cfg(any(feature = "client", feature = "server"))]
 pub use large::{is_large, may_walk, run_large, spawn_large};
 #[cfg(feature = "client")]

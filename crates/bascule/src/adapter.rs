@@ -39,10 +39,10 @@ use crate::listing_store::ListingStore;
 use crate::metrics::CallMetrics;
 use crate::normalise::{self, addressed};
 use crate::observation_store::ObservationStore;
+use crate::otlp::OtlpSettings;
 use crate::reload::ReloadTickets;
 use crate::script::Scripts;
 use crate::search::ToolSearch;
-use crate::span_exporter::OtlpEndpoint;
 use crate::trace_recorder::TraceRecorder;
 
 /// The most servers that start at the same time: each may be an `npx` that installs a package.
@@ -84,7 +84,7 @@ pub struct BridgeConfig {
     /// The file that calls and the logs of servers are recorded in, as `settings.bridge.traces` says. Default: none.
     pub traces: Option<PathBuf>,
     /// The collector that gets the recorded calls and scripts. Default: none.
-    pub otlp: Option<OtlpEndpoint>,
+    pub otlp: Option<OtlpSettings>,
 }
 
 impl BridgeConfig {
@@ -181,7 +181,7 @@ impl McpBridgeAdapter {
             ..
         } = config;
         let audit = open_audit(&settings);
-        let traces = traces.and_then(|path| open_traces(path, &settings.bridge.traces, otlp));
+        let traces = traces.and_then(|path| open_traces(path, &settings.bridge.traces, otlp.as_ref()));
         let confines = jailer.is_some();
         let scripts = Scripts::new(jailer.clone(), &settings.bridge.scripts, keep_workers);
         let message_limit = settings.bridge.max_message_bytes;
@@ -414,7 +414,7 @@ fn open_store(wanted: LastListings) -> Option<on_demand::LastListings> {
 fn open_traces(
     path: PathBuf,
     settings: &TraceSettings,
-    otlp: Option<OtlpEndpoint>,
+    otlp: Option<&OtlpSettings>,
 ) -> Option<Arc<TraceRecorder>> {
     if settings.is_off {
         return None;

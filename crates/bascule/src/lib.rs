@@ -47,7 +47,6 @@ mod script;
 mod script_types;
 mod search;
 mod settings_file;
-mod span_exporter;
 mod start_hints;
 mod token;
 mod tool_queries;
@@ -58,7 +57,7 @@ mod unique_number;
 mod warm_pool;
 
 pub use adapter::{BridgeConfig, LastListings, McpBridgeAdapter};
+pub use otlp::{InvalidOtlpSettings, OtlpSettings};
 pub use reload::{Plan, Reloaded};
 pub use script::{ScriptMode, ScriptOutcome, ScriptRequest, ScriptTrace, ToolSelection, ToolSelectionError};
 pub use search::ToolIntent;
-pub use span_exporter::OtlpEndpoint;

@@ -20,7 +20,7 @@ use crate::capture::{CaptureRules, CapturedCall};
 use crate::client::ClientContext;
 use crate::config::{self, TraceSettings};
 use crate::control::config_hash;
-use crate::span_exporter::{ExportCounts, OtlpEndpoint, SpanExporter};
+use crate::otlp::{ExportCounts, OtlpSettings, SpanExporter};
 
 /// The longest wait for the disk when a bridge ends.
 const FLUSH: Duration = Duration::from_secs(5);
@@ -67,7 +67,7 @@ impl TraceRecorder {
     pub(crate) fn new(
         path: PathBuf,
         settings: &TraceSettings,
-        otlp: Option<OtlpEndpoint>,
+        otlp: Option<&OtlpSettings>,
     ) -> io::Result<Self> {
         let mut key = [0; 16];
         // Without a random source nobody may have fingerprints.
@@ -77,7 +77,7 @@ impl TraceRecorder {
         };
         Ok(Self {
             store,
-            exporter: otlp.map(SpanExporter::start),
+            exporter: otlp.and_then(SpanExporter::start),
             rules: Arc::new(CaptureRules::new(settings)),
         })
     }
@@ -265,7 +265,7 @@ mod tests {
     use bascule_store::{Reader, SpanFilter};
 
     use super::*;
-    use crate::span_exporter::exported;
+    use crate::otlp::exported;
 
     fn failed_call(message: &str) -> CallRecord {
         let (caller, correlation_id) = (Caller::default(), CorrelationId::from_random(1));

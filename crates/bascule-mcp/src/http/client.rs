@@ -425,7 +425,7 @@ fn quote(body: &[u8]) -> String {
 }
 
 /// Joins an error and its sources by colons.
-fn chain(error: &dyn std::error::Error) -> String {
+pub(super) fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -19,7 +19,7 @@ use tokio::time::timeout;
 use tower_service::Service;
 
 /// The longest time to open a connection: TCP, and TLS where the server needs it.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A connection that was returned to the pool longer ago is not used again: the server may be about to close it. A response
 /// that was still being received then counts too, so a connection with a very long response is used once.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -60,12 +60,7 @@ impl ConnectionPool {
                 .map_err(|error| format!("could not load the system's root certificates: {error}"))?,
             _ => builder.with_tls_config(tls_without_roots()),
         };
-        let mut tcp = HttpConnector::new();
-        tcp.set_nodelay(true);
-        tcp.enforce_http(false);
-        // Divided among the addresses of the server: one that does not answer leaves time for the next.
-        tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        let connector = builder.https_or_http().enable_http1().wrap_connector(tcp);
+        let connector = builder.https_or_http().enable_http1().wrap_connector(tcp_connector());
         Ok(Self { connector, connections: Mutex::default(), tasks: Mutex::default() })
     }
 
@@ -108,9 +103,18 @@ impl ConnectionPool {
     }
 }
 
+pub(super) fn tcp_connector() -> HttpConnector {
+    let mut tcp = HttpConnector::new();
+    tcp.set_nodelay(true);
+    tcp.enforce_http(false);
+    // Divided among the addresses of the server: one that does not answer leaves time for the next.
+    tcp.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    tcp
+}
+
 /// Returns a TLS configuration that trusts no certificate, for a server without TLS: the connector needs a configuration,
 /// and the system's roots need not be read.
-fn tls_without_roots() -> rustls::ClientConfig {
+pub(super) fn tls_without_roots() -> rustls::ClientConfig {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let builder = rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let builder = builder.expect("ring offers the default versions");

@@ -21,7 +21,7 @@ use crate::config::{
 };
 use crate::control::{RunningBridge, SocketPath};
 use crate::normalise::addressed;
-use crate::{BridgeConfig, LastListings, McpBridgeAdapter, OtlpEndpoint, ToolSelection, trace_recorder};
+use crate::{BridgeConfig, LastListings, McpBridgeAdapter, OtlpSettings, ToolSelection, trace_recorder};
 
 /// The place of the configuration and the options that decide which bridge a command uses.
 pub(crate) struct CommandContext {
@@ -162,7 +162,7 @@ impl CommandContext {
             trace: self.trace,
             last_listings: LastListings::Stored,
             traces: trace_file(&config.settings, &self.location.path),
-            otlp: otlp_endpoint(),
+            otlp: otlp_settings(),
             ..BridgeConfig::new(config.settings)
         };
         let starting = McpBridgeAdapter::init(config);
@@ -242,9 +242,13 @@ pub(crate) fn trace_file(settings: &Settings, config: &Path) -> Option<PathBuf> 
 }
 
 /// Returns the collector that the environment names. A bridge without one is better than none.
-pub(crate) fn otlp_endpoint() -> Option<OtlpEndpoint> {
-    let endpoint = OtlpEndpoint::from_environment(&environment);
-    endpoint.inspect_err(|error| warn!("spans are not sent (`OTEL_EXPORTER_OTLP_ENDPOINT`): {error}")).ok()?
+pub(crate) fn otlp_settings() -> Option<OtlpSettings> {
+    let settings = OtlpSettings::from_environment(&environment);
+    let settings = settings.inspect_err(|error| warn!("nothing is sent to a collector: {error}")).ok()??;
+    for variable in &settings.unsupported {
+        warn!("`{variable}` has no effect: it is not supported");
+    }
+    Some(settings)
 }
 
 /// Not the path of the program: the file may have been replaced, and the jail must be of the same build.

@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use super::context::{CommandContext, Signals, find_server, jailer, otlp_endpoint, trace_file};
+use super::context::{CommandContext, Signals, find_server, jailer, otlp_settings, trace_file};
 use super::error::{CommandError, CommandResult};
 use super::operator_pages::{health_pages, metrics_page};
 use super::printer::Printer;
@@ -32,7 +32,8 @@ use crate::control::{ControlServer, SocketClaim, SocketPath};
 use crate::fleet::server_log::{OPERATIONS, format_count};
 use crate::gateway::Gateway;
 use crate::normalise::error_chain;
-use crate::{BridgeConfig, LastListings, McpBridgeAdapter, api, token, trust_store};
+use crate::otlp::MetricExporter;
+use crate::{BridgeConfig, LastListings, McpBridgeAdapter, OtlpSettings, api, token, trust_store};
 
 /// The time that clients have, after the grace, to receive the errors of abandoned requests.
 const FINAL_RESPONSES: Duration = Duration::from_secs(2);
@@ -84,6 +85,8 @@ struct ServeState {
     bridge: Arc<McpBridgeAdapter>,
     gateway: Arc<Gateway>,
     control: Option<ControlServer>,
+    /// Sends metrics to a collector, if there is one.
+    exporter: Option<MetricExporter>,
     /// The HTTP and stdio servers.
     servers: TaskTracker,
     stop: CancellationToken,
@@ -128,9 +131,10 @@ impl Serve {
         let token = needs_token.then(|| token::load_or_create(context.path())).transpose();
         let token = token.map_err(|error| CommandError::could_not("get a token for HTTP clients", error))?;
 
+        let otlp = otlp_settings();
         let bus = Arc::new(EmbeddedBus::new(ReplayLimits::default()));
         let starting = describe_servers(&config.settings);
-        let bridge = Arc::new(start(config.settings, &bus, context.path()).await?);
+        let bridge = Arc::new(start(config.settings, &bus, context.path(), otlp.clone()).await?);
         let open = |claim| ControlServer::start(socket, claim, bridge.clone(), bus.clone());
         let control = match claim.map(open).transpose() {
             Ok(control) => control,
@@ -142,6 +146,7 @@ impl Serve {
         let grace = Duration::from_millis(self.grace_ms);
         let state = ServeState {
             gateway: Gateway::open(bridge.clone(), initial.session_idle, grace, show),
+            exporter: otlp.and_then(|otlp| MetricExporter::start(&otlp, &bridge)),
             bridge,
             control,
             servers: TaskTracker::new(),
@@ -352,6 +357,9 @@ impl ServeState {
         let _ = timeout(self.grace, self.servers.wait()).await;
         self.gateway.close().await;
         self.servers.wait().await;
+        if let Some(exporter) = &self.exporter {
+            exporter.close().await;
+        }
         self.bridge.shut_down(self.grace.saturating_sub(started.elapsed())).await;
         if let Some(control) = &self.control {
             control.close().await;
@@ -395,7 +403,12 @@ fn watch(location: &ConfigLocation) -> io::Result<FileWatch> {
     }
 }
 
-async fn start(settings: Settings, bus: &Arc<EmbeddedBus>, config: &Path) -> CommandResult<McpBridgeAdapter> {
+async fn start(
+    settings: Settings,
+    bus: &Arc<EmbeddedBus>,
+    config: &Path,
+    otlp: Option<OtlpSettings>,
+) -> CommandResult<McpBridgeAdapter> {
     let ids = MessageIdGenerator::new(crate::unique_number::random_u64());
     let events = Arc::new(BusEventSink::new(bus.clone(), "bascule", ids, SystemTime::now));
     let config = BridgeConfig {
@@ -404,7 +417,7 @@ async fn start(settings: Settings, bus: &Arc<EmbeddedBus>, config: &Path) -> Com
         wait_for_servers: false,
         last_listings: LastListings::Shown,
         traces: trace_file(&settings, config),
-        otlp: otlp_endpoint(),
+        otlp,
         ..BridgeConfig::new(settings)
     };
     Ok(McpBridgeAdapter::init(config).await?)

@@ -97,7 +97,7 @@ impl Traces {
         let spans = open(&context)?.map_or_else(|| Ok(Vec::new()), |mut reader| reader.spans(&filter));
         let spans: Vec<Span> = spans.map_err(unreadable)?.into_iter().map(|(_, span)| span).collect();
         match (self.otlp, printer.json) {
-            (true, _) => printer.print_json(&otlp::export(&spans)),
+            (true, _) => printer.print_json(&otlp::spans_json(&spans)),
             (_, true) => printer.print_json(&spans.iter().map(json::span).collect::<Vec<_>>()),
             _ if spans.is_empty() => printer.print_note("no recorded calls"),
             _ => spans.iter().rev().for_each(|span| printer.print_line(&table::line(span, printer.style))),
@@ -124,7 +124,7 @@ impl TraceCommand {
             }
         };
         match (self.otlp, printer.json) {
-            (true, _) => printer.print_json(&otlp::export(&spans)),
+            (true, _) => printer.print_json(&otlp::spans_json(&spans)),
             (_, true) => printer.print_json(&spans.iter().map(json::span).collect::<Vec<_>>()),
             _ => tree::print(&spans, printer),
         }

@@ -9,7 +9,7 @@ mod vector_cache;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bascule_mcp::{HttpEndpoint, InvalidEndpoint, JsonClient, TransportError, redact_url};
+use bascule_mcp::{HttpEndpoint, InvalidEndpoint, PostClient, TransportError, redact_url};
 use bascule_search::Embedding;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// An endpoint and the vectors that it has returned.
 pub(crate) struct Encoder {
     settings: EncoderSettings,
-    client: JsonClient,
+    client: PostClient,
     cache: Arc<Mutex<VectorCache>>,
     /// One search at a time asks the endpoint: the next one finds the vectors of the first.
     asking: Semaphore,
@@ -58,7 +58,7 @@ impl Encoder {
         let endpoint = HttpEndpoint::new(settings.url.as_str(), headers)?;
         let cache = VectorCache::new(settings.url.as_str(), &settings.model);
         Ok(Self {
-            client: JsonClient::new(endpoint, MAX_RESPONSE),
+            client: PostClient::new(endpoint, MAX_RESPONSE),
             cache: Arc::new(Mutex::new(cache)),
             asking: Semaphore::new(1),
             paused_until: Mutex::default(),
@@ -142,7 +142,7 @@ impl Encoder {
     }
 
     async fn fetch(&self, texts: Vec<String>, is_written: bool) -> Result<(), EncoderError> {
-        let body = self.client.post(request_body(&self.settings.model, &texts)).await?;
+        let body = self.client.post("application/json", request_body(&self.settings.model, &texts)).await?;
         self.with_cache(move |cache| {
             for (text, vector) in texts.iter().zip(parse_response(&body, texts.len())?) {
                 cache.insert(text, &vector, is_written)?;

@@ -1,9 +1,11 @@
 //! The counters of calls, for operators: fed by the record of each call, shown as the text that Prometheus reads.
 //!
-//! Reading order: [`CallMetrics`] owns the counters, `tool_series` has those of one tool. `page` makes the text, with the state
-//! of servers and scripts at that moment, and `exposition` is its format. A call costs a lookup and three atomic additions.
+//! Reading order: [`CallMetrics`] owns the counters, `tool_series` has those of one tool. `figures` has the state of servers,
+//! scripts and traces at a moment. `page` makes the text of both, and `exposition` is its format; `otlp` sends both to a
+//! collector. A call costs a lookup and two atomic additions, four if an MCP client made it.
 
 mod exposition;
+mod figures;
 mod page;
 mod tool_series;
 
@@ -14,9 +16,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use bascule_model::{ServerName, ToolId};
 
-use crate::call_record::{CallEnd, CallRecord};
+use crate::call_record::{CallEnd, CallRecord, Face};
+pub(crate) use figures::{Figure, FigurePoint, figures};
 pub(crate) use page::{METRICS_TYPE, metrics_page, starting_servers};
 use tool_series::ToolSeries;
+pub(crate) use tool_series::{BOUNDS, OutcomeCounts, ToolCounts};
 
 /// The most tools with counters of their own. Further ones are counted together, for each server.
 const MAX_TOOLS: usize = 512;
@@ -52,10 +56,19 @@ impl CallMetrics {
     /// Counts an ended call.
     pub(crate) fn on_end(&self, record: &CallRecord) {
         let Some(CallEnd { duration, result }) = &record.end else { return };
+        let is_served = record.caller.recorded_face() == Face::Mcp;
         if let Some(series) = self.tools.load().get(&record.tool) {
-            return series.count(*duration, result);
+            return series.count(*duration, result, is_served);
         }
-        entry(&self.tools, &self.series_id(record)).count(*duration, result);
+        entry(&self.tools, &self.series_id(record)).count(*duration, result, is_served);
+    }
+
+    /// Returns the counters of all tools, ordered by their ids.
+    pub(crate) fn tool_counts(&self) -> Vec<(ToolId, ToolCounts)> {
+        let tools = self.tools.load();
+        let mut all: Vec<_> = tools.iter().map(|(id, series)| (id.clone(), series.counts())).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
     }
 
     /// Returns the id under which the first call of a tool is counted. The caller of a refused call has chosen its names, which

@@ -22,7 +22,7 @@ fn refused(tool: &str) -> CallRecord {
 fn counts(metrics: &CallMetrics) -> Vec<(String, u64)> {
     let tools = metrics.tools.load();
     let mut all: Vec<_> =
-        tools.iter().map(|(id, series)| (id.to_string(), series.counts().calls())).collect();
+        tools.iter().map(|(id, series)| (id.to_string(), series.counts().total().calls())).collect();
     all.sort();
     all
 }
