@@ -1,1 +1,157 @@
 //! RabbitMQ as a bus.
+//!
+//! Topics are routing keys of one topic exchange (`topology`). `link` keeps the connection; `publisher` and `subscription`
+//! are messages for everybody; `requests` is the queue of an agent. RabbitMQ has no store that replicas could compare and
+//! set, so claims and answers are entries of a stream that all replicas read in the same order (`claim_log`, `ledger`).
+
+mod address;
+mod claim_entry;
+mod claim_log;
+mod dead_letters;
+mod ledger;
+mod link;
+mod publisher;
+mod requests;
+mod subscription;
+mod topology;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use bytes::Bytes;
+use lapin::{BasicProperties, ErrorKind};
+use tokio::sync::Mutex;
+
+use self::address::BrokerAddress;
+use self::link::{BrokerConnection, Link};
+use self::publisher::{OutgoingMessage, RequestPublisher};
+use self::requests::AgentRequests;
+pub(crate) use self::requests::{RabbitMqDelivery, RabbitMqQueue};
+pub(crate) use self::subscription::RabbitMqSubscription;
+use crate::{
+    AgentName, BusError, BusOptions, DeadLetterId, Envelope, SharedTopics, StoredDeadLetter, Topic,
+    TopicPattern,
+};
+
+/// The largest message unless it is configured. A broker does not tell its limit, which is 16 to 512 MiB by version.
+const MAX_MESSAGE_BYTES: usize = 8 << 20;
+
+/// A connection to a RabbitMQ broker.
+pub(crate) struct RabbitMqBus {
+    link: Link,
+    request_publisher: RequestPublisher,
+    max_message_bytes: usize,
+    /// The agents whose requests are taken here. Queues of one agent share its claims.
+    agents: Mutex<HashMap<AgentName, Weak<AgentRequests>>>,
+}
+
+impl RabbitMqBus {
+    pub(crate) async fn connect(options: &BusOptions) -> Result<Self, BusError> {
+        let link = Link::open(BrokerAddress::new(options)?).await?;
+        Ok(Self {
+            request_publisher: RequestPublisher::start(link.clone()),
+            link,
+            max_message_bytes: options.max_message_bytes.unwrap_or(MAX_MESSAGE_BYTES),
+            agents: Mutex::default(),
+        })
+    }
+
+    pub(crate) async fn publish(&self, topic: &Topic, envelope: &Envelope) -> Result<(), BusError> {
+        self.send(topic, envelope.to_bytes().into(), publisher::envelope_properties(envelope)).await
+    }
+
+    pub(crate) async fn publish_bytes(&self, topic: &Topic, payload: &[u8]) -> Result<(), BusError> {
+        self.send(topic, Bytes::copy_from_slice(payload), publisher::raw_properties()).await
+    }
+
+    async fn send(&self, topic: &Topic, payload: Bytes, properties: BasicProperties) -> Result<(), BusError> {
+        let (bytes, limit) = (payload.len(), self.max_message_bytes);
+        if bytes > limit {
+            return Err(BusError::TooLarge { bytes, limit });
+        }
+        let (exchange, routing_key) = (topology::EXCHANGE.into(), topic.as_str().into());
+        let message = OutgoingMessage { exchange, routing_key, payload, properties };
+        match is_request(topic) {
+            true => self.request_publisher.publish(topic, message).await,
+            false => self.send_to_all(message).await,
+        }
+    }
+
+    async fn send_to_all(&self, message: OutgoingMessage) -> Result<(), BusError> {
+        let publish = |connection: Arc<BrokerConnection>| {
+            let message = &message;
+            async move { connection.publish(message).await }
+        };
+        match self.link.run("publish", publish).await? {
+            true => Ok(()),
+            false => Err(BusError::Full),
+        }
+    }
+
+    pub(crate) async fn subscribe(&self, pattern: &TopicPattern) -> Result<RabbitMqSubscription, BusError> {
+        RabbitMqSubscription::open(self.link.clone(), pattern).await
+    }
+
+    pub(crate) async fn requests(
+        &self,
+        agent: &AgentName,
+        prefetch: usize,
+    ) -> Result<RabbitMqQueue, BusError> {
+        // Two queues that are opened at the same time must find the same claims.
+        let mut agents = self.agents.lock().await;
+        agents.retain(|_, requests| requests.strong_count() > 0);
+        let requests = match agents.get(agent).and_then(Weak::upgrade) {
+            Some(requests) => requests,
+            None => Arc::new(AgentRequests::open(self.link.clone(), agent.clone()).await?),
+        };
+        agents.insert(agent.clone(), Arc::downgrade(&requests));
+        Ok(RabbitMqQueue::start(requests, prefetch))
+    }
+
+    pub(crate) fn max_message_bytes(&self) -> usize {
+        self.max_message_bytes
+    }
+
+    pub(crate) async fn dead_letters(&self, limit: usize) -> Result<Vec<StoredDeadLetter>, BusError> {
+        let list =
+            |connection: Arc<BrokerConnection>| async move { dead_letters::list(&connection, limit).await };
+        self.link.run("list the dead letters", list).await
+    }
+
+    pub(crate) async fn remove_dead_letter(&self, id: &DeadLetterId) -> Result<bool, BusError> {
+        let remove =
+            |connection: Arc<BrokerConnection>| async move { dead_letters::remove(&connection, id).await };
+        self.link.run("remove the dead letter", remove).await
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.link.is_up()
+    }
+
+    pub(crate) async fn reconnected(&self) {
+        self.link.reconnected().await;
+    }
+
+    pub(crate) async fn close(&self) {
+        self.request_publisher.close();
+        self.link.close().await;
+    }
+}
+
+/// Requests and dead letters have queues. Without one they would vanish.
+fn is_request(topic: &Topic) -> bool {
+    let topic = topic.as_str();
+    let is_invocation = topic
+        .strip_prefix(SharedTopics::REQUESTS)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+    is_invocation || topic == SharedTopics::DEAD_LETTERS
+}
+
+/// The cause of a failure. The broker's own words, where it has said something.
+fn describe(error: &lapin::Error) -> String {
+    match error.kind() {
+        ErrorKind::ProtocolError(error) => error.get_message().to_string(),
+        ErrorKind::IOError(error) => error.to_string(),
+        _ => error.to_string(),
+    }
+}

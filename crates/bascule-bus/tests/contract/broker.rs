@@ -1,7 +1,7 @@
 //! The buses under test.
 
 use bascule_bus::{Bus, EmbeddedBus};
-#[cfg(feature = "nats")]
+#[cfg(any(feature = "nats", feature = "rabbitmq"))]
 use bascule_bus::{BusOptions, BusUrl};
 
 /// A bus of its own for each test. It ends when it is dropped.
@@ -35,5 +35,20 @@ impl Broker for Nats {
 
     async fn connect(&self) -> Bus {
         Bus::connect(&BusOptions::new(BusUrl::parse(&self.0.url()).unwrap())).await.unwrap()
+    }
+}
+
+/// A virtual host of a broker that all tests share: RabbitMQ takes seconds to start.
+#[cfg(feature = "rabbitmq")]
+pub(crate) struct RabbitMq(String);
+
+#[cfg(feature = "rabbitmq")]
+impl Broker for RabbitMq {
+    fn start() -> Self {
+        Self(bascule_testkit::RabbitMqServer::shared().vhost_url())
+    }
+
+    async fn connect(&self) -> Bus {
+        Bus::connect(&BusOptions::new(BusUrl::parse(&self.0).unwrap())).await.unwrap()
     }
 }

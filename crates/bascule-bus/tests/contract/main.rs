@@ -13,6 +13,8 @@ macro_rules! contract {
         contract!(@bus embedded, broker::Embedded; $($module::$case),*);
         #[cfg(feature = "nats")]
         contract!(@bus nats, broker::Nats; $($module::$case),*);
+        #[cfg(feature = "rabbitmq")]
+        contract!(@bus rabbitmq, broker::RabbitMq; $($module::$case),*);
     };
     (@bus $name:ident, $broker:ty; $($module:ident::$case:ident),*) => {
         mod $name {

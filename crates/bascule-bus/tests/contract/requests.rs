@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bascule_bus::{Claim, TopicPattern};
+use bascule_bus::{AgentName, Claim, TopicPattern};
 
 use crate::broker::Broker;
 use crate::support::{agent, id, id_of, message, next, publish};
@@ -12,6 +12,7 @@ pub(crate) async fn each_request_goes_to_one_replica_of_its_agent(broker: &impl 
     let bus = broker.connect().await;
     let mut one = bus.requests(&agent(), 1).await.unwrap();
     let mut two = broker.connect().await.requests(&agent(), 1).await.unwrap();
+    let mut other = bus.requests(&AgentName::parse("b").unwrap(), 2).await.unwrap();
     publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
     publish(&bus, "tool.invoke.mcp", "m-2", "a").await;
     publish(&bus, "tool.invoke.mcp", "m-3", "b").await;
@@ -20,6 +21,8 @@ pub(crate) async fn each_request_goes_to_one_replica_of_its_agent(broker: &impl 
     let mut ids = [id_of(&first), id_of(&second)];
     ids.sort();
     assert_eq!(ids, ["m-1", "m-2"]);
+    let (third, fourth) = (next(&mut other).await, next(&mut other).await);
+    assert_eq!([id_of(&third), id_of(&fourth)], ["m-3", "m-4"]);
     first.acknowledge().await.unwrap();
     publish(&bus, "tool.invoke.mcp.a", "m-5", "a").await;
     assert_eq!(id_of(&next(&mut one).await), "m-5");

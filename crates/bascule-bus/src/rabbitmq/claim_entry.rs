@@ -1,0 +1,93 @@
+//! An entry of a claims stream: a line of text, and for answers the bytes of the message after it.
+
+use crate::MessageId;
+
+/// An entry with the number that its writer recognises it by.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct ClaimEntry<'a> {
+    pub(super) nonce: u64,
+    pub(super) content: EntryContent<'a>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum EntryContent<'a> {
+    /// A replica wants to handle the request.
+    Claim(MessageId),
+    /// The holder of the claim gives it back.
+    Release { id: MessageId, holder: u64 },
+    /// The first bytes of a long answer, whose last bytes have the same number.
+    AnswerPart(&'a [u8]),
+    /// The request was answered with this message, or its last bytes.
+    Answer { id: MessageId, bytes: &'a [u8] },
+    /// All entries before this one have been read.
+    Sync,
+}
+
+impl<'a> ClaimEntry<'a> {
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let nonce = self.nonce;
+        let (line, bytes) = match &self.content {
+            EntryContent::Claim(id) => (format!("claim {nonce} {id}\n"), &b""[..]),
+            EntryContent::Release { id, holder } => (format!("release {nonce} {id} {holder}\n"), &b""[..]),
+            EntryContent::AnswerPart(bytes) => (format!("part {nonce}\n"), *bytes),
+            EntryContent::Answer { id, bytes } => (format!("answer {nonce} {id}\n"), *bytes),
+            EntryContent::Sync => (format!("sync {nonce}\n"), &b""[..]),
+        };
+        [line.as_bytes(), bytes].concat()
+    }
+
+    /// Reads an entry. Returns `None` for bytes that no bridge has written.
+    pub(super) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let end = bytes.iter().position(|byte| *byte == b'\n')?;
+        let (line, bytes) = (std::str::from_utf8(&bytes[..end]).ok()?, &bytes[end + 1..]);
+        let mut words = line.split(' ');
+        let kind = words.next()?;
+        let nonce = words.next()?.parse().ok()?;
+        let mut id = || MessageId::parse(words.next()?).ok();
+        let content = match kind {
+            "claim" => EntryContent::Claim(id()?),
+            "release" => EntryContent::Release { id: id()?, holder: words.next()?.parse().ok()? },
+            "part" => EntryContent::AnswerPart(bytes),
+            "answer" => EntryContent::Answer { id: id()?, bytes },
+            "sync" => EntryContent::Sync,
+            _ => return None,
+        };
+        Some(Self { nonce, content })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: BU-09
+    #[test]
+    fn round_trips_entries() {
+        let id = MessageId::parse("m-1").unwrap();
+        let check = |content: EntryContent<'_>, text: &str| {
+            let entry = ClaimEntry { nonce: u64::MAX, content };
+            assert_eq!(String::from_utf8(entry.to_bytes()).unwrap(), text);
+            assert_eq!(ClaimEntry::parse(text.as_bytes()), Some(entry));
+        };
+        check(EntryContent::Claim(id.clone()), "claim 18446744073709551615 m-1\n");
+        check(EntryContent::Release { id: id.clone(), holder: 7 }, "release 18446744073709551615 m-1 7\n");
+        check(EntryContent::AnswerPart(b"{\n"), "part 18446744073709551615\n{\n");
+        check(EntryContent::Answer { id, bytes: b"\n}" }, "answer 18446744073709551615 m-1\n\n}");
+        check(EntryContent::Sync, "sync 18446744073709551615\n");
+    }
+
+    #[test]
+    fn ignores_other_bytes() {
+        for bytes in [
+            &b""[..],
+            b"claim 1 m",
+            b"claim x m\n",
+            b"claim 1\n",
+            b"other 1 m\n",
+            b"\xff 1 m\n",
+            b"release 1 m\n",
+        ] {
+            assert_eq!(ClaimEntry::parse(bytes), None, "{bytes:?}");
+        }
+    }
+}

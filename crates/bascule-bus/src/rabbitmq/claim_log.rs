@@ -1,0 +1,329 @@
+//! The claims stream of one agent: appends entries, and reads all of them in their order.
+//!
+//! An entry takes effect when this replica reads it back. All replicas read the same order, so they agree who was first.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
+use lapin::message::Delivery;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::AMQPValue;
+use lapin::{BasicProperties, Consumer};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use super::claim_entry::{ClaimEntry, EntryContent};
+use super::ledger::{ClaimState, EntryEffect, Ledger, StoredAnswer};
+use super::link::{BrokerConnection, Link, OPERATION_TIMEOUT, random_u64};
+use super::publisher::OutgoingMessage;
+use super::topology::{self, DEFAULT_EXCHANGE};
+use crate::requests::CLAIM_WINDOW;
+use crate::{AgentName, BusError, Envelope, MessageId};
+
+/// The entries of the whole window are read before the first request.
+const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
+/// The entries that the broker sends ahead. With the next one it bounds the memory for unread entries.
+const PREFETCH: u16 = 256;
+/// A longer answer is written in parts.
+const MAX_ENTRY_BYTES: usize = 64 * 1024;
+/// The claims that are remembered as never begun.
+const MAX_GIVEN_UP: usize = 1_000;
+/// The pause before a stream that ended is read again.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+
+/// The claims of one agent's requests. Dropping it ends the reading.
+pub(super) struct ClaimLog {
+    shared: Arc<SharedLog>,
+    reader: AbortHandle,
+}
+
+struct SharedLog {
+    link: Link,
+    agent: AgentName,
+    next_nonce: AtomicU64,
+    state: Mutex<LogState>,
+}
+
+struct LogState {
+    ledger: Ledger,
+    /// Those who wait for an entry of theirs, by its number.
+    waiters: HashMap<u64, oneshot::Sender<EntryEffect>>,
+    /// Claims whose waiter gave up: if one was written after all, its request has not begun.
+    given_up: VecDeque<u64>,
+}
+
+/// The result of a claim.
+pub(super) enum ClaimResult {
+    Won {
+        holder: u64,
+    },
+    /// Another replica holds it.
+    Held {
+        holder: u64,
+    },
+    Answered(StoredAnswer),
+}
+
+impl ClaimLog {
+    /// Begins to read, and returns once all entries of the window are known. The stream exists.
+    pub(super) async fn open(link: Link, agent: AgentName) -> Result<Self, BusError> {
+        let state = LogState { ledger: Ledger::new(), waiters: HashMap::new(), given_up: VecDeque::new() };
+        let (next_nonce, state) = (AtomicU64::new(random_u64()), Mutex::new(state));
+        let shared = Arc::new(SharedLog { link, agent, next_nonce, state });
+        let reader = tokio::spawn(shared.clone().read_for_ever()).abort_handle();
+        let log = Self { shared, reader };
+        log.append(EntryContent::Sync, "read the claims", CATCH_UP_TIMEOUT).await?;
+        Ok(log)
+    }
+
+    pub(super) async fn claim(&self, id: &MessageId) -> Result<ClaimResult, BusError> {
+        // An answer is final. Anything else may have changed since this replica read the stream.
+        if let Some(ClaimState::Answered(answer)) = self.shared.lock().ledger.state(id) {
+            return Ok(ClaimResult::Answered(answer));
+        }
+        let content = EntryContent::Claim(id.clone());
+        let (nonce, effect) = self.append(content, "claim the request", OPERATION_TIMEOUT).await?;
+        Ok(match effect {
+            EntryEffect::Claim(ClaimState::Answered(answer)) => ClaimResult::Answered(answer),
+            EntryEffect::Claim(ClaimState::Held { holder }) => {
+                let is_own = holder == nonce || self.shared.lock().given_up.contains(&holder);
+                if is_own { ClaimResult::Won { holder } } else { ClaimResult::Held { holder } }
+            }
+            EntryEffect::Answer { .. } | EntryEffect::Other => unreachable!("the entry is a claim"),
+        })
+    }
+
+    pub(super) async fn release(&self, id: &MessageId, holder: u64) -> Result<(), BusError> {
+        let content = EntryContent::Release { id: id.clone(), holder };
+        self.append(content, "give the request back", OPERATION_TIMEOUT).await.map(|_| ())
+    }
+
+    /// Records an answer. Returns false if there is another one.
+    pub(super) async fn record_answer(&self, id: &MessageId, answer: &Envelope) -> Result<bool, BusError> {
+        let bytes = answer.to_bytes();
+        let content = EntryContent::Answer { id: id.clone(), bytes: &bytes };
+        let (_, effect) = self.append(content, "record the answer", OPERATION_TIMEOUT).await?;
+        Ok(matches!(effect, EntryEffect::Answer { is_first: true }))
+    }
+
+    /// Writes an entry and waits until it is read back.
+    async fn append(
+        &self,
+        content: EntryContent<'_>,
+        operation: &'static str,
+        timeout: Duration,
+    ) -> Result<(u64, EntryEffect), BusError> {
+        let nonce = self.shared.next_nonce.fetch_add(1, Ordering::Relaxed);
+        let messages = self.shared.messages(nonce, content);
+        let mut waiter = Waiter::new(&self.shared, nonce);
+        let effect = async {
+            let mut generation = 0;
+            loop {
+                // After a loss it is written again: an entry with the same number has no second effect.
+                let connection = self.shared.link.connection_after(generation).await?;
+                generation = connection.generation;
+                let _ = write(&connection, &messages).await;
+                tokio::select! {
+                    effect = waiter.effect() => return effect,
+                    next = self.shared.link.connection_after(generation) => next.map(|_| ())?,
+                }
+            }
+        };
+        let expired = |_| Err(BusError::Timeout { operation, seconds: timeout.as_secs() });
+        let effect = tokio::time::timeout(timeout, effect).await.unwrap_or_else(expired)?;
+        waiter.is_resolved = true;
+        Ok((nonce, effect))
+    }
+
+    /// Reads an answer from the stream. Returns `None` if the stream has dropped it.
+    pub(super) async fn read_answer(&self, answer: StoredAnswer) -> Result<Option<Envelope>, BusError> {
+        let shared = &self.shared;
+        let read =
+            |connection: Arc<BrokerConnection>| async move { shared.read_answer(&connection, answer).await };
+        let bytes = shared.link.run("read the recorded answer", read).await?;
+        Ok(bytes.and_then(|bytes| Envelope::parse(&bytes).ok()))
+    }
+}
+
+impl Drop for ClaimLog {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+async fn write(connection: &BrokerConnection, messages: &[OutgoingMessage]) -> lapin::Result<()> {
+    for message in messages {
+        connection.append(message).await?;
+    }
+    Ok(())
+}
+
+/// A wait for an entry.
+struct Waiter<'a> {
+    log: &'a SharedLog,
+    nonce: u64,
+    effect: oneshot::Receiver<EntryEffect>,
+    is_resolved: bool,
+}
+
+impl<'a> Waiter<'a> {
+    fn new(log: &'a SharedLog, nonce: u64) -> Self {
+        let (sender, effect) = oneshot::channel();
+        log.lock().waiters.insert(nonce, sender);
+        Self { log, nonce, effect, is_resolved: false }
+    }
+
+    async fn effect(&mut self) -> Result<EntryEffect, BusError> {
+        (&mut self.effect).await.map_err(|_| BusError::Closed)
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if !self.is_resolved {
+            self.log.lock().give_up(self.nonce);
+        }
+    }
+}
+
+impl LogState {
+    fn give_up(&mut self, nonce: u64) {
+        self.waiters.remove(&nonce);
+        self.given_up.push_back(nonce);
+        if self.given_up.len() > MAX_GIVEN_UP {
+            self.given_up.pop_front();
+        }
+    }
+
+    fn apply(&mut self, entry: &ClaimEntry<'_>, offset: u64) {
+        let effect = self.ledger.apply(entry, offset, Instant::now());
+        // The parts of an answer have its number too.
+        if !matches!(entry.content, EntryContent::AnswerPart(_))
+            && let Some(waiter) = self.waiters.remove(&entry.nonce)
+        {
+            let _ = waiter.send(effect);
+        }
+    }
+}
+
+impl SharedLog {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock().expect("no code panics while it holds the lock")
+    }
+
+    /// The messages of an entry: several for a long answer.
+    fn messages(&self, nonce: u64, content: EntryContent<'_>) -> Vec<OutgoingMessage> {
+        let message = |content| self.message(&ClaimEntry { nonce, content });
+        let EntryContent::Answer { id, bytes } = content else { return vec![message(content)] };
+        let last = bytes.len().saturating_sub(1) / MAX_ENTRY_BYTES * MAX_ENTRY_BYTES;
+        let parts = bytes[..last].chunks(MAX_ENTRY_BYTES).map(EntryContent::AnswerPart);
+        parts.chain([EntryContent::Answer { id, bytes: &bytes[last..] }]).map(message).collect()
+    }
+
+    fn message(&self, entry: &ClaimEntry<'_>) -> OutgoingMessage {
+        OutgoingMessage {
+            exchange: DEFAULT_EXCHANGE.into(),
+            routing_key: topology::claims_stream(&self.agent).into(),
+            payload: Bytes::from(entry.to_bytes()),
+            properties: BasicProperties::default(),
+        }
+    }
+
+    async fn read_for_ever(self: Arc<Self>) {
+        let mut next_offset = None;
+        while let Ok(connection) = self.link.connection().await {
+            if let Err(error) = self.read(&connection, &mut next_offset).await {
+                tracing::debug!(agent = %self.agent, %error, "reading the claims again");
+            }
+            tokio::time::sleep(RETRY_DELAY).await;
+        }
+    }
+
+    /// Reads until the connection ends.
+    async fn read(&self, connection: &BrokerConnection, next_offset: &mut Option<u64>) -> lapin::Result<()> {
+        let start = match *next_offset {
+            Some(offset) => offset_value(offset),
+            None => AMQPValue::Timestamp(window_start()),
+        };
+        let mut entries = self.consume(connection, start).await?;
+        let mut unacknowledged = 0;
+        while let Some(delivery) = entries.next().await {
+            let delivery = delivery?;
+            let offset = offset_of(&delivery).unwrap_or_default();
+            // A stream begins with the whole chunk that contains the offset.
+            if next_offset.is_none_or(|next| offset >= next) {
+                *next_offset = Some(offset + 1);
+                if let Some(entry) = ClaimEntry::parse(&delivery.data) {
+                    self.lock().apply(&entry, offset);
+                }
+            }
+            unacknowledged += 1;
+            if unacknowledged >= PREFETCH / 4 {
+                acknowledge_all(&delivery);
+                unacknowledged = 0;
+            }
+        }
+        Ok(())
+    }
+
+    async fn read_answer(
+        &self,
+        connection: &BrokerConnection,
+        answer: StoredAnswer,
+    ) -> lapin::Result<Option<Vec<u8>>> {
+        let mut entries = self.consume(connection, offset_value(answer.first_offset)).await?;
+        let mut bytes = Vec::new();
+        while let Some(delivery) = entries.next().await {
+            let delivery = delivery?;
+            if offset_of(&delivery).unwrap_or_default() > answer.last_offset {
+                return Ok(None);
+            }
+            acknowledge_all(&delivery);
+            match ClaimEntry::parse(&delivery.data) {
+                Some(entry) if entry.nonce != answer.nonce => {}
+                Some(ClaimEntry { content: EntryContent::AnswerPart(part), .. }) => {
+                    bytes.extend_from_slice(part)
+                }
+                Some(ClaimEntry { content: EntryContent::Answer { bytes: last, .. }, .. }) => {
+                    bytes.extend_from_slice(last);
+                    return Ok(Some(bytes));
+                }
+                Some(_) | None => {}
+            }
+        }
+        Ok(None)
+    }
+
+    async fn consume(&self, connection: &BrokerConnection, start: AMQPValue) -> lapin::Result<Consumer> {
+        let channel = connection.channel().await?;
+        topology::declare_claims(&channel, &self.agent).await?;
+        channel.basic_qos(PREFETCH, BasicQosOptions::default()).await?;
+        let (stream, arguments) =
+            (topology::claims_stream(&self.agent), topology::arguments([("x-stream-offset", start)]));
+        channel.basic_consume(stream.into(), "".into(), BasicConsumeOptions::default(), arguments).await
+    }
+}
+
+/// Lets the broker send more. The first poll sends it.
+fn acknowledge_all(delivery: &Delivery) {
+    let _ = delivery.acker.ack(BasicAckOptions { multiple: true }).now_or_never();
+}
+
+fn offset_value(offset: u64) -> AMQPValue {
+    topology::number(i64::try_from(offset).unwrap_or(i64::MAX))
+}
+
+fn offset_of(delivery: &Delivery) -> Option<u64> {
+    let headers = delivery.properties.headers().as_ref()?;
+    headers.inner().get("x-stream-offset")?.as_long_long_int().and_then(|offset| u64::try_from(offset).ok())
+}
+
+/// The beginning of the window in seconds of the Unix time.
+fn window_start() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(CLAIM_WINDOW).as_secs()
+}

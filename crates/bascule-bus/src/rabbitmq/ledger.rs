@@ -1,0 +1,235 @@
+//! The claims and answers of an agent's requests, as all replicas read them from one stream in one order.
+//!
+//! The first claim of a request wins, and the first answer. No I/O: `claim_log` reads and writes the stream.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, RandomState};
+use std::time::{Duration, Instant};
+
+use super::claim_entry::{ClaimEntry, EntryContent};
+use crate::MessageId;
+use crate::requests::CLAIM_WINDOW;
+
+/// The requests that are remembered, about 100 bytes each. The oldest are forgotten first: with more than 800 requests a
+/// second this is shorter than the window.
+const MAX_CLAIMS: usize = 500_000;
+/// The long answers of which only the first parts have been read.
+const MAX_OPEN_ANSWERS: usize = 1_000;
+
+pub(super) struct Ledger {
+    claims: HashMap<IdHash, RememberedClaim>,
+    /// The claims in the order of their times.
+    order: VecDeque<(Instant, IdHash)>,
+    /// The offset of the first part of an unfinished answer, by its number.
+    open_answers: HashMap<u64, u64>,
+    hashers: [RandomState; 2],
+}
+
+/// 128 bits instead of the id: ids are long, and senders choose them.
+type IdHash = (u64, u64);
+
+struct RememberedClaim {
+    state: ClaimState,
+    since: Instant,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ClaimState {
+    Held { holder: u64 },
+    Answered(StoredAnswer),
+}
+
+/// The place of an answer in the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct StoredAnswer {
+    pub(super) nonce: u64,
+    pub(super) first_offset: u64,
+    pub(super) last_offset: u64,
+}
+
+/// The effect of an entry, for its writer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EntryEffect {
+    /// The state of the request after a claim of it.
+    Claim(ClaimState),
+    /// Whether the answer is the first one.
+    Answer {
+        is_first: bool,
+    },
+    Other,
+}
+
+impl Ledger {
+    pub(super) fn new() -> Self {
+        Self {
+            claims: HashMap::new(),
+            order: VecDeque::new(),
+            open_answers: HashMap::new(),
+            hashers: [RandomState::new(), RandomState::new()],
+        }
+    }
+
+    pub(super) fn state(&self, id: &MessageId) -> Option<ClaimState> {
+        self.claims.get(&self.hash(id)).map(|claim| claim.state)
+    }
+
+    /// Takes note of the next entry of the stream.
+    pub(super) fn apply(&mut self, entry: &ClaimEntry<'_>, offset: u64, now: Instant) -> EntryEffect {
+        let nonce = entry.nonce;
+        match &entry.content {
+            EntryContent::Claim(id) => {
+                EntryEffect::Claim(self.claim_or_insert(id, ClaimState::Held { holder: nonce }, now).state)
+            }
+            EntryContent::Release { id, holder } => {
+                let hash = self.hash(id);
+                let held = ClaimState::Held { holder: *holder };
+                if self.claims.get(&hash).is_some_and(|claim| claim.state == held) {
+                    self.claims.remove(&hash);
+                }
+                EntryEffect::Other
+            }
+            EntryContent::AnswerPart(_) => {
+                if self.open_answers.len() < MAX_OPEN_ANSWERS {
+                    self.open_answers.entry(nonce).or_insert(offset);
+                }
+                EntryEffect::Other
+            }
+            EntryContent::Answer { id, .. } => {
+                let first_offset = self.open_answers.remove(&nonce).unwrap_or(offset);
+                let answer = StoredAnswer { nonce, first_offset, last_offset: offset };
+                EntryEffect::Answer { is_first: self.answer(id, answer, now) }
+            }
+            EntryContent::Sync => EntryEffect::Other,
+        }
+    }
+
+    /// Returns true if it is the first answer, or the same one again: its writer could not know that it had arrived.
+    fn answer(&mut self, id: &MessageId, answer: StoredAnswer, now: Instant) -> bool {
+        let claim = self.claim_or_insert(id, ClaimState::Answered(answer), now);
+        match claim.state {
+            ClaimState::Answered(recorded) => recorded.nonce == answer.nonce,
+            ClaimState::Held { .. } => {
+                claim.state = ClaimState::Answered(answer);
+                true
+            }
+        }
+    }
+
+    /// Returns the claim of the request, which has the given state if there was none.
+    fn claim_or_insert(&mut self, id: &MessageId, state: ClaimState, now: Instant) -> &mut RememberedClaim {
+        let hash = self.hash(id);
+        if !self.claims.contains_key(&hash) {
+            self.order.push_back((now, hash));
+            self.forget_old_claims(now);
+        }
+        self.claims.entry(hash).or_insert(RememberedClaim { state, since: now })
+    }
+
+    fn forget_old_claims(&mut self, now: Instant) {
+        while let Some((time, hash)) = self.order.front().copied() {
+            let age = now.checked_duration_since(time).unwrap_or(Duration::ZERO);
+            if age < CLAIM_WINDOW && self.order.len() <= MAX_CLAIMS {
+                return;
+            }
+            self.order.pop_front();
+            // A released request may have been claimed again, later.
+            if self.claims.get(&hash).is_some_and(|claim| claim.since == time) {
+                self.claims.remove(&hash);
+            }
+        }
+    }
+
+    fn hash(&self, id: &MessageId) -> IdHash {
+        (self.hashers[0].hash_one(id), self.hashers[1].hash_one(id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Stream {
+        ledger: Ledger,
+        offset: u64,
+        now: Instant,
+    }
+
+    impl Stream {
+        fn new() -> Self {
+            Self { ledger: Ledger::new(), offset: 0, now: Instant::now() }
+        }
+
+        fn read(&mut self, line: &str) -> EntryEffect {
+            let bytes = format!("{line}\n");
+            let effect =
+                self.ledger.apply(&ClaimEntry::parse(bytes.as_bytes()).unwrap(), self.offset, self.now);
+            self.offset += 1;
+            effect
+        }
+    }
+
+    fn held(holder: u64) -> EntryEffect {
+        EntryEffect::Claim(ClaimState::Held { holder })
+    }
+
+    // req: BU-06
+    #[test]
+    fn first_claim_of_a_request_wins() {
+        let mut stream = Stream::new();
+        assert_eq!(stream.read("claim 1 m"), held(1));
+        assert_eq!(stream.read("claim 2 m"), held(1));
+        assert_eq!(stream.read("claim 3 other"), held(3));
+        // Its writer sent it again after a lost connection.
+        assert_eq!(stream.read("claim 1 m"), held(1));
+    }
+
+    // req: BU-09
+    #[test]
+    fn released_request_can_be_claimed_by_another() {
+        let mut stream = Stream::new();
+        stream.read("claim 1 m");
+        stream.read("release 8 m 2");
+        assert_eq!(stream.read("claim 3 m"), held(1));
+        stream.read("release 9 m 1");
+        assert_eq!(stream.read("claim 4 m"), held(4));
+    }
+
+    // req: BU-09
+    #[test]
+    fn first_answer_of_a_request_wins() {
+        let mut stream = Stream::new();
+        stream.read("claim 1 m");
+        assert_eq!(stream.read("answer 2 m"), EntryEffect::Answer { is_first: true });
+        assert_eq!(stream.read("answer 3 m"), EntryEffect::Answer { is_first: false });
+        assert_eq!(stream.read("answer 2 m"), EntryEffect::Answer { is_first: true });
+        // An answered request cannot be given back.
+        stream.read("release 4 m 1");
+        let answer = StoredAnswer { nonce: 2, first_offset: 1, last_offset: 1 };
+        assert_eq!(stream.read("claim 5 m"), EntryEffect::Claim(ClaimState::Answered(answer)));
+    }
+
+    // req: BU-09
+    #[test]
+    fn long_answer_lies_between_its_parts() {
+        let mut stream = Stream::new();
+        for line in ["claim 1 m", "part 2", "claim 9 other", "part 2", "answer 2 m"] {
+            stream.read(line);
+        }
+        let answer = StoredAnswer { nonce: 2, first_offset: 1, last_offset: 4 };
+        let state = stream.ledger.state(&MessageId::parse("m").unwrap());
+        assert_eq!(state, Some(ClaimState::Answered(answer)));
+        assert!(stream.ledger.open_answers.is_empty());
+    }
+
+    // req: BU-09
+    #[test]
+    fn claim_is_forgotten_after_the_window() {
+        let mut stream = Stream::new();
+        stream.read("claim 1 m");
+        stream.now += CLAIM_WINDOW - Duration::from_secs(1);
+        assert_eq!(stream.read("claim 2 m"), held(1));
+        stream.now += Duration::from_secs(1);
+        stream.read("claim 3 other");
+        assert_eq!(stream.read("claim 4 m"), held(4));
+    }
+}

@@ -1,0 +1,376 @@
+//! The requests of one agent: takes them from the queue, and settles them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::{FutureExt, StreamExt};
+use lapin::message::Delivery;
+use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{Acker, Channel, Consumer};
+use tokio::sync::mpsc;
+
+use super::claim_log::{ClaimLog, ClaimResult};
+use super::link::{BrokerConnection, Link};
+use super::publisher::{OutgoingMessage, json_properties};
+use super::topology;
+use crate::requests::DeliveryKind;
+use crate::{
+    AgentName, BusError, Claim, ClaimTicket, Envelope, MessageId, ReceivedMessage, RequestDelivery,
+    SharedTopics, Topic,
+};
+
+/// The most unsettled requests of one replica.
+const MAX_PREFETCH: usize = 2_000;
+/// The pause before a queue whose consumer ended is read again.
+const RETRY_DELAY: Duration = Duration::from_millis(200);
+/// The requests that are remembered as settled while their acknowledgement could not be sent.
+const MAX_SETTLED: usize = 10_000;
+/// The topic and the earlier attempts of a returned request.
+const TOPIC_HEADER: &str = "bascule-topic";
+const ATTEMPTS_HEADER: &str = "bascule-attempts";
+
+/// The requests of one agent at this replica.
+pub(super) struct AgentRequests {
+    agent: AgentName,
+    link: Link,
+    log: ClaimLog,
+    in_flight: Mutex<HashMap<MessageId, InFlightRequest>>,
+}
+
+/// A request that this replica has claimed.
+enum InFlightRequest {
+    Handled(Arc<Settlement>),
+    /// The connection was lost before the acknowledgement: the request will be delivered again.
+    Settled,
+}
+
+/// The right to settle a delivery. After a lost connection it is replaced by that of the next delivery.
+struct Settlement(Mutex<Option<OpenDelivery>>);
+
+struct OpenDelivery {
+    acker: Acker,
+    generation: u64,
+    /// The channel is open as long as one of its deliveries is unsettled.
+    _channel: Channel,
+}
+
+impl AgentRequests {
+    /// Declares the agent's queues, and reads its claims.
+    pub(super) async fn open(link: Link, agent: AgentName) -> Result<Self, BusError> {
+        let name = &agent;
+        let declare = |connection: Arc<BrokerConnection>| async move {
+            topology::declare_agent(&connection.channel().await?, name).await
+        };
+        link.run("declare the agent's queues", declare).await?;
+        let log = ClaimLog::open(link.clone(), agent.clone()).await?;
+        Ok(Self { agent, link, log, in_flight: Mutex::default() })
+    }
+
+    /// Takes requests until the queue is dropped, or the bus is closed.
+    async fn take_for_ever(self: Arc<Self>, prefetch: u16, deliveries: mpsc::Sender<RequestDelivery>) {
+        while let Ok(connection) = self.link.connection().await {
+            if let Err(error) = self.take(&connection, prefetch, &deliveries).await {
+                tracing::debug!(agent = %self.agent, %error, "taking requests again");
+            }
+            if deliveries.is_closed() {
+                return;
+            }
+            tokio::time::sleep(RETRY_DELAY).await;
+        }
+    }
+
+    async fn take(
+        self: &Arc<Self>,
+        connection: &BrokerConnection,
+        prefetch: u16,
+        deliveries: &mpsc::Sender<RequestDelivery>,
+    ) -> lapin::Result<()> {
+        let channel = connection.channel().await?;
+        let mut consumer = self.consume(&channel, prefetch).await?;
+        loop {
+            tokio::select! {
+                delivery = consumer.next() => {
+                    let Some(delivery) = delivery else { return Ok(()) };
+                    let open = (channel.clone(), connection.generation);
+                    let Some(request) = self.receive(delivery?, open) else { continue };
+                    // A queue that is dropped meanwhile drops the request too, which returns it.
+                    let _ = deliveries.send(request).await;
+                }
+                () = deliveries.closed() => {
+                    return_unread(&mut consumer);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    async fn consume(&self, channel: &Channel, prefetch: u16) -> lapin::Result<Consumer> {
+        topology::declare_agent(channel, &self.agent).await?;
+        channel.basic_qos(prefetch, BasicQosOptions::default()).await?;
+        let (queue, options) = (topology::requests_queue(&self.agent), BasicConsumeOptions::default());
+        channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await
+    }
+
+    /// Reads a delivery. Returns `None` if there is nothing to do for the caller.
+    fn receive(self: &Arc<Self>, delivery: Delivery, open: (Channel, u64)) -> Option<RequestDelivery> {
+        let (topic, attempt) = (self.topic_of(&delivery)?, attempt_of(&delivery));
+        let payload = Bytes::from(delivery.data);
+        let message = ReceivedMessage::read(topic.clone(), payload.clone());
+        let open = OpenDelivery { acker: delivery.acker, generation: open.1, _channel: open.0 };
+        let id = message.content.as_ref().ok().map(|envelope| envelope.message_id.clone());
+        if self.is_foreign(&message) {
+            open.acknowledge();
+            return None;
+        }
+        let open = match id {
+            Some(id) if attempt > 1 => self.adopt(&id, open)?,
+            _ => open,
+        };
+        let settlement = Arc::new(Settlement(Mutex::new(Some(open))));
+        let requests = self.clone();
+        let claimed = Mutex::new(None);
+        let kind = RabbitMqDelivery { requests, settlement, claimed, topic, payload, attempt };
+        Some(RequestDelivery { message, attempt, kind: DeliveryKind::RabbitMq(kind) })
+    }
+
+    /// A returned request comes from the queue of its delay, through the default exchange.
+    fn topic_of(&self, delivery: &Delivery) -> Option<Topic> {
+        let own = || Some(self.agent.request_topic());
+        match delivery.exchange.as_str() {
+            topology::DEFAULT_EXCHANGE => {
+                header_text(delivery, TOPIC_HEADER).and_then(|text| Topic::parse(&text).ok()).or_else(own)
+            }
+            _ => Topic::parse(delivery.routing_key.as_str()).ok().or_else(own),
+        }
+    }
+
+    /// A request on the shared topic belongs to the agent that it names.
+    fn is_foreign(&self, message: &ReceivedMessage) -> bool {
+        let is_shared = message.topic.as_str() == SharedTopics::REQUESTS;
+        is_shared && message.content.as_ref().is_ok_and(|envelope| envelope.source != self.agent.as_str())
+    }
+
+    /// Gives a request that was delivered again to the one who still handles it. Returns it if there is none.
+    fn adopt(&self, id: &MessageId, open: OpenDelivery) -> Option<OpenDelivery> {
+        let mut in_flight = self.lock();
+        match in_flight.get(id) {
+            Some(InFlightRequest::Settled) => {
+                in_flight.remove(id);
+                open.acknowledge();
+                None
+            }
+            Some(InFlightRequest::Handled(settlement)) => settlement.adopt(open),
+            None => Some(open),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, InFlightRequest>> {
+        self.in_flight.lock().expect("no code panics while it holds the lock")
+    }
+}
+
+/// Returns the deliveries that the client holds and nobody has seen. The first poll sends it.
+fn return_unread(consumer: &mut Consumer) {
+    while let Some(Some(Ok(delivery))) = consumer.next().now_or_never() {
+        let _ = delivery.acker.nack(BasicNackOptions { requeue: true, multiple: false }).now_or_never();
+    }
+}
+
+/// The number of this delivery. A quorum queue counts; another queue only knows that it is not the first.
+fn attempt_of(delivery: &Delivery) -> u32 {
+    let number = |name| {
+        let value = delivery.properties.headers().as_ref()?.inner().get(name)?;
+        value.as_long_long_int().and_then(|count| u32::try_from(count).ok())
+    };
+    let is_returned = delivery.exchange.as_str() == topology::DEFAULT_EXCHANGE;
+    let returned = if is_returned { number(ATTEMPTS_HEADER).unwrap_or(0) } else { 0 };
+    let delivered = number("x-delivery-count").unwrap_or(u32::from(delivery.redelivered));
+    returned.saturating_add(delivered).saturating_add(1)
+}
+
+fn header_text(delivery: &Delivery, name: &str) -> Option<String> {
+    let value = delivery.properties.headers().as_ref()?.inner().get(name)?;
+    value.as_long_string().map(ToString::to_string)
+}
+
+impl OpenDelivery {
+    /// Acknowledges without waiting. The first poll sends it.
+    fn acknowledge(self) {
+        let _ = self.acker.ack(BasicAckOptions::default()).now_or_never();
+    }
+}
+
+impl Settlement {
+    fn take(&self) -> Option<OpenDelivery> {
+        self.lock().take()
+    }
+
+    /// Takes over a later delivery of the same request. Returns it if this one is of the same connection, or settled.
+    fn adopt(&self, open: OpenDelivery) -> Option<OpenDelivery> {
+        match &mut *self.lock() {
+            Some(current) if current.generation < open.generation => {
+                *current = open;
+                None
+            }
+            Some(_) | None => Some(open),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<OpenDelivery>> {
+        self.0.lock().expect("no code panics while it holds the lock")
+    }
+}
+
+/// The end of a queue that one replica reads.
+pub(crate) struct RabbitMqQueue {
+    deliveries: mpsc::Receiver<RequestDelivery>,
+}
+
+impl RabbitMqQueue {
+    pub(super) fn start(requests: Arc<AgentRequests>, prefetch: usize) -> Self {
+        let prefetch = prefetch.clamp(1, MAX_PREFETCH);
+        // The broker sends no more than this before the first is settled.
+        let (sender, deliveries) = mpsc::channel(prefetch);
+        let prefetch = u16::try_from(prefetch).expect("the bound is small");
+        // The task ends when the receiver is dropped: it has to return what it holds.
+        tokio::spawn(requests.take_for_ever(prefetch, sender));
+        Self { deliveries }
+    }
+
+    pub(crate) async fn next(&mut self) -> Option<RequestDelivery> {
+        self.deliveries.recv().await
+    }
+}
+
+/// A request that is being handled.
+pub(crate) struct RabbitMqDelivery {
+    requests: Arc<AgentRequests>,
+    settlement: Arc<Settlement>,
+    /// The id under which it is in flight.
+    claimed: Mutex<Option<MessageId>>,
+    topic: Topic,
+    payload: Bytes,
+    attempt: u32,
+}
+
+impl RabbitMqDelivery {
+    pub(crate) async fn claim(&self, id: &MessageId) -> Result<Claim, BusError> {
+        if !self.enter(id) {
+            return Ok(Claim::Duplicate);
+        }
+        let ticket = |holder| ClaimTicket { message_id: id.clone(), revision: holder };
+        let claim = match self.requests.log.claim(id).await {
+            Ok(ClaimResult::Won { holder }) => return Ok(Claim::Won(ticket(holder))),
+            Ok(ClaimResult::Held { holder }) if self.attempt > 1 => {
+                return Ok(Claim::Abandoned(ticket(holder)));
+            }
+            Ok(ClaimResult::Held { .. }) => Ok(Claim::Duplicate),
+            Ok(ClaimResult::Answered(answer)) => {
+                self.requests.log.read_answer(answer).await.map(|answer| match answer {
+                    Some(answer) => Claim::Answered(Box::new(answer)),
+                    None => Claim::Duplicate,
+                })
+            }
+            Err(error) => Err(error),
+        };
+        self.leave(None);
+        claim
+    }
+
+    pub(crate) async fn release(&self, ticket: ClaimTicket) -> Result<(), BusError> {
+        self.requests.log.release(&ticket.message_id, ticket.revision).await?;
+        self.leave(None);
+        Ok(())
+    }
+
+    pub(crate) async fn record_answer(
+        &self,
+        ticket: &ClaimTicket,
+        answer: &Envelope,
+    ) -> Result<bool, BusError> {
+        self.requests.log.record_answer(&ticket.message_id, answer).await
+    }
+
+    /// The connection is the proof that the replica lives.
+    pub(crate) async fn keep(&self) -> Result<(), BusError> {
+        Ok(())
+    }
+
+    pub(crate) async fn acknowledge(&self) -> Result<(), BusError> {
+        let Some(open) = self.settlement.take() else { return Ok(()) };
+        match open.acker.ack(BasicAckOptions::default()).await {
+            Ok(true) => self.leave(None),
+            Ok(false) | Err(_) => self.leave(Some(InFlightRequest::Settled)),
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn return_after(&self, delay: Duration) -> Result<(), BusError> {
+        if !delay.is_zero() {
+            let message = self.delayed(delay);
+            let publish = |connection: Arc<BrokerConnection>| {
+                let message = &message;
+                async move { connection.publish(message).await }
+            };
+            if !self.requests.link.run("return the request", publish).await? {
+                return Err(BusError::Full);
+            }
+            return self.acknowledge().await;
+        }
+        // Dropping it returns it at once.
+        Ok(())
+    }
+
+    fn delayed(&self, delay: Duration) -> OutgoingMessage {
+        let headers = topology::arguments([
+            (TOPIC_HEADER, AMQPValue::LongString(self.topic.as_str().into())),
+            (ATTEMPTS_HEADER, topology::number(i64::from(self.attempt))),
+        ]);
+        OutgoingMessage {
+            exchange: topology::delay_exchange(delay).into(),
+            routing_key: topology::requests_queue(&self.requests.agent).into(),
+            payload: self.payload.clone(),
+            properties: json_properties().with_headers(headers),
+        }
+    }
+
+    /// Returns false if this replica handles another delivery of the request.
+    fn enter(&self, id: &MessageId) -> bool {
+        let mut in_flight = self.requests.lock();
+        if let Some(InFlightRequest::Handled(other)) = in_flight.get(id) {
+            return Arc::ptr_eq(other, &self.settlement);
+        }
+        in_flight.insert(id.clone(), InFlightRequest::Handled(self.settlement.clone()));
+        *self.lock_claimed() = Some(id.clone());
+        true
+    }
+
+    /// The request is no longer handled here.
+    fn leave(&self, left: Option<InFlightRequest>) {
+        let Some(id) = self.lock_claimed().take() else { return };
+        let mut in_flight = self.requests.lock();
+        in_flight.remove(&id);
+        if let Some(left) = left
+            && in_flight.len() < MAX_SETTLED
+        {
+            in_flight.insert(id, left);
+        }
+    }
+
+    fn lock_claimed(&self) -> MutexGuard<'_, Option<MessageId>> {
+        self.claimed.lock().expect("no code panics while it holds the lock")
+    }
+}
+
+impl Drop for RabbitMqDelivery {
+    fn drop(&mut self) {
+        self.leave(None);
+        if let Some(open) = self.settlement.take() {
+            let options = BasicNackOptions { requeue: true, multiple: false };
+            let _ = open.acker.nack(options).now_or_never();
+        }
+    }
+}
