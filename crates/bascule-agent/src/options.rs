@@ -58,9 +58,10 @@ impl ProxyOptions {
         }
     }
 
-    /// The time in which a call must begin, so that its answer comes before the proxy gives up.
-    pub(crate) fn time_to_begin(&self) -> Duration {
-        self.timeout.saturating_sub(self.bridge_timeout)
+    /// The time in which the bridge must answer, so that the answer arrives before the proxy gives up.
+    pub(crate) fn time_to_answer(&self) -> Duration {
+        const TRAVEL: Duration = Duration::from_secs(2);
+        self.timeout - TRAVEL.min((self.timeout - self.bridge_timeout) / 2)
     }
 }
 

@@ -98,7 +98,7 @@ impl McpToolProxy {
         let deadline = Instant::now() + self.connection.options.timeout;
         let (call, envelope) = self.register(request, deadline)?;
         let publish = self.connection.publish_request(&envelope);
-        // A request that is not sent by then would not begin in time.
+        // A request that is sent later than this has less time than the bridge allows it.
         let latest = deadline - self.connection.options.bridge_timeout;
         match timeout_at(latest, publish).await {
             Ok(Ok(())) => Ok(call),
@@ -193,7 +193,7 @@ impl Connection {
             tool_call_id: identity.tool_call_id.clone(),
             tool_name: identity.tool_name.clone(),
             arguments: Some(arguments),
-            deadline: Some(Timestamp::from(SystemTime::now() + self.options.time_to_begin())),
+            deadline: Some(Timestamp::from(SystemTime::now() + self.options.time_to_answer())),
             progress: request.progress,
         };
         let mut envelope = self.envelope(&body, &identity.correlation_id);

@@ -67,10 +67,10 @@ async fn sends_a_request_and_returns_its_answer() {
     assert!(agent().may_receive_at(reply_to) && reply_to.as_str().len() > "tool.result.research.".len());
     assert_eq!(body.tool_name, "notes:search");
     assert_eq!(body.arguments.as_ref().unwrap().get(), r#"{"query":"bridge"}"#);
-    // A call that begins within 30 s ends within 60 s.
+    // The answer must be here after 60 s.
     let deadline = body.deadline.unwrap();
-    assert!(deadline >= Timestamp::from(before + Duration::from_secs(30)));
-    assert!(deadline <= Timestamp::from(SystemTime::now() + Duration::from_secs(30)));
+    assert!(deadline >= Timestamp::from(before + Duration::from_secs(58)));
+    assert!(deadline <= Timestamp::from(SystemTime::now() + Duration::from_secs(58)));
     bridge.answer(request, "found").await;
     let output = call.finish().await.unwrap();
     assert_eq!(

@@ -41,7 +41,7 @@ pub struct ToolInvokeRequest {
     /// An object; `{}` if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Box<RawValue>>,
-    /// The call is answered with `timeout`, not run, if it has not begun by then.
+    /// The call must be answered by then: a later one is not run, and one that still runs is ended, with the error `timeout`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
     /// The agent wants `ToolProgress` messages.

@@ -84,7 +84,7 @@ fn request() -> MessageKind {
         tool_call_id: "call-1".into(),
         tool_name: "notes:search_notes".into(),
         arguments: Some(raw(json!({"query": "drawbridge"}))),
-        deadline: Some(Timestamp::parse("2026-03-01T12:00:30Z").unwrap()),
+        deadline: Some(Timestamp::parse("2026-03-01T12:00:58Z").unwrap()),
         progress: true,
     };
     let short = ToolInvokeRequest {
@@ -98,7 +98,12 @@ fn request() -> MessageKind {
         ("toolCallId", text("The agent's own id of the call. Answers repeat it.")),
         tool_name(),
         ("arguments", any_object("The arguments. Default: `{}`.")),
-        ("deadline", time("The call is answered with `timeout`, not run, if it has not begun by then.")),
+        (
+            "deadline",
+            time(
+                "The call must be answered by then: a later one is not run, and one that still runs is ended, with the error `timeout`. Default: 60 s after `timestamp`.",
+            ),
+        ),
         ("progress", boolean("The agent wants `ToolProgress` messages. Default: false.")),
     ];
     let examples = vec![("with every field", full.clone()), ("the least", short)];
