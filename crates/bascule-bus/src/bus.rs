@@ -95,7 +95,7 @@ impl Bus {
         let kind = match &self.0 {
             BusInner::Embedded(_, requests) => QueueKind::Embedded(requests.open(agent, prefetch)),
             #[cfg(feature = "nats")]
-            BusInner::Nats(bus) => QueueKind::Nats(bus.requests(agent, prefetch).await?),
+            BusInner::Nats(bus) => QueueKind::Nats(Box::new(bus.requests(agent, prefetch).await?)),
             #[cfg(feature = "rabbitmq")]
             BusInner::RabbitMq(bus) => QueueKind::RabbitMq(bus.requests(agent, prefetch).await?),
         };

@@ -22,7 +22,7 @@ pub struct RequestQueue(pub(crate) QueueKind);
 pub(crate) enum QueueKind {
     Embedded(EmbeddedQueue),
     #[cfg(feature = "nats")]
-    Nats(NatsQueue),
+    Nats(Box<NatsQueue>),
     #[cfg(feature = "rabbitmq")]
     RabbitMq(RabbitMqQueue),
 }

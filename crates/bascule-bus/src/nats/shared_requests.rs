@@ -1,0 +1,78 @@
+//! Requests on the topic without an agent's name, which go to the queue of the agent that their `source` names.
+//!
+//! The bridges of all agents share one consumer of that topic, and whichever takes a request stores it under its agent's own
+//! topic. So it waits for its agent like any other request, and no bridge sees the requests of another one as its own. A
+//! bridge that ends between the two steps leaves the request to the next one; the stream recognises the second copy.
+
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use async_nats::header::NATS_MESSAGE_ID;
+use tokio::sync::mpsc;
+use tracing::warn;
+
+use super::delivery::PulledMessage;
+use super::jetstream::JetStream;
+use super::puller::Puller;
+use super::queue::consumer;
+use super::without_reserved;
+use crate::{AgentName, BusError, Envelope, SharedTopics};
+
+/// The requests that one router takes at a time.
+pub(super) const SHARED_PREFETCH: usize = 32;
+const CONSUMER: &str = "shared";
+const RETRY_DELAY: Duration = Duration::from_secs(1);
+
+/// A request that belongs to no agent.
+pub(super) struct UnroutableRequest {
+    pub(super) message: PulledMessage,
+    pub(super) reason: String,
+}
+
+/// Routes requests until the bus is closed.
+pub(super) async fn route(jetstream: JetStream, unroutable: mpsc::Sender<UnroutableRequest>) {
+    let Some(mut puller) = open(&jetstream).await else { return };
+    while let Some(message) = puller.next().await {
+        match agent_of(&message) {
+            Ok(agent) => {
+                if let Err(error) = forward(&jetstream, &agent, &message).await {
+                    warn!(%error, %agent, "cannot route a request from the shared topic; trying again");
+                    let _ = message.settlement.return_after(RETRY_DELAY).await;
+                }
+            }
+            // A full channel waits; a closed one gives the request to another bridge.
+            Err(reason) => drop(unroutable.send(UnroutableRequest { message, reason }).await),
+        }
+    }
+}
+
+/// Tries until it succeeds. An existing stream without the shared topic is refused for ever, which is said once.
+async fn open(jetstream: &JetStream) -> Option<Puller> {
+    let mut link = jetstream.connection().watch();
+    let mut was_reported = false;
+    while !link.borrow().is_closed {
+        match Puller::open(jetstream, consumer(CONSUMER, SharedTopics::REQUESTS), SHARED_PREFETCH).await {
+            Ok(puller) => return Some(puller),
+            Err(error) if !was_reported => warn!(%error, "cannot take requests from the shared topic"),
+            Err(_) => {}
+        }
+        was_reported = true;
+        let _ = tokio::time::timeout(RETRY_DELAY, link.wait_for(|state| state.is_closed)).await;
+    }
+    None
+}
+
+fn agent_of(message: &PulledMessage) -> Result<AgentName, String> {
+    let envelope = Envelope::parse(&message.payload).map_err(|error| error.to_string())?;
+    AgentName::parse(&envelope.source).map_err(|error| format!("`source` names no agent: {error}"))
+}
+
+async fn forward(jetstream: &JetStream, agent: &AgentName, message: &PulledMessage) -> Result<(), BusError> {
+    const OPERATION: &str = "route a request";
+    let mut headers: HeaderMap = without_reserved(&message.headers);
+    headers.insert(NATS_MESSAGE_ID, format!("shared-{}", message.position.stream_sequence));
+    let (topic, payload) = (agent.request_topic(), message.payload.clone());
+    let stored = jetstream.store(OPERATION, topic.as_str(), headers, payload).await;
+    stored.map_err(|error| error.into_bus_error(OPERATION))?;
+    message.settlement.acknowledge().await
+}
