@@ -16,6 +16,7 @@ use serde_json::value::RawValue;
 use tracing::{info, warn};
 
 use crate::audit::{AuditLog, AuditTicket, PendingLine};
+use crate::capture::redact_for_log;
 use crate::client::ClientContext;
 use crate::client_trace::ClientTrace;
 use crate::config::{Isolation, ServerSettings};
@@ -34,7 +35,7 @@ pub(crate) struct Caller {
     pub(crate) client: Option<Arc<ClientContext>>,
     /// The agent on the bus; `None` for other faces.
     pub(crate) agent: Option<Arc<str>>,
-    /// The caller's own trace, if the caller has named it.
+    /// The caller's own trace and baggage, if the caller has named them.
     pub(crate) trace: Option<Arc<ClientTrace>>,
     /// The script that makes the call.
     pub(crate) script: Option<ScriptParent>,
@@ -70,7 +71,7 @@ impl Caller {
     /// Returns a new span: below the script or the caller's own span, else in a trace of its own.
     pub(crate) fn new_span(&self, correlation_id: &CorrelationId) -> SpanContext {
         let span_id = next_span_id();
-        let of_client = || self.trace.as_ref().map(|trace| trace.parent);
+        let of_client = || self.trace.as_ref().and_then(|trace| trace.parent());
         match self.script.as_ref().map(|script| script.span).or_else(of_client) {
             Some(parent) => SpanContext { trace_id: parent.trace_id, span_id, parent: Some(parent.span_id) },
             None => SpanContext { trace_id: trace_id_of(correlation_id), span_id, parent: None },
@@ -193,23 +194,24 @@ pub(crate) struct CallRecorder<'a> {
 
 impl CallRecord {
     /// Writes the log line of the call. Arguments and results are not logged, because they may hold secrets: only their sizes
-    /// are.
-    fn log(&self) {
+    /// are. Messages may repeat parts of them, and are redacted where a line is written.
+    fn log(&self, traces: Option<&TraceRecorder>) {
         let Self { caller, tool, correlation_id, argument_bytes, end, .. } = self;
         let Some(CallEnd { duration, result }) = end else { return };
         let (face, session) =
             (caller.recorded_face(), caller.client.as_ref().map(|client| client.id.as_str()));
         let script = caller.script.as_ref().map(|script| tracing::field::display(&script.id));
+        let redacted = |text: &str| redact_for_log(text, &self.meter, traces.map(TraceRecorder::rules));
         match result {
             RecordedResult::Completed { is_error, result_bytes, hint, .. } => {
                 // The command line shows it itself.
                 if let Some(hint) = hint.as_ref().filter(|_| caller.face != Face::Cli) {
-                    warn!(%correlation_id, %tool, %hint, "a tool reported failure");
+                    warn!(%correlation_id, %tool, hint = %redacted(hint), "a tool reported failure");
                 }
                 info!(%correlation_id, %tool, %face, session, script, ?duration, argument_bytes, result_bytes, is_error, "call completed");
             }
             RecordedResult::Failed { code, message, .. } => {
-                info!(%correlation_id, %tool, %face, session, script, ?duration, argument_bytes, %code, error = %message, "call failed");
+                info!(%correlation_id, %tool, %face, session, script, ?duration, argument_bytes, %code, error = %redacted(message), "call failed");
             }
         }
     }
@@ -299,7 +301,7 @@ impl<'a> CallRecorder<'a> {
     fn end(&mut self, result: RecordedResult, raw: Option<&RawValue>) -> Option<PendingLine> {
         let mut record = self.record.take()?;
         record.end = Some(CallEnd { duration: record.started.elapsed(), result });
-        record.log();
+        record.log(self.sinks.traces);
         self.sinks.metrics.on_end(&record);
         let content = CallContent { arguments: Some(self.arguments), result: raw };
         if let Some(observer) = self.sinks.observer {

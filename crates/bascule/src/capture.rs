@@ -39,6 +39,18 @@ impl CaptureRules {
     }
 }
 
+/// Returns a message of a call for the log, without secrets. `rules` are those of the traces, if calls are recorded.
+pub(crate) fn redact_for_log(message: &str, meter: &CallMeter, rules: Option<&CaptureRules>) -> String {
+    let mut text = match rules {
+        Some(rules) => rules.redact_message(message),
+        None => CaptureRules::new(&TraceSettings::default()).redact_message(message),
+    };
+    if let Some(settings) = meter.settings() {
+        secrets_of(settings).hide(&mut text);
+    }
+    text
+}
+
 /// The content of a span of which the message alone is kept.
 impl Content for CaptureRules {
     fn capture(&self) -> Captured {

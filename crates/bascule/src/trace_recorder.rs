@@ -82,6 +82,11 @@ impl TraceRecorder {
         })
     }
 
+    /// Returns the rules for secrets.
+    pub(crate) fn rules(&self) -> &CaptureRules {
+        &self.rules
+    }
+
     /// Records an ended call.
     pub(crate) fn on_end(&self, record: &CallRecord, content: CallContent<'_>) {
         let Some(CallEnd { duration, result }) = &record.end else { return };

@@ -30,13 +30,15 @@ pub struct ClientMessage<'a> {
     pub trace: Option<Box<TraceHeaders>>,
 }
 
-/// The W3C trace context in the headers of an HTTP request, unchecked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The W3C trace context and baggage in the headers of an HTTP request, unchecked.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TraceHeaders {
     /// `traceparent`.
-    pub parent: String,
+    pub parent: Option<String>,
     /// `tracestate`, its lines joined.
     pub state: Option<String>,
+    /// `baggage`, its lines joined.
+    pub baggage: Option<String>,
 }
 
 impl<'a> ClientMessage<'a> {

@@ -19,8 +19,6 @@ use crate::{Message, MessageError, ProtocolVersion, RpcError, is_large, run_larg
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-/// Longer states are dropped: W3C asks for 512 characters.
-const MAX_TRACE_STATE: usize = 512;
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 
@@ -119,13 +117,16 @@ fn deliver<H: Host>(
     Ok(id.map_or(Delivered::Other, |id| Delivered::Request(id, receiver)))
 }
 
-/// Returns the trace that the headers name. Few requests have one.
+/// Returns the trace and the baggage that the headers name. Few requests have any.
 fn trace_headers(headers: &HeaderMap) -> Option<Box<TraceHeaders>> {
-    let parent = headers.get("traceparent")?.to_str().ok()?.to_owned();
-    let lines = headers.get_all("tracestate").iter().map(HeaderValue::to_str);
-    let state = lines.collect::<Result<Vec<&str>, _>>().unwrap_or_default().join(",");
-    let is_usable = (1..=MAX_TRACE_STATE).contains(&state.len());
-    Some(Box::new(TraceHeaders { parent, state: is_usable.then_some(state) }))
+    let joined = |name: &str| {
+        let lines = headers.get_all(name).iter().map(HeaderValue::to_str);
+        let text = lines.collect::<Result<Vec<&str>, _>>().ok()?.join(",");
+        (!text.is_empty()).then_some(text)
+    };
+    let parent = headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let found = TraceHeaders { parent, state: joined("tracestate"), baggage: joined("baggage") };
+    (found.parent.is_some() || found.baggage.is_some()).then(|| Box::new(found))
 }
 
 async fn initialize<H: Host>(

@@ -4,7 +4,7 @@
 use bascule_mcp::{TraceHeaders, patch};
 use bascule_model::CorrelationId;
 
-use crate::client_trace::ClientTrace;
+use crate::client_trace::{ClientTrace, TraceMeta};
 
 /// The member of `_meta`, and of the `data` of the bridge's errors, that holds the id.
 pub(super) const MEMBER: &str = "bascule/correlationId";
@@ -19,12 +19,13 @@ pub(super) struct ClientIds {
 impl ClientIds {
     /// Finds the ids. An unusable one is ignored: the request is not about it.
     pub(super) fn find(meta: Option<&str>, headers: Option<&TraceHeaders>) -> Self {
-        let [own, trace] =
-            meta.map(|meta| patch::find_many(meta, [&[MEMBER], &["traceparent"]])).unwrap_or_default();
+        let paths: [&[&str]; 4] = [&[MEMBER], &["traceparent"], &["tracestate"], &["baggage"]];
+        let [own, parent, state, baggage] =
+            meta.map(|meta| patch::find_many(meta, paths)).unwrap_or_default();
         let text = |json: &str| serde_json::from_str::<String>(json).ok();
         let own = own.and_then(text).and_then(|id| CorrelationId::parse(&id).ok());
-        let trace = ClientTrace::find(meta, trace, headers);
-        let of_trace = || Some(CorrelationId::from_random(trace.as_ref()?.parent.trace_id.0));
+        let trace = ClientTrace::find(TraceMeta { parent, state, baggage }, headers);
+        let of_trace = || Some(CorrelationId::from_random(trace.as_ref()?.parent()?.trace_id.0));
         Self { correlation_id: own.or_else(of_trace), trace }
     }
 }

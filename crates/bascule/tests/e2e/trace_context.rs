@@ -59,22 +59,27 @@ fn parent_header() -> String {
 #[test]
 fn trace_of_headers_is_recorded_and_passed_on() {
     let setup = Setup::start("/mcp");
-    let headers = [&*parent_header(), "tracestate: a=1", "tracestate: b=2"];
+    let headers =
+        [&*parent_header(), "tracestate: a=1", "tracestate: b=2", "baggage: user=a", "baggage: k=v;p=1"];
     let passed = setup.call("s__x", json!({ "own": 7 }), &headers);
     let spans = setup.spans(1);
     assert_eq!((&spans[0]["traceId"], &spans[0]["parentSpanId"]), (&json!(TRACE), &json!(PARENT)));
     assert_eq!(spans[0]["correlationId"], TRACE);
     let below = format!("00-{TRACE}-{}-01", spans[0]["spanId"].as_str().unwrap());
-    assert_eq!(passed, json!({ "own": 7, "traceparent": below, "tracestate": "a=1,b=2" }));
+    assert_eq!(
+        passed,
+        json!({ "own": 7, "traceparent": below, "tracestate": "a=1,b=2", "baggage": "user=a,k=v;p=1" })
+    );
 }
 
 // req: GW-03
 #[test]
 fn meta_of_client_with_own_trace_or_none_is_unchanged() {
     let setup = Setup::start("/servers/s/mcp");
-    let own = json!({ "traceparent": format!("00-{TRACE}-{PARENT}-00"), "tracestate": "c=3" });
+    let own =
+        json!({ "traceparent": format!("00-{TRACE}-{PARENT}-00"), "tracestate": "c=3", "baggage": "k=v" });
     let other = format!("traceparent: 00-{}-{PARENT}-01", "1".repeat(32));
-    assert_eq!(setup.call("x", own.clone(), &[&other, "tracestate: a=1"]), own);
+    assert_eq!(setup.call("x", own.clone(), &[&other, "tracestate: a=1", "baggage: k=w"]), own);
     assert_eq!(setup.spans(1)[0]["traceId"], TRACE, "`_meta` counts before the headers");
     assert_eq!(setup.call("x", json!({}), &[]), json!({}));
     assert_eq!(setup.call("x", json!({}), &["traceparent: nonsense", "tracestate: a=1"]), json!({}));
@@ -85,10 +90,29 @@ fn meta_of_client_with_own_trace_or_none_is_unchanged() {
 fn calls_of_a_script_carry_the_trace_of_its_client() {
     let setup = Setup::start("/mcp");
     let code = json!({ "code": "await mcp.s.x({})" });
-    let answer = setup.send(&json!({ "name": "execute_code", "arguments": code }), &[&parent_header()]);
+    let meta = json!({ "baggage": "user=a" });
+    let headers = [&*parent_header(), "tracestate: a=1"];
+    let answer = setup.send(&json!({ "name": "execute_code", "arguments": code, "_meta": meta }), &headers);
     let spans = setup.spans(2);
     let call = spans.iter().find(|span| span["kind"] == "call").unwrap_or_else(|| panic!("{answer}"));
     let below = format!("00-{TRACE}-{}-01", call["spanId"].as_str().unwrap());
-    assert!(setup.server.wait_for("tools/call").contains(&below), "{below}");
+    let received = setup.server.wait_for("tools/call");
+    for part in [&*below, r#""tracestate":"a=1""#, r#""baggage":"user=a""#] {
+        assert!(received.contains(part), "{part}: {received}");
+    }
     assert!(spans.iter().all(|span| span["traceId"] == TRACE), "{spans:?}");
+}
+
+// req: TR-01, GW-03
+#[test]
+fn hostile_values_reach_no_server() {
+    let setup = Setup::start("/mcp");
+    let long = |name: &str, length: usize| format!("{name}: k={}", "x".repeat(length));
+    let (state, baggage) = (long("tracestate", 511), long("baggage", 8_191));
+    let passed = setup.call("s__x", json!({}), &[&parent_header(), &state, &baggage]);
+    let keys: Vec<&String> = passed.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["traceparent"], "too long values are left out");
+    assert_eq!(setup.call("s__x", json!({}), &["baggage: k=\u{e9}"]), json!({}), "no ASCII");
+    let quoted = setup.call("s__x", json!({}), &[r#"baggage: k="}},"x":{"y":""#]);
+    assert_eq!(quoted, json!({ "baggage": r#"k="}},"x":{"y":""# }));
 }

@@ -3,9 +3,10 @@
 use std::process::Command;
 
 use bascule_client::{CallToolOptions, ConnectOptions, call_tool, connect_to_server};
-use bascule_testkit::{Behaviour, Script, ScriptedHttp};
+use bascule_testkit::{Behaviour, Script, ScriptedHttp, ScriptedStdio};
+use serde_json::json;
 
-use crate::support::{Bascule, CommandOutput};
+use crate::support::{Bascule, CommandOutput, with_settings};
 
 /// Log lines of the call.
 fn call_lines(output: &CommandOutput) -> Vec<&str> {
@@ -28,6 +29,24 @@ fn call_log_lines_have_the_correlation_id() {
     }
     let output = bascule.run(&["call", "clock:now", "{\"timezone\":1}"]);
     assert!(call_lines(&output).iter().all(|line| line.contains("correlation_id=")), "{output:?}");
+}
+
+// req: BR-06, TR-01
+#[test]
+fn log_lines_of_failed_calls_have_no_secrets() {
+    let error = json!({ "code": -32000, "message": "refused: Authorization: Bearer hunter2, pin=1234, key=s3cret-value" });
+    let server = ScriptedStdio::new(Script::new().tools(["x"]).calls("x", [Behaviour::error(error)]));
+    let entry = with_settings(server.entry(), json!({ "env": { "KEY": "s3cret-value" } }));
+    for traces in [json!({ "redact": ["pin"] }), json!({ "off": true })] {
+        let is_on = traces["off"].is_null();
+        let text = json!({ "mcpServers": { "s": entry }, "bascule": { "traces": traces } }).to_string();
+        let output = Bascule::with_text(&text).run(&["call", "s:x", "{}", "-v"]);
+        let line = call_lines(&output).into_iter().find(|line| line.contains("call failed"));
+        let line = line.unwrap_or_else(|| panic!("{output:?}"));
+        assert!(line.contains("Authorization: Bearer ***"), "{line}");
+        assert!(!line.contains("hunter2") && !line.contains("s3cret-value"), "{line}");
+        assert_eq!(line.contains("pin=***"), is_on, "names of the configuration: {line}");
+    }
 }
 
 #[test]
