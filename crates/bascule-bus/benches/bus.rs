@@ -58,6 +58,7 @@ fn completed() -> Event {
         summary: r#"{"content":[{"type":"text","text":"The sum is 3."}]}"#.repeat(5)[..256].to_owned(),
         duration: Duration::from_micros(1234),
         hint: None,
+        span: None,
     }
 }
 

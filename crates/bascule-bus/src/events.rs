@@ -7,7 +7,10 @@ use std::time::SystemTime;
 
 use bascule_model::{Event, EventSink};
 
-use crate::{ContentTrust, EmbeddedBus, Envelope, Headers, MessageId, MessageIdGenerator, Timestamp, Topic};
+use crate::{
+    ContentTrust, EmbeddedBus, Envelope, Headers, MessageId, MessageIdGenerator, Timestamp, Topic,
+    WellKnownHeaders,
+};
 
 /// An event sink that publishes on a bus.
 pub struct BusEventSink {
@@ -78,12 +81,18 @@ pub fn event_envelope(event: &Event, message_id: MessageId, source: &str, timest
     }
 }
 
-/// The events at the end of a call quote the tool's output, or names in it, so they are marked as such.
+/// The events at the end of a call quote the tool's output, or names in it, so they are marked as such. They name the call's
+/// span.
 fn headers(event: &Event) -> Headers {
-    match call_text(event).is_some() || matches!(event, Event::ResultDrifted { .. }) {
+    let mut headers = match call_text(event).is_some() || matches!(event, Event::ResultDrifted { .. }) {
         true => ContentTrust::ToolOutput.to_headers(),
         false => Headers::new(),
+    };
+    if let Some(span) = event.span() {
+        let parent = format!("00-{}-{}-01", span.trace_id, span.span_id);
+        headers.insert(WellKnownHeaders::TRACE_PARENT.into(), parent.into());
     }
+    headers
 }
 
 impl fmt::Debug for BusEventSink {
@@ -119,6 +128,7 @@ mod tests {
                 summary: "{}".into(),
                 duration: Duration::from_millis(2),
                 hint: None,
+                span: None,
             },
             Event::ToolFailed {
                 correlation_id,
@@ -126,6 +136,7 @@ mod tests {
                 code: ErrorCode::Cancelled,
                 retryable: false,
                 message: "the caller cancelled or disconnected".into(),
+                span: None,
             },
             Event::ResultDrifted {
                 correlation_id: CorrelationId::parse("c-2").unwrap(),
@@ -225,6 +236,7 @@ mod tests {
                 code: ErrorCode::Cancelled,
                 retryable: false,
                 message: "\n".repeat(500),
+                span: None,
             });
         }
         let options =

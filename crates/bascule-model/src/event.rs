@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::call::millis;
-use crate::{CorrelationId, ErrorCode, Health, ServerName, ToolId};
+use crate::{CorrelationId, ErrorCode, Health, ServerName, SpanContext, ToolId};
 
 /// Receives events. Implementations must return at once: calls run through here.
 pub trait EventSink: Send + Sync {
@@ -41,6 +41,9 @@ pub enum Event {
         /// The likely refusal by the sandbox, and the setting that would allow it.
         #[serde(skip_serializing_if = "Option::is_none")]
         hint: Option<String>,
+        /// The span of the call. Not part of the JSON: a bus carries it in a header.
+        #[serde(skip)]
+        span: Option<SpanContext>,
     },
     /// A call ended with a normalised error.
     #[serde(rename = "provider.mcp.tool.failed")]
@@ -50,6 +53,9 @@ pub enum Event {
         code: ErrorCode,
         retryable: bool,
         message: String,
+        /// As above.
+        #[serde(skip)]
+        span: Option<SpanContext>,
     },
     /// The answer of a tool differs from the type of its earlier answers, or from its output schema.
     #[serde(rename = "provider.mcp.result.drifted")]
@@ -134,6 +140,14 @@ impl Event {
         }
     }
 
+    /// Returns the span of the call that the event is about, if it is known.
+    pub fn span(&self) -> Option<SpanContext> {
+        match self {
+            Self::ToolCompleted { span, .. } | Self::ToolFailed { span, .. } => *span,
+            _ => None,
+        }
+    }
+
     /// Returns the id of the call that caused the event, if any.
     pub fn correlation_id(&self) -> Option<&CorrelationId> {
         match self {
@@ -214,6 +228,7 @@ mod tests {
                 summary: "{}".into(),
                 duration: Duration::from_micros(1500),
                 hint: None,
+                span: None,
             },
             r#"{"type":"provider.mcp.tool.completed","correlationId":"c-1","tool":"a:t","isError":false,"summary":"{}","durationMs":1.5}"#,
         );
@@ -225,6 +240,7 @@ mod tests {
                 summary: "{}".into(),
                 duration: Duration::ZERO,
                 hint: Some("h".into()),
+                span: None,
             },
             r#"{"type":"provider.mcp.tool.completed","correlationId":"c-1","tool":"a:t","isError":true,"summary":"{}","durationMs":0.0,"hint":"h"}"#,
         );
@@ -235,6 +251,7 @@ mod tests {
                 code: ErrorCode::Cancelled,
                 retryable: true,
                 message: "m".into(),
+                span: None,
             },
             r#"{"type":"provider.mcp.tool.failed","correlationId":"c-1","tool":"a:t","code":"CANCELLED","retryable":true,"message":"m"}"#,
         );

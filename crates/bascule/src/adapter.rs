@@ -26,6 +26,7 @@ use tracing::warn;
 
 use crate::api::CallLimits;
 use crate::audit::AuditLog;
+use crate::bus_face::status::BusMonitor;
 use crate::call::CallContext;
 use crate::config::{ScriptSettings, ServerSettings, Settings, TraceSettings};
 use crate::fleet::backend::Backend;
@@ -116,6 +117,8 @@ pub struct McpBridgeAdapter {
     pub(crate) refused_reload: Mutex<Option<String>>,
     pub(crate) scripts: Scripts,
     pub(crate) search: Arc<ToolSearch>,
+    /// The bus that the bridge serves an agent on, if any.
+    pub(crate) bus: OnceLock<Arc<BusMonitor>>,
 }
 
 impl ProviderAdapter for McpBridgeAdapter {
@@ -194,7 +197,7 @@ impl McpBridgeAdapter {
             start: starter(message_limit, start_timeout, jailer, trace, traces),
             random,
             in_flight: Arc::default(),
-            observer: OnceLock::new(),
+            observers: Mutex::default(),
             reconnect,
             starts_on_demand: last_listings == LastListings::Shown,
             last_listings: open_store(last_listings),
@@ -225,6 +228,7 @@ impl McpBridgeAdapter {
             refused_reload: Mutex::default(),
             scripts,
             search: Arc::default(),
+            bus: OnceLock::new(),
         }
     }
 

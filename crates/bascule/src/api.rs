@@ -18,6 +18,7 @@ use bascule_store::StoreStatus;
 use serde::{Deserialize, Serialize};
 
 use crate::blocking::run_blocking;
+use crate::bus_face::status::BusStatus;
 use crate::call::CallContext;
 use crate::call_record::{Caller, Face};
 use crate::config::{self, ConfigError, ConfigLocation, LoadedConfig};
@@ -113,6 +114,9 @@ pub(crate) struct BridgeStatus {
     /// The recording of calls; `None` if it is off.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) traces: Option<TraceStatus>,
+    /// The bus that the bridge serves an agent on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) bus: Option<BusStatus>,
 }
 
 /// The recording of calls and server logs since the bridge started.
@@ -145,6 +149,7 @@ pub(crate) fn status(bridge: &McpBridgeAdapter) -> BridgeStatus {
         refused_reload: bridge.refused_reload(),
         disabled: bridge.disabled_servers(),
         traces: bridge.fleet.traces.as_ref().map(|traces| trace_status(traces.status())),
+        bus: bridge.bus.get().map(|bus| bus.status()),
     }
 }
 

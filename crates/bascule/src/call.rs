@@ -137,9 +137,7 @@ impl McpBridgeAdapter {
                 extra_members: context.extra_members,
                 meter: Some(meter),
             };
-            let hints = &tool.definition().hints;
-            let is_idempotent = hints.read_only_hint || hints.idempotent_hint;
-            match server.run(in_flight, &upstream_request, is_idempotent, &deadline).await {
+            match server.run(in_flight, &upstream_request, is_idempotent(&tool), &deadline).await {
                 Ok(response) => {
                     let result = check_result(&tool, response.raw, id).await.map_err(|mut error| {
                         self.observe_violations(&tool, &error, id);
@@ -199,12 +197,27 @@ impl McpBridgeAdapter {
         Ok((server.clone(), tool.clone(), begin(server)))
     }
 
+    /// Returns true if a call that may have run can run again. A tool that is not known cannot.
+    pub(crate) fn may_repeat(&self, tool: &ToolId) -> bool {
+        let snapshot = self.fleet.snapshot.load();
+        match (snapshot.server(tool), snapshot.catalog.get(tool)) {
+            (Ok(server), Some(known)) => server.may_repeat(tool.tool(), is_idempotent(known)),
+            _ => false,
+        }
+    }
+
     /// Returns true if a reload has stopped this server and put another one in its place.
     fn was_replaced(&self, server: &Server) -> bool {
         let snapshot = self.fleet.snapshot.load();
         let current = snapshot.servers.get(&server.settings.name);
         server.is_stopped() && current.is_some_and(|current| current.serial != server.serial)
     }
+}
+
+/// Returns true if the tool says that repeating a call has no further effect.
+fn is_idempotent(tool: &CatalogTool) -> bool {
+    let hints = &tool.definition().hints;
+    hints.read_only_hint || hints.idempotent_hint
 }
 
 /// Builds the parameters of `tools/call`: the client's own where there are some, with as few changes as possible.

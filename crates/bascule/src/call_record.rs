@@ -217,14 +217,15 @@ impl CallRecord {
     }
 
     fn into_event(self) -> Option<Event> {
-        let Self { tool, correlation_id, end, .. } = self;
+        let Self { tool, correlation_id, end, context, .. } = self;
+        let span = Some(context);
         let CallEnd { duration, result } = end?;
         Some(match result {
             RecordedResult::Completed { is_error, summary, hint, .. } => {
-                Event::ToolCompleted { correlation_id, tool, is_error, summary, duration, hint }
+                Event::ToolCompleted { correlation_id, tool, is_error, summary, duration, hint, span }
             }
             RecordedResult::Failed { code, retryable, message, .. } => {
-                Event::ToolFailed { correlation_id, tool, code, retryable, message }
+                Event::ToolFailed { correlation_id, tool, code, retryable, message, span }
             }
         })
     }

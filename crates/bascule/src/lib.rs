@@ -3,7 +3,7 @@
 //!
 //! Reading order: [`config`] reads the configuration file. [`McpBridgeAdapter`] is the bridge. `call` makes every tool call
 //! `call_record` records it, `metrics` counts it, `audit` logs it, and `result_observer` learns from its result; `in_flight` registers the requests. `fleet` runs the servers. `gateway` serves MCP clients
-//! (`client`), `control` serves the commands of other processes through `api`, `script` runs scripts, and `search` finds
+//! (`client`), `bus_face` serves an agent over a message bus, `control` serves the commands of other processes through `api`, `script` runs scripts, and `search` finds
 //! tools, on request with the vectors of an `encoder`; `tool_queries` answers queries about them. [`cli`] is the command
 //! line. `clients` knows the configuration files of MCP clients, and `document` edits them.
 
@@ -14,6 +14,7 @@ mod adapter;
 mod api;
 mod audit;
 mod blocking;
+mod bus_face;
 mod call;
 mod call_record;
 mod capture;
@@ -57,6 +58,7 @@ mod unique_number;
 mod warm_pool;
 
 pub use adapter::{BridgeConfig, LastListings, McpBridgeAdapter};
+pub use bus_face::{BusService, BusServiceOptions};
 pub use otlp::{InvalidOtlpSettings, OtlpSettings};
 pub use reload::{Plan, Reloaded};
 pub use script::{ScriptMode, ScriptOutcome, ScriptRequest, ScriptTrace, ToolSelection, ToolSelectionError};

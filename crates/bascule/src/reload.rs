@@ -146,6 +146,7 @@ impl McpBridgeAdapter {
         }
         tickets.last_applied = ticket;
         *self.refused_reload.lock().expect("no code panics while it holds the lock") = None;
+        self.fleet.notify(|observer| observer.on_reload_started());
         let Staged { settings, servers, reloaded, replaced, .. } = staged;
         self.fleet.snapshot.store(Arc::new(Snapshot::new(settings.clone(), servers.clone())));
         self.fleet.catch_up();
@@ -163,7 +164,7 @@ impl McpBridgeAdapter {
     async fn announce_tools(&self, added: &[Arc<Server>]) {
         let by = Instant::now() + ADDED_WITHIN;
         futures_util::future::join_all(added.iter().map(|server| server.wait_for_first_start(by))).await;
-        self.fleet.notify_reloaded();
+        self.fleet.notify(|observer| observer.on_reloaded());
         let tools: Vec<ToolId> = self.list_tools().iter().map(|tool| tool.id().clone()).collect();
         self.fleet.events.offer(Event::ToolsAvailable { count: tools.len(), tools });
     }

@@ -431,6 +431,7 @@ fn events() -> Vec<(&'static str, Event, Event)> {
         summary: r#"{"content":[{"type":"text","text":"What a bas"#.into(),
         duration: Duration::from_micros(1_500),
         hint: hint.map(Into::into),
+        span: None,
     };
     let refused = |server: Option<ServerName>| Event::ReloadRefused {
         server,
@@ -460,6 +461,7 @@ fn events() -> Vec<(&'static str, Event, Event)> {
                 code: ErrorCode::ProviderTimeout,
                 retryable: true,
                 message: "`notes:search_notes` did not answer within 30000 ms".into(),
+                span: None,
             },
         ),
         same(

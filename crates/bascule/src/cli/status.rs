@@ -14,6 +14,7 @@ use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
 use crate::api::{BridgeStatus, ServerStatus};
+use crate::bus_face::status::BusStatus;
 use crate::control::Operation;
 use crate::fleet::server_log::{excerpt, format_count, format_duration};
 
@@ -110,7 +111,7 @@ fn print_status(status: &RawValue, printer: &Printer) -> CommandResult<()> {
             "could not read the status: the running bridge has another version: {error}"
         ))
     };
-    let BridgeStatus { servers, refused_reload, disabled, traces } =
+    let BridgeStatus { servers, refused_reload, disabled, traces, bus } =
         serde_json::from_str(status.get()).map_err(unreadable)?;
     let width = servers.iter().map(|server| server.health.name.as_str().len()).max().unwrap_or(0);
     let lines = servers.iter().flat_map(|server| format_server(server, width, printer));
@@ -118,6 +119,9 @@ fn print_status(status: &RawValue, printer: &Printer) -> CommandResult<()> {
     print_incomplete_confinement(&servers, printer);
     for name in disabled {
         printer.print_line(&printer.style.dim(&format!("{}  disabled", pad(name.as_str(), width))));
+    }
+    if let Some(bus) = bus {
+        print_bus(&bus, printer);
     }
     if let Some(traces) = traces {
         if let Some(cause) = &traces.stopped {
@@ -137,6 +141,21 @@ fn print_status(status: &RawValue, printer: &Printer) -> CommandResult<()> {
         lines.for_each(|line| printer.print_sentence(&format!("  {line}"), CONTINUED));
     }
     Ok(())
+}
+
+fn print_bus(bus: &BusStatus, printer: &Printer) {
+    let url = bus.url.as_deref().map(|url| format!(" at {}", sanitize_line(url))).unwrap_or_default();
+    let state = match (bus.connected, &bus.cause) {
+        (true, _) => printer.style.green("connected"),
+        (false, None) => printer.style.red("reconnecting"),
+        (false, Some(cause)) => printer.style.red(&format!("not connected: {}", sanitize_line(cause))),
+    };
+    let requests = format_count(bus.requests, "request");
+    let line = format!("bus{url}  agent {}  {state}  {requests} in progress", bus.agent);
+    printer.print_sentence(&line, CONTINUED);
+    if bus.dropped_events > 0 {
+        printer.print_line(&format!("{} events were not published", bus.dropped_events));
+    }
 }
 
 /// Names the servers that the kernel cannot confine completely.

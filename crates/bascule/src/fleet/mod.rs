@@ -26,7 +26,7 @@ pub(crate) mod tools;
 pub(crate) mod upstream;
 
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use arc_swap::ArcSwap;
 use bascule_model::{BridgeResult, EventSink, ServerName};
@@ -62,6 +62,9 @@ pub(crate) type Start = Box<
 
 /// Is notified of changes to the fleet as a whole.
 pub(crate) trait FleetObserver: Send + Sync {
+    /// A reload is about to replace the snapshot. `on_reloaded` follows, once the added servers have started.
+    fn on_reload_started(&self) {}
+
     /// A reload has replaced the snapshot: servers may be new, changed or gone.
     fn on_reloaded(&self);
 }
@@ -89,14 +92,21 @@ pub(crate) struct Fleet {
     pub(crate) actors: TaskTracker,
     pub(crate) stop: CancellationToken,
     pub(crate) serials: AtomicU64,
-    pub(crate) observer: OnceLock<Weak<dyn FleetObserver>>,
+    pub(crate) observers: Mutex<Vec<Weak<dyn FleetObserver>>>,
 }
 
 impl Fleet {
-    pub(crate) fn notify_reloaded(&self) {
-        if let Some(observer) = self.observer.get().and_then(Weak::upgrade) {
-            observer.on_reloaded();
-        }
+    /// Adds an observer. It observes for as long as it exists.
+    pub(crate) fn observe(&self, observer: Weak<dyn FleetObserver>) {
+        self.observers.lock().expect("no code panics while it holds the lock").push(observer);
+    }
+
+    pub(crate) fn notify(&self, notify: impl Fn(&dyn FleetObserver)) {
+        let mut observers = self.observers.lock().expect("no code panics while it holds the lock");
+        observers.retain(|observer| observer.strong_count() > 0);
+        let present: Vec<_> = observers.iter().filter_map(Weak::upgrade).collect();
+        drop(observers);
+        present.iter().for_each(|observer| notify(&**observer));
     }
 
     /// Adds the tools that servers have listed while the current snapshot was being made.

@@ -191,10 +191,17 @@ impl Server {
             && match (self.settings.retry_for(tool), error.delivery) {
                 (RetryPolicy::Never, _) | (_, Delivery::Answered) => false,
                 (_, Delivery::NotSent) => true,
-                (retry, Delivery::Unknown) => {
-                    sends < MAX_SENDS && (is_idempotent || retry == RetryPolicy::Always)
-                }
+                (_, Delivery::Unknown) => sends < MAX_SENDS && self.may_repeat(tool, is_idempotent),
             }
+    }
+
+    /// Returns true if a call that may have run can run again.
+    pub(crate) fn may_repeat(&self, tool: &str, is_idempotent: bool) -> bool {
+        match self.settings.retry_for(tool) {
+            RetryPolicy::Never => false,
+            RetryPolicy::Safe => is_idempotent,
+            RetryPolicy::Always => true,
+        }
     }
 
     /// Waits for the server to be up again after a failed request. Returns false if it is not up before the deadline, or

@@ -94,7 +94,7 @@ impl Gateway {
             grace,
             show,
         });
-        let _ = gateway.bridge.fleet.observer.set(Arc::downgrade(&gateway) as Weak<dyn FleetObserver>);
+        gateway.bridge.fleet.observe(Arc::downgrade(&gateway) as Weak<dyn FleetObserver>);
         gateway.tasks.spawn(gateway.clone().remove_gone_clients());
         gateway
     }

@@ -13,6 +13,7 @@ mod audit;
 mod bad_configuration;
 mod bad_http;
 mod bad_stdio;
+mod bus;
 mod clients;
 mod commands;
 mod confinement;

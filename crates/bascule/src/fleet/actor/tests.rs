@@ -139,7 +139,7 @@ impl TestBridge {
             start: starter(servers.clone()),
             random: || 0.0,
             in_flight: Arc::default(),
-            observer: std::sync::OnceLock::new(),
+            observers: std::sync::Mutex::default(),
             reconnect: true,
             starts_on_demand: true,
             last_listings: None,

@@ -1,0 +1,194 @@
+//! Publishes the tools of the agent: at the start, on request, and whenever they or the health of a server change.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use bascule_bus::{
+    BusSubscription, McpMetadataRefreshRequest, McpToolsAvailable, ServerState, publish_availability,
+};
+use bascule_model::ProviderAdapter;
+use serde_json::value::to_raw_value;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::{debug, warn};
+
+use super::{BusFace, next_of_kind};
+use crate::fleet::FleetObserver;
+
+/// The wait for the first start of all servers. Later ones are published when they come.
+const FIRST_STARTS: Duration = Duration::from_secs(10);
+/// Changes within this time are published together,
+const QUIET: Duration = Duration::from_millis(150);
+/// but not later than this.
+const LONGEST_DELAY: Duration = Duration::from_secs(2);
+/// The longest time that a reload takes to publish its tools.
+const RELOAD: Duration = Duration::from_secs(15);
+/// The longest time for listing the tools again.
+const REFRESH: Duration = Duration::from_secs(30);
+/// The pause after a publication that failed.
+const RETRY: Duration = Duration::from_secs(2);
+
+pub(super) struct AvailabilityPublisher {
+    face: Arc<BusFace>,
+    reloads: Arc<ReloadObserver>,
+    /// The hash of the last published tools and servers.
+    published: Option<u64>,
+}
+
+/// Notices the reloads of the bridge.
+#[derive(Default)]
+struct ReloadObserver {
+    is_reloading: AtomicBool,
+    is_reloaded: AtomicBool,
+    changed: Notify,
+}
+
+/// A reason to look at the tools.
+enum Cause {
+    /// They are published if they have changed.
+    Change,
+    /// They are published anyway.
+    Demand,
+    Closed,
+}
+
+impl FleetObserver for ReloadObserver {
+    fn on_reload_started(&self) {
+        self.is_reloading.store(true, Ordering::Relaxed);
+    }
+
+    fn on_reloaded(&self) {
+        self.is_reloading.store(false, Ordering::Relaxed);
+        self.is_reloaded.store(true, Ordering::Relaxed);
+        self.changed.notify_one();
+    }
+}
+
+impl AvailabilityPublisher {
+    pub(super) fn new(face: Arc<BusFace>) -> Self {
+        let reloads = Arc::<ReloadObserver>::default();
+        let observer: Arc<dyn FleetObserver> = reloads.clone();
+        face.bridge.fleet.observe(Arc::downgrade(&observer));
+        Self { face, reloads, published: None }
+    }
+
+    /// Publishes until the bus is closed.
+    pub(super) async fn run(mut self, mut refreshes: BusSubscription) {
+        self.face.bridge.wait_for_first_starts(FIRST_STARTS).await;
+        let mut cause = Cause::Demand;
+        loop {
+            // From here on every change wakes this task: none is missed while the last one is being published.
+            let server_change = self.face.bridge.next_server_change();
+            self.publish(matches!(cause, Cause::Demand)).await;
+            cause = self.next_cause(server_change, &mut refreshes).await;
+            if matches!(cause, Cause::Closed) {
+                return;
+            }
+            self.settle().await;
+            // One publication serves a reload and the changes that it made.
+            if self.reloads.is_reloaded.swap(false, Ordering::Relaxed) {
+                cause = Cause::Demand;
+            }
+        }
+    }
+
+    async fn next_cause(
+        &self,
+        server_change: impl Future<Output = ()>,
+        refreshes: &mut BusSubscription,
+    ) -> Cause {
+        tokio::select! {
+            () = server_change => Cause::Change,
+            () = self.reloads.changed.notified() => Cause::Change,
+            // Agents may have missed what was published during the loss.
+            () = self.face.bus.reconnected() => Cause::Demand,
+            refresh = self.next_refresh(refreshes) => refresh,
+        }
+    }
+
+    /// Waits for a request to list the tools again, and does so.
+    async fn next_refresh(&self, refreshes: &mut BusSubscription) -> Cause {
+        let agent = &self.face.options.agent;
+        loop {
+            let Some((_, request)) = next_of_kind::<McpMetadataRefreshRequest>(refreshes).await else {
+                return Cause::Closed;
+            };
+            if request.agent.as_ref().is_none_or(|meant| meant == agent) {
+                let refresh = crate::api::refresh(&self.face.bridge, request.server.as_ref());
+                match timeout(REFRESH, refresh).await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(error)) => warn!(%error, "a refresh failed"),
+                    Err(_) => warn!("a refresh takes longer than {REFRESH:?}: publishing what is known"),
+                }
+                return Cause::Demand;
+            }
+        }
+    }
+
+    /// Waits until the changes have come to rest, so that one reload or restart is published once.
+    async fn settle(&self) {
+        let latest = Instant::now() + LONGEST_DELAY;
+        loop {
+            let change = self.face.bridge.next_server_change();
+            let quiet = Instant::now() + QUIET;
+            if timeout_at(quiet.min(latest), change).await.is_err() {
+                break;
+            }
+        }
+        let reloaded = async {
+            while self.reloads.is_reloading.load(Ordering::Relaxed) {
+                self.reloads.changed.notified().await;
+            }
+        };
+        if timeout(RELOAD, reloaded).await.is_err() {
+            self.reloads.is_reloading.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Publishes the tools if they have changed, or if somebody wants them.
+    async fn publish(&mut self, is_wanted: bool) {
+        let tools = self.tools();
+        let hash = hash(&tools);
+        if !is_wanted && self.published == Some(hash) {
+            return;
+        }
+        let (count, topic) = (tools.tools.len(), self.face.options.agent.availability_topic());
+        let envelope = self.face.envelope(&McpToolsAvailable { tools: Vec::new(), ..tools.clone() });
+        match publish_availability(&self.face.bus, &topic, envelope, tools).await {
+            Ok(()) => {
+                debug!(count, "published the tools");
+                self.published = Some(hash);
+            }
+            Err(error) => {
+                warn!(%error, "the tools were not published: trying again");
+                self.published = None;
+                self.reloads.changed.notify_one();
+                sleep(RETRY).await;
+            }
+        }
+    }
+
+    fn tools(&self) -> McpToolsAvailable {
+        let bridge = &self.face.bridge;
+        let tool = |tool: &Arc<_>| to_raw_value(&**tool).expect("all keys of a tool are strings");
+        let servers = bridge.health().into_iter();
+        McpToolsAvailable {
+            agent: self.face.options.agent.clone(),
+            tools: bridge.list_tools().iter().map(tool).collect(),
+            servers: servers.map(|server| ServerState { name: server.name, health: server.health }).collect(),
+            tools_object: None,
+            tools_parts: None,
+        }
+    }
+}
+
+fn hash(tools: &McpToolsAvailable) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    tools.tools.iter().for_each(|tool| tool.get().hash(&mut hasher));
+    for server in &tools.servers {
+        (server.name.as_str(), server.health.to_string()).hash(&mut hasher);
+    }
+    hasher.finish()
+}
