@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bascule_bus::{
     AgentName, Bus, BusError, BusSubscription, ContentTrust, Envelope, MessageBody, MessageIdGenerator,
@@ -258,6 +258,13 @@ async fn read_answers(mut subscription: BusSubscription, pending: Arc<PendingCal
     pending.close(ClosedCause::Bus);
 }
 
+/// The times between a loss and the repetitions of its requests. A bridge runs none of them twice.
+const RESEND_PAUSES: [Duration; 4] =
+    [Duration::ZERO, Duration::from_secs(1), Duration::from_secs(4), Duration::from_secs(15)];
+/// The pauses after attempts that the broker did not take.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
 /// The task that publishes what no caller waits for.
 struct Sender {
     bus: Bus,
@@ -287,7 +294,7 @@ impl Sender {
             self.loss().await;
             // A further loss while they are sent again begins anew.
             while tokio::select! {
-                () = self.resend() => false,
+                () = self.resend_repeatedly() => false,
                 () = self.loss() => true,
             } {}
         }
@@ -300,12 +307,28 @@ impl Sender {
         }
     }
 
+    /// The answer to a request that is sent at once may come before the subscription to answers is back.
+    async fn resend_repeatedly(&self) {
+        for pause in RESEND_PAUSES {
+            tokio::time::sleep(pause).await;
+            self.resend().await;
+        }
+    }
+
     async fn resend(&self) {
         for (id, request) in self.pending.requests() {
-            if self.pending.contains(&id) {
-                self.pending.count_resent();
-                // If this fails, the broker is lost again, and the next connection begins anew.
-                let _ = self.bus.publish(&self.request_topic, &request).await;
+            let mut pause = FIRST_PAUSE;
+            while self.pending.contains(&id) {
+                match self.bus.publish(&self.request_topic, &request).await {
+                    Ok(()) => {
+                        self.pending.count_resent();
+                        break;
+                    }
+                    Err(BusError::Closed) => return,
+                    // A broker that has just started may not know its queues yet.
+                    Err(_) => tokio::time::sleep(pause).await,
+                }
+                pause = (2 * pause).min(LONGEST_PAUSE);
             }
         }
     }
