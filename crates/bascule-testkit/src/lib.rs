@@ -42,7 +42,7 @@ pub use behaviour::{Behaviour, IdPosition};
 pub use binary::binary;
 pub use fuzz::fuzz;
 pub use http::{HttpFault, RecordedRequest, ScriptedHttp};
-pub use nats::{NatsServer, NatsSetting};
+pub use nats::{NatsServer, NatsSetting, broker_program};
 pub use rabbitmq::{RabbitMqServer, RabbitMqSetting};
 pub use script::{Script, SseFeature};
 pub use serve::serve;

@@ -92,7 +92,7 @@ impl NatsServer {
     fn launch(&mut self) {
         let configuration = self.folder().join("nats.conf");
         fs::write(&configuration, self.configuration()).expect("the temporary folder is writable");
-        let mut command = Command::new(program());
+        let mut command = Command::new(broker_program("nats-server"));
         command.arg("--config").arg(&configuration).arg("--ports_file_dir").arg(self.folder());
         let process = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         let process = process.unwrap_or_else(|error| panic!("could not start `nats-server`: {error}"));
@@ -165,15 +165,18 @@ fn read_port(ports: &str) -> Option<u16> {
     ports["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()
 }
 
-/// Returns the path of the server in the test environment.
-fn program() -> PathBuf {
-    let path = test_environment().join("brokers/bin/nats-server");
+/// Returns the path of a program beside the brokers in the test environment, such as `python`, which has their clients.
+///
+/// # Panics
+/// If it is not installed.
+pub fn broker_program(name: &str) -> PathBuf {
+    let path = test_environment().join("brokers/bin").join(name);
     assert!(path.exists(), "there is no `{}`: run `scripts/test-env`", path.display());
     path
 }
 
 /// The folder of programs that `scripts/test-env` installs.
-pub(crate) fn test_environment() -> PathBuf {
+fn test_environment() -> PathBuf {
     let default = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../.testenv");
     std::env::var_os("BASCULE_TESTENV").map_or_else(default, PathBuf::from)
 }

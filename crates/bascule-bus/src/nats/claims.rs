@@ -60,10 +60,16 @@ impl Claims {
         Self { jetstream, subject_prefix, replica, max_entry_bytes, next_object: AtomicU64::new(0) }
     }
 
-    pub(super) async fn claim(&self, id: &MessageId, position: &Position) -> Result<Claim, BusError> {
+    pub(super) async fn claim(
+        &self,
+        id: &MessageId,
+        position: &Position,
+        delivery: u64,
+    ) -> Result<Claim, BusError> {
         const OPERATION: &str = "claim a request";
         let subject = self.subject(id);
-        let delivery = format!("{}-{}", self.replica, position.consumer_sequence);
+        // Not the server's number of the delivery: a server that was killed may give it again.
+        let delivery = format!("{}-{delivery}", self.replica);
         let claim = ClaimEntry { sequence: position.stream_sequence, delivery, ..ClaimEntry::default() };
         let mut expected = 0;
         for _ in 0..MAX_ATTEMPTS {
@@ -237,7 +243,7 @@ mod tests {
     #[test]
     fn old_request_that_comes_again_counts_as_begun() {
         let claim = |attempt, stored_nanos| {
-            let position = Position { attempt, stream_sequence: 1, consumer_sequence: 1, stored_nanos };
+            let position = Position { attempt, stream_sequence: 1, stored_nanos };
             new_claim(&MessageId::parse("m").unwrap(), 1, &position)
         };
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64;

@@ -5,7 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, HeaderMap, ServerAddr};
+use bascule_model::Secret;
 use bytes::Bytes;
+use futures_util::StreamExt;
+use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tracing::{debug, warn};
@@ -42,7 +45,8 @@ impl NatsConnection {
         let connect_error = |reason| BusError::Connect { url: options.url.clone(), reason };
         let link = Arc::new(watch::Sender::new(LinkState { is_connected: true, ..LinkState::default() }));
         let servers = server_addresses(options.url.reveal()).map_err(connect_error)?;
-        let settings = connect_options(options, &link).await.map_err(connect_error)?;
+        let credentials = credentials(options, &servers);
+        let settings = connect_options(options, &credentials, &link).map_err(connect_error)?;
         let connected = timeout(2 * CONNECT_TIMEOUT, settings.connect(servers)).await;
         let client = connected.map_err(|_| connect_error("it did not respond in time".into()))?;
         let client = client.map_err(|error| connect_error(describe(&error, options)))?;
@@ -94,11 +98,16 @@ impl NatsConnection {
         within(OPERATION, published).await?.map_err(|error| refused(OPERATION, &error))
     }
 
-    /// Waits until the server has handled what was sent: it handles a connection's messages in order, and answers a request
-    /// to nobody at once. A server that permits no such request is given a moment.
+    /// Waits until the server has handled what was sent: it handles a connection's messages in order, so a message to itself
+    /// comes last. A server that permits none is given a moment.
     pub(super) async fn synchronise(&self) {
-        let request = self.client.request(self.client.new_inbox(), Bytes::new());
-        let _ = timeout(SYNCHRONISE_TIMEOUT, request).await;
+        let round_trip = async {
+            let inbox = self.client.new_inbox();
+            let mut echo = self.client.subscribe(inbox.clone()).await.ok()?;
+            self.client.publish(inbox, Bytes::new()).await.ok()?;
+            echo.next().await
+        };
+        let _ = timeout(SYNCHRONISE_TIMEOUT, round_trip).await;
     }
 
     /// Waits for a lost broker, and returns the state of the link.
@@ -165,13 +174,29 @@ fn server_addresses(text: &str) -> Result<Vec<ServerAddr>, String> {
     text.split(',').map(str::trim).filter(|address| !address.is_empty()).map(parse).collect()
 }
 
-async fn connect_options(
+/// The credentials of the options, or else those of the first address that has some: a user with a password, or a token.
+/// The client does not read them there.
+fn credentials(options: &BusOptions, servers: &[ServerAddr]) -> BusCredentials {
+    let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    match (&options.credentials, servers.iter().find(|server| server.has_user_pass())) {
+        (BusCredentials::None, Some(server)) => {
+            let user = decode(server.username().unwrap_or_default());
+            match server.password() {
+                Some(password) => BusCredentials::Password { user, password: Secret::new(decode(password)) },
+                None => BusCredentials::Token(Secret::new(user)),
+            }
+        }
+        (credentials, _) => credentials.clone(),
+    }
+}
+
+fn connect_options(
     options: &BusOptions,
+    credentials: &BusCredentials,
     link: &Arc<watch::Sender<LinkState>>,
 ) -> Result<ConnectOptions, String> {
     let link = link.clone();
-    let mut settings = authenticate(ConnectOptions::new(), &options.credentials)
-        .await?
+    let mut settings = authenticate(ConnectOptions::new(), credentials)?
         .name(&options.connection_name)
         .connection_timeout(CONNECT_TIMEOUT)
         .request_timeout(Some(OPERATION_TIMEOUT))
@@ -192,10 +217,7 @@ async fn connect_options(
     Ok(settings)
 }
 
-async fn authenticate(
-    settings: ConnectOptions,
-    credentials: &BusCredentials,
-) -> Result<ConnectOptions, String> {
+fn authenticate(settings: ConnectOptions, credentials: &BusCredentials) -> Result<ConnectOptions, String> {
     match credentials {
         BusCredentials::None => Ok(settings),
         BusCredentials::Password { user, password } => {
@@ -281,6 +303,23 @@ mod tests {
         let error = read("nats://u:secret@:::").unwrap_err();
         assert!(!error.contains("secret"), "{error}");
         assert!(read("nats://a,ws://b").is_err());
+    }
+
+    // req: BU-01
+    #[test]
+    fn reads_credentials_of_an_address() {
+        let read = |text: &str| {
+            let options = BusOptions::new(crate::BusUrl::parse(text).unwrap());
+            credentials(&options, &server_addresses(text).unwrap())
+        };
+        let password = |user: &str, password: &str| BusCredentials::Password {
+            user: user.into(),
+            password: Secret::new(password.into()),
+        };
+        assert_eq!(read("nats://u:p%40ss@a:1"), password("u", "p@ss"));
+        assert_eq!(read("nats://a:1,nats://u:p@b:2"), password("u", "p"));
+        assert_eq!(read("nats://token@a:1"), BusCredentials::Token(Secret::new("token".into())));
+        assert_eq!(read("nats://a:1"), BusCredentials::None);
     }
 
     #[test]

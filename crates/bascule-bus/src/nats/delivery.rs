@@ -29,8 +29,6 @@ pub(super) struct Position {
     /// 1 at the first delivery.
     pub(super) attempt: u32,
     pub(super) stream_sequence: u64,
-    /// Different for each delivery.
-    pub(super) consumer_sequence: u64,
     pub(super) stored_nanos: u64,
 }
 
@@ -47,7 +45,6 @@ impl Position {
         Some(Self {
             attempt: numbers[0].parse().ok()?,
             stream_sequence: numbers[1].parse().ok()?,
-            consumer_sequence: numbers[2].parse().ok()?,
             stored_nanos: numbers[3].parse().ok()?,
         })
     }
@@ -145,12 +142,14 @@ impl Window {
 pub(crate) struct NatsDelivery {
     pub(super) claims: Arc<Claims>,
     pub(super) position: Position,
+    /// Different for each delivery to this replica.
+    pub(super) number: u64,
     pub(super) settlement: Arc<Settlement>,
 }
 
 impl NatsDelivery {
     pub(crate) async fn claim(&self, id: &MessageId) -> Result<Claim, BusError> {
-        self.claims.claim(id, &self.position).await
+        self.claims.claim(id, &self.position, self.number).await
     }
 
     pub(crate) async fn release(&self, ticket: ClaimTicket) -> Result<(), BusError> {
@@ -184,8 +183,7 @@ mod tests {
 
     #[test]
     fn reads_both_forms_of_acknowledgement_subjects() {
-        let expected =
-            Position { attempt: 2, stream_sequence: 7, consumer_sequence: 9, stored_nanos: 1_700_000_000 };
+        let expected = Position { attempt: 2, stream_sequence: 7, stored_nanos: 1_700_000_000 };
         let short = "$JS.ACK.BASCULE_REQUESTS.agent-a.2.7.9.1700000000.0";
         assert_eq!(Position::parse(short), Some(expected));
         let long = "$JS.ACK.hub.AHASH.BASCULE_REQUESTS.agent-a.2.7.9.1700000000.0.token";

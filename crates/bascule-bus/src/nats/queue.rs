@@ -29,6 +29,7 @@ const MAX_UNSETTLED: i64 = 10_000;
 pub(crate) struct NatsQueue {
     puller: Puller,
     claims: Arc<Claims>,
+    next_number: u64,
     /// Requests on the shared topic that name no agent. Whoever takes one reports it.
     unroutable: mpsc::Receiver<UnroutableRequest>,
     _router: JoinSet<()>,
@@ -48,7 +49,7 @@ impl NatsQueue {
         let mut router = JoinSet::new();
         router.spawn(shared_requests::route(jetstream.clone(), sender));
         let claims = Arc::new(Claims::new(jetstream.clone(), agent, max_message_bytes));
-        Ok(Self { puller, claims, unroutable, _router: router })
+        Ok(Self { puller, claims, next_number: 0, unroutable, _router: router })
     }
 
     pub(crate) async fn next(&mut self) -> Option<RequestDelivery> {
@@ -64,9 +65,11 @@ impl NatsQueue {
         }
     }
 
-    fn deliver(&self, topic: Topic, message: PulledMessage, refusal: Option<String>) -> RequestDelivery {
+    fn deliver(&mut self, topic: Topic, message: PulledMessage, refusal: Option<String>) -> RequestDelivery {
         let PulledMessage { payload, position, settlement, .. } = message;
-        let kind = NatsDelivery { claims: self.claims.clone(), position, settlement };
+        let kind =
+            NatsDelivery { claims: self.claims.clone(), position, number: self.next_number, settlement };
+        self.next_number += 1;
         RequestDelivery {
             message: read(topic, payload, refusal),
             attempt: position.attempt,

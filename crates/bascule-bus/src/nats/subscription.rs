@@ -14,9 +14,14 @@ use super::connection::{NatsConnection, refused, within};
 use crate::subscriber_queue::{QueueItem, SubscriberQueue};
 use crate::{BusError, ReceivedItem, ReceivedMessage, SubscribeOptions, Topic, TopicPattern};
 
+/// NATS names the subjects of responses so.
+const INBOX_PREFIX: &str = "_INBOX.";
+
 /// The messages of matching topics. Dropping it unsubscribes.
 pub(crate) struct NatsSubscription {
     pattern: TopicPattern,
+    /// The pattern names inboxes. Those of others are their own business.
+    has_inboxes: bool,
     queue: Arc<SubscriberQueue<Message>>,
     _reader: JoinSet<()>,
 }
@@ -35,7 +40,8 @@ impl NatsSubscription {
         let queue = Arc::new(SubscriberQueue::new(limits.capacity, limits.bytes));
         let mut reader = JoinSet::new();
         reader.spawn(read(select_all(subscribers), queue.clone(), connection.clone()));
-        Ok(Self { pattern: pattern.clone(), queue, _reader: reader })
+        let has_inboxes = pattern.as_str().starts_with(INBOX_PREFIX);
+        Ok(Self { pattern: pattern.clone(), has_inboxes, queue, _reader: reader })
     }
 
     pub(crate) async fn next(&mut self) -> Option<ReceivedItem> {
@@ -45,7 +51,7 @@ impl NatsSubscription {
                 QueueItem::Message(message) => {
                     // Subjects that are no topics belong to NATS itself or to others.
                     let Ok(topic) = Topic::parse(&message.subject) else { continue };
-                    if self.pattern.matches(&topic) {
+                    if self.pattern.matches(&topic) && (self.has_inboxes || !is_inbox(&topic)) {
                         return Some(ReceivedItem::Message(ReceivedMessage::read(topic, message.payload)));
                     }
                 }
@@ -74,6 +80,10 @@ async fn read(
         }
     }
     queue.close().into_iter().for_each(Waker::wake);
+}
+
+fn is_inbox(topic: &Topic) -> bool {
+    topic.as_str().starts_with(INBOX_PREFIX)
 }
 
 /// The subjects that cover a pattern. NATS has `>` only at the end, where it stands for one token or more: `a.#` needs `a` and
