@@ -26,7 +26,7 @@ pub struct TraceParent {
 impl TraceId {
     /// Parses 32 lower-case hexadecimal digits that are not all zero.
     pub fn parse(text: &str) -> Option<Self> {
-        let bits = is_lower_hex(text, 32).then(|| u128::from_str_radix(text, 16).ok())??;
+        let bits = parse_lower_hex(text, 32)?;
         (bits != 0).then_some(Self(bits))
     }
 }
@@ -34,7 +34,7 @@ impl TraceId {
 impl SpanId {
     /// Parses 16 lower-case hexadecimal digits that are not all zero.
     pub fn parse(text: &str) -> Option<Self> {
-        let bits = is_lower_hex(text, 16).then(|| u64::from_str_radix(text, 16).ok())??;
+        let bits = parse_lower_hex(text, 16)? as u64;
         (bits != 0).then_some(Self(bits))
     }
 }
@@ -43,9 +43,10 @@ impl TraceParent {
     /// Parses `version-trace-parent-flags`. A later version may have further parts.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.trim().split('-');
-        let version = parts.next().filter(|part| is_lower_hex(part, 2) && *part != "ff")?;
+        let version =
+            parts.next().filter(|part| parse_lower_hex(part, 2).is_some_and(|bits| bits != 0xff))?;
         let (trace_id, span_id) = (TraceId::parse(parts.next()?)?, SpanId::parse(parts.next()?)?);
-        parts.next().filter(|flags| is_lower_hex(flags, 2))?;
+        parse_lower_hex(parts.next()?, 2)?;
         (version != "00" || parts.next().is_none()).then_some(Self { trace_id, span_id })
     }
 }
@@ -57,8 +58,15 @@ impl SpanContext {
     }
 }
 
-fn is_lower_hex(text: &str, length: usize) -> bool {
-    text.len() == length && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+/// Parses exactly `length` digits, at most 32.
+fn parse_lower_hex(text: &str, length: usize) -> Option<u128> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    let mut bytes = Some(text.bytes()).filter(|_| text.len() == length)?;
+    bytes.try_fold(0, |bits: u128, byte| Some(bits << 4 | u128::from(digit(byte)?)))
 }
 
 impl std::fmt::Display for TraceId {
