@@ -8,7 +8,9 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bascule_graph::{Fingerprint, FingerprintKey, GraphLimits, ToolGraph, TracedCall, fingerprints};
+use bascule_graph::{
+    CallSession, Fingerprint, FingerprintKey, GraphLimits, ToolGraph, TracedCall, fingerprints,
+};
 
 const SECOND: i64 = 1_000_000;
 const START: i64 = 1_760_000_000 * SECOND;
@@ -32,7 +34,7 @@ fn call(at: u64, tools: u64, given: u64, returned: u64) -> TracedCall {
     TracedCall {
         span: at + 1,
         script: Some((session << 32) | (step / 12)),
-        session: format!("session-{session}").into(),
+        session: CallSession::Client(session),
         tool: format!("server{}:tool", scattered(at) % tools).into(),
         started_at,
         ended_at: started_at + SECOND / 2,

@@ -6,9 +6,7 @@
 
 use std::fmt;
 
-use serde::de::{
-    Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor,
-};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use siphasher::sip128::SipHasher24;
 
 use crate::telling::{is_telling_number, is_telling_text, telling_words};
@@ -158,19 +156,10 @@ impl<'de> Visitor<'de> for ValueReader<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
-        while members.next_key::<MemberName>()?.is_some() {
+        while members.next_key::<IgnoredAny>()?.is_some() {
             members.next_value_seed(self.reborrow())?;
         }
         Ok(())
-    }
-}
-
-/// The name of a member, which is skipped.
-struct MemberName;
-
-impl<'de> Deserialize<'de> for MemberName {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        IgnoredAny::deserialize(deserializer).map(|_| Self)
     }
 }
 

@@ -1,12 +1,11 @@
 //! The graph of tools: observes calls, remembers sessions, counts relations.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use crate::TracedCall;
-use crate::session::Session;
+use crate::session::SessionMemory;
 use crate::table::Table;
 use crate::tally::Tally;
+use crate::{CallSession, TracedCall};
 
 /// Longer names are no names of tools.
 const MAX_NAME: usize = 512;
@@ -53,7 +52,7 @@ pub struct ToolGraph {
     pub(crate) limits: GraphLimits,
     pub(crate) table: Table,
     /// Each session with the number of its last observation.
-    sessions: HashMap<Arc<str>, (u64, Session)>,
+    sessions: HashMap<CallSession, (u64, SessionMemory)>,
     /// The sum of the sessions' remembered values.
     values: usize,
     observations: u64,
@@ -81,40 +80,17 @@ impl ToolGraph {
             return false;
         }
         self.observations += 1;
-        let (mut session, is_new) = match self.sessions.remove(&call.session) {
-            Some((_, session)) => (session, false),
-            None => (Session::default(), true),
-        };
+        let (last, session) = self.sessions.entry(call.session.clone()).or_default();
+        *last = self.observations;
         let is_counted = !session.has_seen(call.span);
         if is_counted {
-            self.count(call, &session);
+            count(&mut self.table, call, session, &self.limits);
             self.values -= session.values();
             session.remember(call, &self.limits);
             self.values += session.values();
         }
-        self.sessions.insert(call.session.clone(), (self.observations, session));
-        if is_new || self.values > self.limits.values {
-            self.forget_old_sessions();
-        }
+        self.forget_old_sessions();
         is_counted
-    }
-
-    /// Adds a call and its relations to the table.
-    fn count(&mut self, call: &TracedCall, session: &Session) {
-        let success = Tally::once(true, call.ended_at, self.limits.half_life);
-        let failure = Tally { successes: 0, ..success };
-        let tally = if call.success { success } else { failure };
-        let relations = session.relations(call, &self.limits);
-        self.table.add_to_node(&call.tool, &tally, &self.limits).unsaved.add(&tally);
-        let Some(to) = self.table.find(&call.tool) else { return };
-        for relation in relations {
-            if let Some(from) = self.table.find(&relation.earlier) {
-                let tally = if relation.success { success } else { failure };
-                self.table.add_to_edge((from, to), relation.kind, &tally, true);
-                self.table.trim(from, &self.limits);
-            }
-        }
-        self.table.trim(to, &self.limits);
     }
 
     fn forget_old_sessions(&mut self) {
@@ -127,7 +103,7 @@ impl ToolGraph {
     }
 
     /// Forgets the calls of a session that has ended. Its relations stay.
-    pub fn forget_session(&mut self, session: &str) {
+    pub fn forget_session(&mut self, session: &CallSession) {
         if let Some((_, session)) = self.sessions.remove(session) {
             self.values -= session.values();
         }
@@ -152,4 +128,25 @@ impl ToolGraph {
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
+}
+
+/// Adds a call and its relations to the table.
+fn count(table: &mut Table, call: &TracedCall, session: &SessionMemory, limits: &GraphLimits) {
+    let success = Tally::once(true, call.ended_at, limits.half_life);
+    let failure = Tally { successes: 0, ..success };
+    let tally = if call.success { success } else { failure };
+    let relations = session.relations(call, limits);
+    let to = table.add_to_node(&call.tool, &tally, limits);
+    table.node_mut(to).unsaved.add(&tally);
+    for relation in relations {
+        // Most calls repeat the tool of the call before.
+        let is_same = relation.earlier == call.tool;
+        let from = if is_same { Some(to) } else { table.find(&relation.earlier) };
+        if let Some(from) = from {
+            let tally = if relation.success { success } else { failure };
+            table.add_to_edge((from, to), relation.kind, &tally, true);
+            table.trim(from, limits);
+        }
+    }
+    table.trim(to, limits);
 }

@@ -26,4 +26,4 @@ pub use graph::{GraphLimits, ToolGraph};
 pub use rows::{EdgeRow, GraphChanges, GraphRows, NodeRow};
 pub use suggest::SuggestedTool;
 pub use table::{EdgeKind, RemovedEdge};
-pub use traced_call::TracedCall;
+pub use traced_call::{CallSession, TracedCall};

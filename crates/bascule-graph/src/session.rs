@@ -27,7 +27,7 @@ pub(crate) struct Relation {
 
 /// The memory of one session.
 #[derive(Debug, Default)]
-pub(crate) struct Session {
+pub(crate) struct SessionMemory {
     /// In the order in which the calls ended.
     recent: VecDeque<RecentCall>,
     origins: HashMap<Fingerprint, Origin>,
@@ -54,7 +54,7 @@ enum Origin {
     Returned { tool: Arc<str>, ended_at: i64 },
 }
 
-impl Session {
+impl SessionMemory {
     pub(crate) fn has_seen(&self, span: u64) -> bool {
         self.recent.iter().any(|call| call.span == span)
     }
@@ -75,13 +75,19 @@ impl Session {
 
     fn add_co_occurrences(&self, call: &TracedCall, limits: &GraphLimits, relations: &mut Vec<Relation>) {
         let is_near = |other: &&RecentCall| other.is_sibling(call) || other.is_within(call, limits.window);
-        let near: Vec<&RecentCall> = self.recent.iter().filter(is_near).collect();
-        let is_repeated = near.iter().any(|other| other.tool == call.tool);
-        let is_repeated_by_sibling =
-            near.iter().any(|other| other.tool == call.tool && other.is_sibling(call));
-        for other in near.into_iter().rev().filter(|other| other.tool != call.tool) {
+        let near = || self.recent.iter().rev().filter(is_near);
+        let is_repeated = near().any(|other| other.tool == call.tool);
+        let has_siblings = call.script.is_some();
+        let is_repeated_by_sibling = is_repeated
+            && has_siblings
+            && near().any(|other| other.is_sibling(call) && other.tool == call.tool);
+        // Most calls end here: they repeat a tool.
+        if is_repeated && (is_repeated_by_sibling || !has_siblings) {
+            return;
+        }
+        for other in near() {
             let is_counted = if other.is_sibling(call) { is_repeated_by_sibling } else { is_repeated };
-            if !is_counted && relations.len() < MAX_PARTNERS {
+            if !is_counted && other.tool != call.tool && relations.len() < MAX_PARTNERS {
                 push_once(relations, other, EdgeKind::CoOccurrence, call.success);
             }
         }
@@ -90,10 +96,11 @@ impl Session {
     fn add_order(&self, call: &TracedCall, limits: &GraphLimits, relations: &mut Vec<Relation>) {
         let mut last_start = i64::MIN;
         for other in self.recent.iter().rev().filter(|other| other.precedes(call, limits.window)) {
-            // A call that began after `other` had ended lies between them.
-            if last_start < other.ended_at {
-                push_once(relations, other, EdgeKind::Order, call.success);
+            // A call that began after `other` had ended lies between them, and between all earlier ones.
+            if last_start >= other.ended_at {
+                break;
             }
+            push_once(relations, other, EdgeKind::Order, call.success);
             last_start = last_start.max(other.started_at);
         }
     }

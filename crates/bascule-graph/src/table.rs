@@ -39,7 +39,7 @@ pub(crate) type NodeId = u32;
 type EdgeId = u32;
 
 #[derive(Debug)]
-pub(crate) struct Node {
+pub(crate) struct ToolNode {
     pub(crate) tool: Arc<str>,
     pub(crate) tally: Tally,
     pub(crate) unsaved: Tally,
@@ -57,7 +57,7 @@ pub(crate) struct Edge {
 
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    nodes: Vec<Option<Node>>,
+    nodes: Vec<Option<ToolNode>>,
     free_nodes: Vec<NodeId>,
     names: HashMap<Arc<str>, NodeId>,
     edges: Vec<Option<Edge>>,
@@ -96,11 +96,11 @@ impl Table {
         self.names.get(tool).copied()
     }
 
-    pub(crate) fn node(&self, id: NodeId) -> &Node {
+    pub(crate) fn node(&self, id: NodeId) -> &ToolNode {
         self.nodes[id as usize].as_ref().expect("an id in use names a node")
     }
 
-    fn node_mut(&mut self, id: NodeId) -> &mut Node {
+    pub(crate) fn node_mut(&mut self, id: NodeId) -> &mut ToolNode {
         self.nodes[id as usize].as_mut().expect("an id in use names a node")
     }
 
@@ -121,11 +121,11 @@ impl Table {
         self.nodes.len()
     }
 
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &Node)> {
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = (NodeId, &ToolNode)> {
         (0..).zip(&self.nodes).filter_map(|(id, node)| Some((id, node.as_ref()?)))
     }
 
-    pub(crate) fn nodes_mut(&mut self) -> impl Iterator<Item = &mut Node> {
+    pub(crate) fn nodes_mut(&mut self) -> impl Iterator<Item = &mut ToolNode> {
         self.nodes.iter_mut().flatten()
     }
 
@@ -176,7 +176,7 @@ impl Table {
     }
 
     /// Adds observations to a node, which is created if it is new.
-    pub(crate) fn add_to_node(&mut self, tool: &Arc<str>, tally: &Tally, limits: &GraphLimits) -> &mut Node {
+    pub(crate) fn add_to_node(&mut self, tool: &Arc<str>, tally: &Tally, limits: &GraphLimits) -> NodeId {
         let id = match self.find(tool) {
             Some(id) => id,
             None => {
@@ -186,13 +186,12 @@ impl Table {
                 self.insert_node(tool)
             }
         };
-        let node = self.node_mut(id);
-        node.tally.add(tally);
-        node
+        self.node_mut(id).tally.add(tally);
+        id
     }
 
     fn insert_node(&mut self, tool: &Arc<str>) -> NodeId {
-        let node = Node {
+        let node = ToolNode {
             tool: tool.clone(),
             tally: Tally::default(),
             unsaved: Tally::default(),

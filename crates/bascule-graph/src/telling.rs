@@ -41,9 +41,14 @@ pub(crate) fn is_telling_number(digits: &str) -> bool {
 /// Returns the telling words of a text: identifiers, file names, parts of paths and addresses. A text that is one such word itself
 /// is not repeated.
 pub(crate) fn telling_words(text: &str) -> impl Iterator<Item = &str> {
-    let words = text.split(|c: char| c.is_whitespace() || "/\"'`,;|<>()[]{}=".contains(c));
-    let words = words.map(|word| word.trim_matches(|c: char| ".:!?#*".contains(c)));
+    let words = text.split(is_separator);
+    let words = words.map(|word| word.trim_matches(|c| matches!(c, '.' | ':' | '!' | '?' | '#' | '*')));
     words.filter(move |word| word.len() < text.len() && is_telling_word(word))
+}
+
+fn is_separator(c: char) -> bool {
+    let is_bracket = matches!(c, '<' | '>' | '(' | ')' | '[' | ']' | '{' | '}');
+    is_bracket || matches!(c, '/' | '"' | '\'' | '`' | ',' | ';' | '|' | '=') || c.is_whitespace()
 }
 
 fn is_telling_word(word: &str) -> bool {

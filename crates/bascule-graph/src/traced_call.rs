@@ -4,6 +4,19 @@ use std::sync::Arc;
 
 use crate::Fingerprint;
 
+/// The session of a call. Calls of different sessions have no relation.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum CallSession {
+    /// An MCP client, by a number that is unique in the process.
+    Client(u64),
+    /// An agent on the bus.
+    Agent(Arc<str>),
+    /// A script that no session has started, by its span.
+    Script(u64),
+    /// The call alone.
+    Single,
+}
+
 /// One finished call. It holds no argument and no result, only fingerprints of some of their values.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TracedCall {
@@ -11,8 +24,7 @@ pub struct TracedCall {
     pub span: u64,
     /// The span of the script that made the call. The span of a client is no script.
     pub script: Option<u64>,
-    /// The session of the caller. Calls of different sessions have no relation.
-    pub session: Arc<str>,
+    pub session: CallSession,
     /// The tool as `server:tool`.
     pub tool: Arc<str>,
     /// Microseconds since 1970.

@@ -13,11 +13,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use bascule_graph::FingerprintKey;
+use bascule_graph::{CallSession, FingerprintKey};
 use bascule_model::{CorrelationId, Delivery, SpanContext, SpanId, TraceId};
 use bascule_store::{
-    CallSession, ClientLabel, Face, Isolation, ObservedCall, Outcome, Reader, Retention, Span, SpanFilter,
-    SpanKind, Store,
+    ClientLabel, Face, Isolation, ObservedCall, Outcome, Reader, Retention, Span, SpanFilter, SpanKind, Store,
 };
 use rustix::time::{ClockId, clock_gettime};
 

@@ -5,14 +5,14 @@
 
 use std::time::{Duration, Instant};
 
-use bascule_graph::{FingerprintKey, GraphLimits, ToolGraph, TracedCall, fingerprints};
+use bascule_graph::{CallSession, FingerprintKey, GraphLimits, ToolGraph, TracedCall, fingerprints};
 use rusqlite::Connection;
 use tracing::warn;
 
 use crate::file::StoreError;
 use crate::graph_rows;
-use crate::observed_call::{CallSession, ObservedCall};
-use crate::queue::{Batch, Entry};
+use crate::observed_call::ObservedCall;
+use crate::queue::{Batch, QueueEntry};
 use crate::span::{Outcome, Span};
 
 /// The time from an observation to its save.
@@ -51,7 +51,7 @@ impl GraphKeeper {
     /// Forgets the values of a session that has ended.
     pub(crate) fn forget(&mut self, session: &CallSession) {
         if let Some(graph) = &mut self.graph {
-            graph.forget_session(&session.name());
+            graph.forget_session(session);
         }
     }
 
@@ -59,7 +59,7 @@ impl GraphKeeper {
     pub(crate) fn observe(&mut self, connection: &Connection, batch: &Batch) {
         self.stripped += batch.stripped;
         for entry in &batch.entries {
-            if let Entry::Span(span, Some(call)) = entry {
+            if let QueueEntry::Span(span, Some(call)) = entry {
                 self.observe_call(connection, span, call);
             }
         }
@@ -106,7 +106,7 @@ fn traced_call(span: &Span, call: &ObservedCall, key: &FingerprintKey) -> Traced
     TracedCall {
         span: span.context.span_id.0,
         script: call.script,
-        session: call.session.name(),
+        session: call.session.clone(),
         tool: span.name.clone(),
         started_at: span.started_at,
         ended_at: span.started_at.saturating_add_unsigned(span.duration),

@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bascule_model::TraceId;
 use rusqlite::{Connection, Statement, Transaction, TransactionBehavior, params};
 
 use crate::file::StoreError;
 use crate::log_line::{LogLine, MAX_TEXT};
-use crate::queue::{Batch, Entry};
+use crate::queue::{Batch, QueueEntry};
 use crate::retention;
 use crate::span::{ClientLabel, Span, SpanKind, delivery_number};
 
@@ -31,6 +32,8 @@ const DROPPED: &str = "INSERT INTO counters (name, value) VALUES ('dropped', ?1)
 pub(crate) struct KnownIds {
     names: HashMap<Arc<str>, i64>,
     clients: HashMap<Arc<ClientLabel>, i64>,
+    /// The client of the last span, which most often is that of the next one.
+    last_client: Option<(Arc<ClientLabel>, i64)>,
     /// The file's count of removals when the ids were looked up.
     removals: i64,
 }
@@ -38,8 +41,7 @@ pub(crate) struct KnownIds {
 impl KnownIds {
     /// Forgets all ids: a transaction was rolled back, or clients were removed.
     pub(crate) fn clear(&mut self) {
-        self.names.clear();
-        self.clients.clear();
+        *self = Self { removals: self.removals, ..Self::default() };
     }
 
     /// Forgets all ids if names were removed meanwhile, by this bridge or another. A transaction must be open.
@@ -71,9 +73,23 @@ impl KnownIds {
         client: &Arc<ClientLabel>,
         now: i64,
     ) -> rusqlite::Result<i64> {
-        if let Some(id) = self.clients.get(client) {
+        if let Some((_, id)) = self.last_client.as_ref().filter(|(last, _)| Arc::ptr_eq(last, client)) {
             return Ok(*id);
         }
+        let id = match self.clients.get(client) {
+            Some(id) => *id,
+            None => self.insert_client(connection, client, now)?,
+        };
+        self.last_client = Some((client.clone(), id));
+        Ok(id)
+    }
+
+    fn insert_client(
+        &mut self,
+        connection: &Connection,
+        client: &Arc<ClientLabel>,
+        now: i64,
+    ) -> rusqlite::Result<i64> {
         if self.clients.len() >= MAX_KNOWN {
             self.clients.clear();
         }
@@ -96,11 +112,11 @@ pub(crate) fn write(
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     ids.check(&transaction)?;
     {
-        let (mut spans, mut logs) = (transaction.prepare(SPAN)?, transaction.prepare(LOG)?);
+        let (mut spans, mut logs) = (transaction.prepare_cached(SPAN)?, transaction.prepare_cached(LOG)?);
         for entry in &batch.entries {
             match entry {
-                Entry::Span(span, _) => insert_span(&transaction, &mut spans, ids, span)?,
-                Entry::Log(line) => insert_log(&transaction, &mut logs, ids, line)?,
+                QueueEntry::Span(span, _) => insert_span(&transaction, &mut spans, ids, span)?,
+                QueueEntry::Log(line) => insert_log(&transaction, &mut logs, ids, line)?,
             }
         }
         if dropped > 0 {
@@ -131,7 +147,9 @@ fn insert_span(
         span.client.as_ref().map(|client| ids.client(connection, client, span.started_at)).transpose()?;
     let agent = span.agent.as_ref().map(|agent| ids.name(connection, agent)).transpose()?;
     let code = span.code.as_ref().map(|code| ids.name(connection, code)).transpose()?;
-    let correlation = Some(span.correlation_id.as_str()).filter(|id| !is_trace_id(id, context.trace_id.0));
+    // The trace id need not be stored twice.
+    let correlation =
+        Some(span.correlation_id.as_str()).filter(|id| TraceId::parse(id) != Some(context.trace_id));
     let captured = span.content.as_ref().map(|content| content.capture()).unwrap_or_default();
     statement.execute(params![
         span.kind.number(),
@@ -173,13 +191,6 @@ fn insert_log(
     let text = clip(&line.text, MAX_TEXT);
     statement.execute(params![server, line.at, line.source.number(), line.level, text])?;
     Ok(())
-}
-
-/// Returns true if the text is the trace id: then it need not be stored twice.
-fn is_trace_id(text: &str, trace_id: u128) -> bool {
-    text.len() == 32
-        && u128::from_str_radix(text, 16).is_ok_and(|bits| bits == trace_id)
-        && !text.contains(char::is_uppercase)
 }
 
 fn clip(text: &str, bytes: usize) -> &str {

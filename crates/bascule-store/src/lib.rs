@@ -22,7 +22,7 @@ mod writer;
 
 pub use file::StoreError;
 pub use log_line::{LogLine, LogSource};
-pub use observed_call::{CallSession, ObservedCall};
+pub use observed_call::ObservedCall;
 pub use reader::{Found, LogFilter, Reader, SpanFilter};
 pub use retention::Retention;
 pub use span::{Captured, ClientLabel, Content, Face, Isolation, Outcome, Span, SpanKind};

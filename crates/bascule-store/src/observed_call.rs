@@ -1,35 +1,10 @@
 //! A call as the graph of tools observes it: its relations to other calls, and its values before they become fingerprints.
 
-use std::sync::Arc;
+use bascule_graph::CallSession;
 
 /// The beginning of arguments and of a result that is read, in bytes. It has room for most of the 256 values that a text may
 /// have, and the call waits for a small copy only.
 const MAX_VALUES: usize = 16 << 10;
-
-/// The session of a call. Calls of different sessions have no relation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CallSession {
-    /// An MCP client, by a number that is unique in the process.
-    Client(u64),
-    /// An agent on the bus.
-    Agent(Arc<str>),
-    /// A script that no session has started, by its span.
-    Script(u64),
-    /// The call alone.
-    Single,
-}
-
-impl CallSession {
-    /// Returns the name of the session in the graph. It stays in memory.
-    pub(crate) fn name(&self) -> Arc<str> {
-        match self {
-            Self::Client(serial) => format!("client {serial}").into(),
-            Self::Agent(name) => format!("agent {name}").into(),
-            Self::Script(span) => format!("script {span}").into(),
-            Self::Single => "single".into(),
-        }
-    }
-}
 
 /// The part of a call that its span does not have. The texts may hold secrets: the writer thread turns them into fingerprints, and
 /// drops them.

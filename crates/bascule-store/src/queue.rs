@@ -6,8 +6,10 @@
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use bascule_graph::CallSession;
+
 use crate::log_line::LogLine;
-use crate::observed_call::{CallSession, ObservedCall};
+use crate::observed_call::ObservedCall;
 use crate::span::Span;
 
 /// The most entries that wait, and their memory.
@@ -22,13 +24,13 @@ const FULL_BATCH: usize = 4_096;
 /// The wait for a batch after its first entry.
 const BATCH_DELAY: Duration = Duration::from_millis(50);
 
-pub(crate) enum Entry {
+pub(crate) enum QueueEntry {
     /// A span, and the call behind it as the graph observes it.
     Span(Span, Option<Box<ObservedCall>>),
     Log(LogLine),
 }
 
-impl Entry {
+impl QueueEntry {
     fn bytes(&self) -> usize {
         match self {
             Self::Span(span, _) => span.bytes() + self.value_bytes(),
@@ -70,7 +72,7 @@ pub(crate) struct Queue {
 
 #[derive(Default)]
 struct State {
-    entries: Vec<Entry>,
+    entries: Vec<QueueEntry>,
     bytes: usize,
     value_bytes: usize,
     ended_sessions: Vec<CallSession>,
@@ -91,7 +93,7 @@ struct State {
 
 /// The entries that the writer has to write.
 pub(crate) struct Batch {
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<QueueEntry>,
     /// Entries that were dropped since the batch before.
     pub(crate) dropped: u64,
     /// Calls that lost their values since the batch before.
@@ -104,7 +106,7 @@ pub(crate) struct Batch {
 impl Batch {
     /// Redacts the contents of all spans. That may take long, so no transaction may be open.
     pub(crate) fn capture(&mut self) {
-        self.entries.iter_mut().for_each(Entry::capture);
+        self.entries.iter_mut().for_each(QueueEntry::capture);
     }
 }
 
@@ -128,7 +130,7 @@ impl State {
 
 impl Queue {
     /// Adds an entry. Returns false if there is no room.
-    pub(crate) fn offer(&self, mut entry: Entry) -> bool {
+    pub(crate) fn offer(&self, mut entry: QueueEntry) -> bool {
         let mut state = self.state();
         if state.value_bytes + entry.value_bytes() > MAX_VALUE_BYTES {
             entry.strip();
@@ -249,9 +251,9 @@ mod tests {
     use super::*;
     use crate::log_line::LogSource;
 
-    fn entry(bytes: usize) -> Entry {
+    fn entry(bytes: usize) -> QueueEntry {
         let text = "x".repeat(bytes);
-        Entry::Log(LogLine { server: "s".into(), at: 0, source: LogSource::Stderr, level: None, text })
+        QueueEntry::Log(LogLine { server: "s".into(), at: 0, source: LogSource::Stderr, level: None, text })
     }
 
     // req: TR-01
@@ -273,11 +275,10 @@ mod tests {
         let value = "x".repeat(MAX_VALUE_BYTES);
         for _ in 0..MAX_VALUE_BYTES / (16 << 10) + 1 {
             let call = ObservedCall::new(CallSession::Client(1), None, Some(&value), None);
-            assert!(queue.offer(Entry::Span(Span::testing(), Some(Box::new(call)))));
+            assert!(queue.offer(QueueEntry::Span(Span::testing(), Some(Box::new(call)))));
         }
         let batch = queue.take(None).unwrap();
-        let is_stripped =
-            |entry: &&Entry| matches!(entry, Entry::Span(_, Some(call)) if call.arguments.is_none());
+        let is_stripped = |entry: &&QueueEntry| matches!(entry, QueueEntry::Span(_, Some(call)) if call.arguments.is_none());
         assert_eq!(batch.entries.iter().filter(is_stripped).count() as u64, batch.stripped);
         assert!((1..20).contains(&batch.stripped), "{}", batch.stripped);
         assert!(queue.offer(entry(1)), "there is room for other entries");

@@ -90,7 +90,7 @@ pub(crate) fn forget_names(connection: &Connection) -> rusqlite::Result<usize> {
 /// Returns the number of times that names were removed from the file.
 pub(crate) fn removals(connection: &Connection) -> rusqlite::Result<i64> {
     let sql = "SELECT value FROM counters WHERE name = 'removals'";
-    Ok(connection.query_row(sql, [], |row| row.get(0)).optional()?.unwrap_or(0))
+    Ok(connection.prepare_cached(sql)?.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
 }
 
 /// Returns the size of all names: each is in the table and in its index.

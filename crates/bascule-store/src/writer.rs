@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use bascule_graph::FingerprintKey;
+use bascule_graph::{CallSession, FingerprintKey};
 use rusqlite::Connection;
 use tracing::{info, warn};
 
@@ -16,8 +16,8 @@ use crate::file::{self, StoreError};
 use crate::graph_keeper::GraphKeeper;
 use crate::insert::{self, KnownIds};
 use crate::log_line::LogLine;
-use crate::observed_call::{CallSession, ObservedCall};
-use crate::queue::{Batch, Entry, Queue};
+use crate::observed_call::ObservedCall;
+use crate::queue::{Batch, Queue, QueueEntry};
 use crate::retention::{self, Retention};
 use crate::span::Span;
 
@@ -83,13 +83,13 @@ impl Store {
 
     /// Accepts a span, or drops and counts it. Never waits for the disk.
     pub fn offer_span(&self, span: Span) {
-        self.offer(Entry::Span(span, None));
+        self.offer(QueueEntry::Span(span, None));
     }
 
     /// Accepts the span of a call that the graph observes, or drops and counts it. If there is little room, the graph observes
     /// the call without its values.
     pub fn offer_call(&self, span: Span, call: ObservedCall) {
-        self.offer(Entry::Span(span, Some(Box::new(call))));
+        self.offer(QueueEntry::Span(span, Some(Box::new(call))));
     }
 
     /// Reports that no further call of a session will come: the graph forgets its values.
@@ -99,10 +99,10 @@ impl Store {
 
     /// Accepts a line, or drops and counts it. Never waits for the disk.
     pub fn offer_log(&self, line: LogLine) {
-        self.offer(Entry::Log(line));
+        self.offer(QueueEntry::Log(line));
     }
 
-    fn offer(&self, entry: Entry) {
+    fn offer(&self, entry: QueueEntry) {
         if !self.shared.queue.offer(entry) {
             self.shared.dropped.fetch_add(1, Ordering::Relaxed);
         }

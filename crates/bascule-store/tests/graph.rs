@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, SystemTime};
 
-use bascule_graph::{EdgeKind, FingerprintKey, GraphRows};
+use bascule_graph::{CallSession, EdgeKind, FingerprintKey, GraphRows};
 use bascule_model::{CorrelationId, Delivery, SpanContext, SpanId, TraceId};
 use bascule_store::{
-    CallSession, Face, Isolation, ObservedCall, Outcome, Reader, Retention, Span, SpanFilter, SpanKind, Store,
+    Face, Isolation, ObservedCall, Outcome, Reader, Retention, Span, SpanFilter, SpanKind, Store,
 };
 
 const LONG: Duration = Duration::from_secs(30);

@@ -6,11 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bascule_graph::FingerprintKey;
+use bascule_graph::{CallSession, FingerprintKey};
 use bascule_model::{Delivery, SpanContext};
 use bascule_store::{
-    CallSession, Content, Isolation, LogLine, LogSource, ObservedCall, Outcome, Span, SpanKind, Store,
-    StoreStatus,
+    Content, Isolation, LogLine, LogSource, ObservedCall, Outcome, Span, SpanKind, Store, StoreStatus,
 };
 use serde_json::value::RawValue;
 

@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use bascule_graph::{GraphLimits, ToolGraph, TracedCall};
+use bascule_graph::{CallSession, GraphLimits, ToolGraph, TracedCall};
 
 use crate::Task;
 
@@ -65,7 +65,7 @@ fn execution(at: usize, task: &Task) -> Vec<TracedCall> {
     let call = |(step, tool): (i64, &String)| TracedCall {
         span: at as u64 * 100 + step.cast_unsigned(),
         script: Some(at as u64),
-        session: format!("session-{at}").into(),
+        session: CallSession::Client(at as u64),
         tool: tool.as_str().into(),
         started_at: start + 2 * step * SECOND,
         ended_at: start + (2 * step + 1) * SECOND,

@@ -1,6 +1,6 @@
 //! Laws of the graph, for random calls.
 
-use bascule_graph::{Fingerprint, GraphLimits, GraphRows, ToolGraph, TracedCall};
+use bascule_graph::{CallSession, Fingerprint, GraphLimits, GraphRows, ToolGraph, TracedCall};
 use proptest::prelude::*;
 
 use crate::support::{call, observed};
@@ -132,7 +132,7 @@ proptest! {
         let (mut one, mut other) = (ToolGraph::default(), ToolGraph::default());
         let mut file = GraphRows::default();
         for call in &calls {
-            if &*call.session == "s0" { one.observe(call) } else { other.observe(call) };
+            if call.session == CallSession::Agent("s0".into()) { one.observe(call) } else { other.observe(call) };
         }
         add_changes(&mut file, &mut one);
         add_changes(&mut file, &mut other);

@@ -1,6 +1,8 @@
 //! Hostile input: the graph stays within its limits.
 
-use bascule_graph::{EdgeKind, EdgeRow, Fingerprint, GraphLimits, GraphRows, NodeRow, ToolGraph, TracedCall};
+use bascule_graph::{
+    CallSession, EdgeKind, EdgeRow, Fingerprint, GraphLimits, GraphRows, NodeRow, ToolGraph, TracedCall,
+};
 
 use crate::support::{START, call, observed};
 
@@ -90,7 +92,7 @@ fn impossible_names_and_times_are_harmless() {
 #[test]
 fn ended_session_is_forgotten() {
     let mut graph = observed(&[call("s", "a:x", 0, 10)]);
-    graph.forget_session("s");
+    graph.forget_session(&CallSession::Agent("s".into()));
     graph.observe(&call("s", "b:y", 20, 30));
     assert_eq!((graph.edge_count(), graph.node_count(), graph.session_count()), (0, 2, 1));
 }

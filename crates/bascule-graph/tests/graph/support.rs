@@ -1,6 +1,6 @@
 //! Builds calls, and shows a graph as lines of text.
 
-use bascule_graph::{FingerprintKey, GraphLimits, ToolGraph, TracedCall, fingerprints};
+use bascule_graph::{CallSession, FingerprintKey, GraphLimits, ToolGraph, TracedCall, fingerprints};
 
 /// The start of all tests: a day in 2026.
 pub(crate) const START: i64 = 1_790_000_000_000_000;
@@ -15,7 +15,7 @@ pub(crate) fn call(session: &str, tool: &str, started: i64, ended: i64) -> Trace
     TracedCall {
         span,
         script: None,
-        session: session.into(),
+        session: CallSession::Agent(session.into()),
         tool: tool.into(),
         started_at: START + started,
         ended_at: START + ended,
