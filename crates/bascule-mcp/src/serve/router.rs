@@ -54,7 +54,7 @@ pub struct TextPage {
 
 pub(super) struct Route {
     method: Method,
-    pattern: &'static str,
+    pattern: PathPattern,
     pub(super) access: RouteAccess,
     pub(super) handler: RouteHandler,
 }
@@ -81,7 +81,7 @@ impl Router {
         access: RouteAccess,
         handler: impl for<'a> Fn(RouteRequest<'a>) -> RouteFuture<'a> + Send + Sync + 'static,
     ) -> Self {
-        self.0.push(Route { method, pattern, access, handler: Box::new(handler) });
+        self.0.push(Route { method, pattern: PathPattern::new(pattern), access, handler: Box::new(handler) });
         self
     }
 
@@ -105,14 +105,13 @@ impl Router {
     }
 
     pub(super) fn find(&self, method: &Method, path: &str) -> RouteMatch<'_> {
-        let mut allowed = Vec::new();
-        for route in &self.0 {
-            match match_path(route.pattern, path) {
-                Some(params) if route.method == *method => return RouteMatch::Found(route, params),
-                Some(_) => allowed.push(route.method.as_str()),
-                None => {}
+        for route in self.0.iter().filter(|route| route.method == *method) {
+            if let Some(params) = route.pattern.find_params(path) {
+                return RouteMatch::Found(route, params);
             }
         }
+        let others = self.0.iter().filter(|route| route.pattern.find_params(path).is_some());
+        let allowed: Vec<&str> = others.map(|route| route.method.as_str()).collect();
         match allowed.is_empty() {
             true => RouteMatch::NotFound,
             false => RouteMatch::OtherMethods(allowed.join(", ")),
@@ -120,19 +119,38 @@ impl Router {
     }
 }
 
-/// Returns the values of the parameters if the path matches.
-fn match_path(mut pattern: &str, mut path: &str) -> Option<Vec<String>> {
-    let mut params = Vec::new();
-    while let Some((before, parameter)) = pattern.split_once('{') {
-        path = path.strip_prefix(before)?;
-        let (segment, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
-        params.push(decode(segment)?);
-        (pattern, path) = (parameter.split_once('}')?.1, rest);
+/// A path with parameters.
+struct PathPattern {
+    start: &'static str,
+    /// The text behind each parameter.
+    rest: Vec<&'static str>,
+}
+
+impl PathPattern {
+    fn new(pattern: &'static str) -> Self {
+        let mut parts = pattern.split('{');
+        let start = parts.next().unwrap_or_default();
+        let rest = parts.map(|part| part.split_once('}').expect("a brace of a pattern is closed").1);
+        Self { start, rest: rest.collect() }
     }
-    (pattern == path).then_some(params)
+
+    /// Returns the values of the parameters if the path matches.
+    fn find_params(&self, path: &str) -> Option<Vec<String>> {
+        let mut path = path.strip_prefix(self.start)?;
+        let mut params = Vec::with_capacity(self.rest.len());
+        for text in &self.rest {
+            let (segment, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+            params.push(decode(segment)?);
+            path = rest.strip_prefix(text)?;
+        }
+        path.is_empty().then_some(params)
+    }
 }
 
 fn decode(segment: &str) -> Option<String> {
+    if !segment.contains('%') {
+        return (!segment.is_empty()).then(|| segment.to_owned());
+    }
     let text = percent_decode_str(segment).decode_utf8().ok()?;
     // A remaining percent sign is an invalid escape.
     (!text.is_empty() && !text.contains('%')).then(|| text.into_owned())
@@ -142,8 +160,8 @@ fn decode(segment: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn check(pattern: &str, path: &str, expected: Option<&[&str]>) {
-        let params = match_path(pattern, path);
+    fn check(pattern: &'static str, path: &str, expected: Option<&[&str]>) {
+        let params = PathPattern::new(pattern).find_params(path);
         let params = params.as_ref().map(|params| params.iter().map(String::as_str).collect::<Vec<_>>());
         assert_eq!(params.as_deref(), expected, "{pattern} {path}");
     }

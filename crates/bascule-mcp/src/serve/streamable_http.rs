@@ -16,6 +16,9 @@ use super::{ClientMessage, Endpoint, Host, HttpServer, PeerId, ResponseStream, T
 use crate::envelope::replace_line_breaks;
 use crate::{Message, MessageError, ProtocolVersion, RpcError, is_large, run_large};
 
+const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
+const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
+const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
@@ -51,7 +54,7 @@ async fn post<H: Host>(host: Arc<H>, mut request: RouteRequest<'_>) -> HttpResul
         let reason = "`Content-Type` must be application/json";
         return Err(HttpError::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, reason));
     }
-    if !accepts(headers, JSON) || !accepts(headers, EVENT_STREAM) {
+    if !accepts_both(headers) {
         let reason = "`Accept` must include application/json and text/event-stream";
         return Err(HttpError::new(StatusCode::NOT_ACCEPTABLE, reason));
     }
@@ -119,13 +122,13 @@ fn deliver<H: Host>(
 
 /// Returns the trace and the baggage that the headers name. Few requests have any.
 fn trace_headers(headers: &HeaderMap) -> Option<Box<TraceHeaders>> {
-    let joined = |name: &str| {
+    let joined = |name: HeaderName| {
         let lines = headers.get_all(name).iter().map(HeaderValue::to_str);
         let text = lines.collect::<Result<Vec<&str>, _>>().ok()?.join(",");
         (!text.is_empty()).then_some(text)
     };
-    let parent = headers.get("traceparent").and_then(|value| value.to_str().ok()).map(str::to_owned);
-    let found = TraceHeaders { parent, state: joined("tracestate"), baggage: joined("baggage") };
+    let parent = headers.get(TRACE_PARENT).and_then(|value| value.to_str().ok()).map(str::to_owned);
+    let found = TraceHeaders { parent, state: joined(TRACE_STATE), baggage: joined(BAGGAGE) };
     (found.parent.is_some() || found.baggage.is_some()).then(|| Box::new(found))
 }
 
@@ -250,6 +253,14 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 fn media_type(value: &[u8]) -> &[u8] {
     value.split(|&byte| byte == b';').next().unwrap_or_default().trim_ascii()
+}
+
+/// Returns true if the client accepts both forms of a response.
+fn accepts_both(headers: &HeaderMap) -> bool {
+    // The official SDKs send exactly this.
+    let is_usual = |value: &HeaderValue| value == "application/json, text/event-stream";
+    headers.get(header::ACCEPT).is_some_and(is_usual)
+        || (accepts(headers, JSON) && accepts(headers, EVENT_STREAM))
 }
 
 fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
