@@ -7,8 +7,10 @@
 //! it, so for the routing of messages it counts as in flight for some time. A server with abandoned requests only is idle:
 //! nobody waits for it.
 
-use std::collections::HashMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -25,6 +27,8 @@ type ServerSerial = u64;
 type ClientSerial = u64;
 /// The JSON-RPC id of a request to a server.
 type RequestId = u64;
+/// A request of a client: the client, and the request's JSON-RPC id as the client spelled it.
+type ClientKey = (ClientSerial, Arc<str>);
 
 /// The most abandoned requests of one server that are stored individually.
 const MAX_ABANDONED: usize = 256;
@@ -54,14 +58,14 @@ pub(crate) struct InFlightRegistry(Mutex<Tables>);
 struct Tables {
     /// Requests to servers, by the server's serial number.
     servers: HashMap<ServerSerial, ServerTable, BuildHasherDefault<NumberHasher>>,
-    /// Requests of clients, by the client's serial number and the request's JSON-RPC id as the client spelled it.
-    clients: HashMap<ClientSerial, HashMap<Box<str>, CancellationToken>, BuildHasherDefault<NumberHasher>>,
+    /// Requests of clients. They are ordered, so those of one client are neighbours.
+    clients: BTreeMap<ClientKey, CancellationToken>,
     last_entry_id: u64,
 }
 
 struct ServerTable {
     /// Requests whose callers wait.
-    waiting: Vec<Entry>,
+    waiting: Vec<WaitingRequest>,
     /// The time at which the last one ended.
     idle_since: Instant,
     /// Requests whose callers have left. The server may still work on them.
@@ -78,7 +82,7 @@ pub(crate) struct ServerNotifiers {
     idle: Notify,
 }
 
-struct Entry {
+struct WaitingRequest {
     entry_id: u64,
     origin: Origin,
     /// The id under which the request was sent; `None` while the server is not working on it (see
@@ -127,7 +131,7 @@ impl AbandonedRequests {
 
 enum Key {
     Server { serial: ServerSerial, entry_id: u64 },
-    Client { serial: ClientSerial, id: Box<str> },
+    Client(ClientKey),
 }
 
 impl InFlightRegistry {
@@ -147,7 +151,7 @@ impl InFlightRegistry {
         let entry_id = tables.last_entry_id;
         // A server that has stopped has no table: its requests fail at once.
         if let Some(table) = tables.servers.get_mut(&serial) {
-            table.waiting.push(Entry { entry_id, origin, sent_id: None });
+            table.waiting.push(WaitingRequest { entry_id, origin, sent_id: None });
         }
         InFlight {
             registry: self.clone(),
@@ -162,35 +166,32 @@ impl InFlightRegistry {
     pub(crate) fn begin_client_request(
         self: &Arc<Self>,
         serial: ClientSerial,
-        id: &str,
+        id: &Arc<str>,
     ) -> Option<(InFlight, CancellationToken)> {
-        let mut tables = self.tables();
-        let requests = tables.clients.entry(serial).or_default();
-        if requests.contains_key(id) {
-            return None;
-        }
-        let token = CancellationToken::new();
-        requests.insert(id.into(), token.clone());
-        let key = Key::Client { serial, id: id.into() };
-        let registry = self.clone();
+        let key = (serial, id.clone());
+        let token = match self.tables().clients.entry(key.clone()) {
+            Entry::Occupied(_) => return None,
+            Entry::Vacant(place) => place.insert(CancellationToken::new()).clone(),
+        };
+        let (registry, key) = (self.clone(), Key::Client(key));
         Some((InFlight { registry, key, abandoned_for: Duration::ZERO, is_completed: false }, token))
     }
 
     /// Cancels one request of a client. It stays registered until its handler has ended it.
     pub(crate) fn cancel(&self, client: ClientSerial, id: &str) {
-        if let Some(token) = self.tables().clients.get(&client).and_then(|requests| requests.get(id)) {
+        if let Some(token) = self.tables().clients.get(&(client, id.into())) {
             token.cancel();
         }
     }
 
     /// Cancels every request of a client that is gone, and removes them at once, so that the client counts as idle.
     pub(crate) fn cancel_all(&self, client: ClientSerial) {
-        let requests = self.tables().clients.remove(&client);
-        requests.iter().flat_map(HashMap::values).for_each(CancellationToken::cancel);
+        let requests: Vec<_> = self.tables().clients.extract_if(keys_of(client), |_, _| true).collect();
+        requests.iter().for_each(|(_, token)| token.cancel());
     }
 
     pub(crate) fn has_requests_of(&self, client: ClientSerial) -> bool {
-        self.tables().clients.contains_key(&client)
+        self.tables().clients.range(keys_of(client)).next().is_some()
     }
 
     /// Adds a server, before its first request. [`remove_server`](Self::remove_server) removes it.
@@ -321,26 +322,24 @@ impl InFlight {
     }
 }
 
-impl Tables {
-    fn remove_client_request(&mut self, serial: ClientSerial, id: &str) {
-        let Some(requests) = self.clients.get_mut(&serial) else { return };
-        requests.remove(id);
-        if requests.is_empty() {
-            self.clients.remove(&serial);
-        }
-    }
+/// Returns the range of the keys of one client. No text is smaller than the empty one.
+fn keys_of(client: ClientSerial) -> Range<ClientKey> {
+    (client, "".into())..(client + 1, "".into())
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
         let mut tables = self.registry.tables();
         let (serial, entry_id) = match &self.key {
-            Key::Client { serial, id } => return tables.remove_client_request(*serial, id),
+            Key::Client(key) => {
+                tables.clients.remove(key);
+                return;
+            }
             Key::Server { serial, entry_id } => (*serial, *entry_id),
         };
         let Some(table) = tables.servers.get_mut(&serial) else { return };
         let Some(at) = table.waiting.iter().rposition(|entry| entry.entry_id == entry_id) else { return };
-        let Entry { origin, sent_id, .. } = table.waiting.remove(at);
+        let WaitingRequest { origin, sent_id, .. } = table.waiting.remove(at);
         if let (Some(id), false) = (sent_id, self.is_completed) {
             table.abandon(id, origin, Instant::now() + self.abandoned_for);
             table.notifiers.abandoned.notify_one();
@@ -506,8 +505,8 @@ mod tests {
     fn cancels_the_request_of_one_client_only() {
         let registry = Arc::new(InFlightRegistry::default());
         let [(first, cancelled), (_second, other)] =
-            [1, 2].map(|client| registry.begin_client_request(client, "1").expect("the id is free"));
-        assert!(registry.begin_client_request(1, "1").is_none());
+            [1, 2].map(|client| registry.begin_client_request(client, &"1".into()).expect("the id is free"));
+        assert!(registry.begin_client_request(1, &"1".into()).is_none());
         registry.cancel(1, "2");
         registry.cancel(3, "1");
         assert!(!cancelled.is_cancelled());

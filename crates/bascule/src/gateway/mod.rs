@@ -159,7 +159,7 @@ impl Gateway {
     fn spawn_request(
         self: &Arc<Self>,
         client: Arc<ClientContext>,
-        id: String,
+        id: Arc<str>,
         (method, params): (String, Option<Box<RawValue>>),
         (extra_members, trace): (Option<String>, Option<Box<TraceHeaders>>),
         stream: ResponseStream,
@@ -306,7 +306,7 @@ impl Host for Gateway {
         match message {
             Message::Request { id, method, params } => {
                 let request = (method.into_owned(), params.map(ToOwned::to_owned));
-                self.spawn_request(client, id.as_json().to_owned(), request, (extra_members, trace), stream);
+                self.spawn_request(client, id.as_json().into(), request, (extra_members, trace), stream);
             }
             Message::Notification { method, params } => {
                 self.on_notification(&client, &method, params, extra_members.as_deref());

@@ -55,7 +55,7 @@ async fn client_with_request_in_flight_is_neither_gone_nor_idle() {
     let in_flight = &gateway.bridge.fleet.in_flight;
     let id = begin(&gateway, "one").await.expect("there is room");
     let client = gateway.find_session(&Endpoint::All, &id).expect("the session exists");
-    let request = in_flight.begin_client_request(client.serial, "1").expect("the id is free");
+    let request = in_flight.begin_client_request(client.serial, &"1".into()).expect("the id is free");
     advance(2 * SILENT).await;
     assert!(gateway.sessions.find_gone(SILENT, in_flight).is_empty());
     let idle = begin(&gateway, "one").await.expect("there is room");
