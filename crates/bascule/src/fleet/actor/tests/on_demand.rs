@@ -1,7 +1,11 @@
 //! Lazy servers: stopped when idle, started by the next call.
 
+use std::pin::pin;
+use std::task::{Context, Wake, Waker};
+
 use super::*;
 use crate::config::StartMode;
+use crate::in_flight::{InFlight, Origin};
 
 const IDLE: Duration = Duration::from_secs(100);
 
@@ -77,6 +81,37 @@ async fn keeps_a_lazy_server_while_a_call_is_in_flight() {
     // The call takes thirty seconds.
     assert_eq!(test.call().await, Err((ErrorCode::ProviderTimeout, Some(1))));
     assert_eq!(test.servers.starts_since(test.begin).len(), 1);
+    wait_for(&test, Health::Stopped).await;
+    test.end().await;
+}
+
+/// Registers a request in the moment in which the state of its server changes, as another thread may.
+struct RequestAtChange {
+    server: Arc<Server>,
+    request: Mutex<Option<InFlight>>,
+}
+
+impl Wake for RequestAtChange {
+    fn wake(self: Arc<Self>) {
+        *self.request.lock().unwrap() = Some(self.server.begin_request("t", Origin::Detached));
+    }
+}
+
+// req: US-03
+#[tokio::test(start_paused = true)]
+async fn keeps_a_lazy_server_whose_next_call_comes_while_it_is_being_stopped() {
+    let test = lazy_server().await;
+    let mut status = test.server().watch();
+    let caller = Arc::new(RequestAtChange { server: test.server(), request: Mutex::default() });
+    let waker = Waker::from(caller.clone());
+    let mut changed = pin!(status.changed());
+    assert!(changed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+    advance(IDLE).await;
+    settle().await;
+    assert!(caller.request.lock().unwrap().is_some(), "the server was about to be stopped");
+    assert_eq!(test.health(), Health::Healthy);
+    assert_eq!(test.servers.alive.load(Ordering::SeqCst), 1);
+    caller.request.lock().unwrap().take();
     wait_for(&test, Health::Stopped).await;
     test.end().await;
 }
