@@ -21,11 +21,11 @@ pub(crate) enum InvalidResponse {
 
 #[derive(Deserialize)]
 struct Response {
-    data: Vec<Item>,
+    data: Vec<EmbeddingItem>,
 }
 
 #[derive(Deserialize)]
-struct Item {
+struct EmbeddingItem {
     index: usize,
     embedding: Vec<f32>,
 }

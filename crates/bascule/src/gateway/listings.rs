@@ -64,7 +64,7 @@ pub(super) const PROMPTS: Listing =
     Listing { capability: "prompts", method: "prompts/list", member: "prompts", key: "name" };
 
 /// One item of a listing.
-pub(super) struct Item {
+pub(super) struct ListedItem {
     pub(super) server: String,
     /// The name or URI that the server gave it.
     pub(super) key: String,
@@ -224,7 +224,7 @@ impl Gateway {
         request: &ClientRequest<'_>,
         listing: Listing,
         only: Option<&[String]>,
-    ) -> (Vec<Item>, Vec<Value>) {
+    ) -> (Vec<ListedItem>, Vec<Value>) {
         let (client, mut missing) = (request.client, self.missing(request.client));
         let mut upstreams = self.upstreams_with(client, listing.capability);
         upstreams.retain(|upstream| match only {
@@ -242,7 +242,7 @@ impl Gateway {
             match listed {
                 Ok(listed) => items.extend(listed.iter().filter_map(|raw| {
                     let key = patch::find_string(raw, &[listing.key])?;
-                    Some(Item { server: name.to_owned(), key, raw: raw.clone() })
+                    Some(ListedItem { server: name.to_owned(), key, raw: raw.clone() })
                 })),
                 Err(error) => missing.push(json!({ "server": name, "why": error.message })),
             }
@@ -301,7 +301,7 @@ impl Gateway {
     }
 
     /// Returns the names or URIs under which clients see the items.
-    fn shown_keys(&self, listing: Listing, items: &[Item]) -> Vec<String> {
+    fn shown_keys(&self, listing: Listing, items: &[ListedItem]) -> Vec<String> {
         let index = match listing.key == PROMPTS.key {
             true => self.owned_names().prompts.index(keys(items)),
             false => QualifiedIndex::of_uris(keys(items)),
@@ -318,7 +318,7 @@ fn owned(found: Option<(&str, &str)>) -> Option<(String, String)> {
     found.map(|(server, name)| (server.to_owned(), name.to_owned()))
 }
 
-pub(super) fn keys(items: &[Item]) -> impl Iterator<Item = (&str, &str)> + Clone {
+pub(super) fn keys(items: &[ListedItem]) -> impl Iterator<Item = (&str, &str)> + Clone {
     items.iter().map(|item| (item.server.as_str(), item.key.as_str()))
 }
 
