@@ -11,6 +11,7 @@ use serde::de::{Error as _, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
+use crate::envelope::BorrowedText;
 use crate::patch;
 
 /// The parameters of `tools/call`, borrowed from the message.
@@ -52,7 +53,7 @@ impl<'de> Visitor<'de> for CallParamsVisitor {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<CallParams<'de>, A::Error> {
         let mut params = CallParams::default();
         let mut seen = [false; KNOWN.len()];
-        while let Some(MemberName(key)) = map.next_key()? {
+        while let Some(BorrowedText(key)) = map.next_key()? {
             let Some(place) = KNOWN.iter().position(|known| *known == key) else {
                 refuse_lookalike(&key, &KNOWN).map_err(A::Error::custom)?;
                 map.next_value::<IgnoredAny>()?;
@@ -64,7 +65,8 @@ impl<'de> Visitor<'de> for CallParamsVisitor {
             let value: &RawValue = map.next_value()?;
             match place {
                 0 => {
-                    params.name = serde_json::from_str::<MemberName<'_>>(value.get()).ok().map(|name| name.0)
+                    params.name =
+                        serde_json::from_str::<BorrowedText<'_>>(value.get()).ok().map(|name| name.0)
                 }
                 1 => params.arguments = Some(value),
                 2 => {
@@ -77,10 +79,6 @@ impl<'de> Visitor<'de> for CallParamsVisitor {
         Ok(params)
     }
 }
-
-/// A string that is borrowed unless it holds escapes.
-#[derive(Deserialize)]
-struct MemberName<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// Refuses members of a message, given as raw text without braces, that a decoder may take for a known one.
 #[cfg(feature = "server")]

@@ -142,7 +142,7 @@ enum EnvelopeKey {
 
 /// A string that is borrowed unless it holds escapes.
 #[derive(Deserialize)]
-struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+pub(crate) struct BorrowedText<'a>(#[serde(borrow)] pub(crate) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Envelope<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -164,10 +164,12 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
         let mut envelope = Envelope::default();
         while let Some(key) = map.next_key()? {
             let is_duplicate = match key {
-                EnvelopeKey::Jsonrpc => envelope.jsonrpc.replace(map.next_value::<Text<'de>>()?.0).is_some(),
+                EnvelopeKey::Jsonrpc => {
+                    envelope.jsonrpc.replace(map.next_value::<BorrowedText<'de>>()?.0).is_some()
+                }
                 // `"method":null` and `"error":null` count as absent. `null` is a value of the others: `"result":null` is a
                 // response.
-                EnvelopeKey::Method => match map.next_value::<Option<Text<'de>>>()? {
+                EnvelopeKey::Method => match map.next_value::<Option<BorrowedText<'de>>>()? {
                     Some(method) => envelope.method.replace(method.0).is_some(),
                     None => false,
                 },

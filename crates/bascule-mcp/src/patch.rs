@@ -6,7 +6,7 @@
 //! number of its members. The text is assumed to be JSON: for any other text the functions return without a panic, and
 //! the result has no meaning.
 //!
-//! `walk` follows paths through the text, `token` finds the ends of values, `splice` writes the changed text.
+//! `walk` follows a path through the text, `token` finds the ends of values, `splice` writes the changed text.
 
 mod splice;
 mod token;
@@ -15,26 +15,41 @@ mod walk;
 use std::ops::ControlFlow::{Break, Continue};
 
 use splice::Splice;
-use token::{next_member, skip_space, unescape, value_end};
+use token::{is_key, next_member, skip_space, string_end, unescape, value_end};
 use walk::{Member, Site, walk};
+
+use crate::envelope::push_quoted;
 
 /// Returns the raw text of the value at a path, or `None` if there is no such value.
 pub fn find<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
-    let [found] = find_many(json, [path]);
-    found
+    let at = skip_space(json.as_bytes(), 0);
+    match path {
+        [] => json.get(at..value_end(json.as_bytes(), at)),
+        _ => path.iter().try_fold(json.get(at..)?, |object, key| find_member(object, key)),
+    }
 }
 
-/// Finds the values at several paths in one pass. A path that leads into the value of another path finds nothing.
-pub fn find_many<'a, const N: usize>(json: &'a str, paths: [&[&str]; N]) -> [Option<&'a str>; N] {
-    let mut found = [None; N];
-    walk(json, &paths, |path, site| {
-        found[path] = match site {
-            Site::Value { range, .. } => json.get(range),
-            Site::NotObject { .. } | Site::Missing { .. } => None,
-        };
-        Continue(())
-    });
-    found
+/// Finds a member of the object at the beginning of the text.
+fn find_member<'a>(object: &'a str, key: &str) -> Option<&'a str> {
+    let bytes = object.as_bytes();
+    let (mut at, mut found) = (bytes.starts_with(b"{").then_some(1)?, None);
+    loop {
+        at = skip_space(bytes, at);
+        match bytes.get(at) {
+            Some(b'"') => {
+                let (end, is_escaped) = string_end(bytes, at);
+                let colon = skip_space(bytes, end);
+                let start = skip_space(bytes, colon + 1);
+                let value = start..value_end(bytes, start);
+                if is_key(object, at, end, is_escaped, key) {
+                    found = object.get(value.clone());
+                }
+                at = value.end;
+            }
+            Some(b',') => at += 1,
+            _ => return found,
+        }
+    }
 }
 
 /// Returns the unescaped string at a path. `None` if there is no string, or if it is not text (a lone surrogate).
@@ -82,38 +97,36 @@ pub fn map_elements(
 /// Where keys are duplicated, each value is replaced. Only if they are so many that the text would grow by more than its
 /// own size (and by more than 64 KiB), all but the last become `null` instead.
 pub fn insert(json: &str, path: &[&str], value: &str) -> String {
-    insert_many(json, [(path, value)])
-}
-
-/// Inserts several values in one pass. No two of them may add to the same missing object. Where two paths are equal, or
-/// one leads into the other's value, the outer and then the earlier one counts.
-pub fn insert_many<const N: usize>(json: &str, edits: [(&[&str], &str); N]) -> String {
-    let paths = edits.map(|(path, _)| path);
-    let mut sites = [const { None }; N];
-    let (mut count, mut is_reported, mut has_duplicates) = (0, [false; N], false);
-    walk(json, &paths, |path, site| {
-        if std::mem::replace(&mut is_reported[path], true) {
-            has_duplicates = true;
-            return Break(());
-        }
-        sites[count] = Some((path, site));
-        count += 1;
-        Continue(())
+    let (mut site, mut has_duplicates) = (None, false);
+    walk(json, path, |next| {
+        has_duplicates = site.replace(next).is_some();
+        if has_duplicates { Break(()) } else { Continue(()) }
     });
     if has_duplicates {
-        return insert_into_duplicates(json, edits);
+        return insert_into_duplicates(json, path, value);
     }
-    let mut splice = Splice::new(json, extra_capacity(&edits));
-    for (path, site) in sites.into_iter().flatten() {
-        write_edit(&mut splice, site, edits[path]);
-    }
+    let mut splice = Splice::new(json, extra_capacity(path, value));
+    site.into_iter().for_each(|site| write_edit(&mut splice, site, path, value));
     splice.finish().unwrap_or_else(|| json.to_owned())
+}
+
+/// Adds a member behind the others of an object that has no such member. Other text stays as it is.
+pub fn append(object: &str, key: &str, value: &str) -> String {
+    let Some(members) = object.trim_ascii_end().strip_suffix('}') else { return object.to_owned() };
+    let mut out = String::with_capacity(members.len() + key.len() + value.len() + 5);
+    out.push_str(members);
+    if !members.trim_ascii_end().ends_with('{') {
+        out.push(',');
+    }
+    push_quoted(&mut out, key);
+    out.extend([":", value, "}"]);
+    out
 }
 
 /// Removes the member at a path with its comma; every one if it is duplicated.
 pub fn remove(json: &str, path: &[&str]) -> String {
     let mut splice = Splice::new(json, 0);
-    walk(json, &[path], |_, site| {
+    walk(json, path, |site| {
         match site {
             Site::Value { range, member: Some(Member { comma: Some(comma), .. }) } => {
                 splice.replace(comma..range.end, &[]);
@@ -133,18 +146,16 @@ const SMALL: usize = 64 << 10;
 
 /// Inserts in two passes: only the end of the text tells which of the duplicates is the last, and to keep them all would
 /// take memory.
-fn insert_into_duplicates<const N: usize>(json: &str, edits: [(&[&str], &str); N]) -> String {
-    let paths = edits.map(|(path, _)| path);
-    let found = survey(json, &paths);
-    let mut splice = Splice::new(json, extra_capacity(&edits));
-    walk(json, &paths, |path, site| {
-        let (_, value) = edits[path];
+fn insert_into_duplicates(json: &str, path: &[&str], value: &str) -> String {
+    let found = survey(json, path);
+    let mut splice = Splice::new(json, extra_capacity(path, value));
+    walk(json, path, |site| {
         match &site {
-            Site::Value { range, .. } if found[path].is_surplus(&site, json, value) => {
+            Site::Value { range, .. } if found.is_surplus(&site, json, value) => {
                 splice.replace(range.clone(), &["null"]);
             }
-            Site::Value { .. } => write_edit(&mut splice, site, edits[path]),
-            _ if found[path].is_last(&site) => write_edit(&mut splice, site, edits[path]),
+            Site::Value { .. } => write_edit(&mut splice, site, path, value),
+            _ if found.is_last(&site) => write_edit(&mut splice, site, path, value),
             _ => {}
         }
         Continue(())
@@ -152,26 +163,25 @@ fn insert_into_duplicates<const N: usize>(json: &str, edits: [(&[&str], &str); N
     splice.finish().unwrap_or_else(|| json.to_owned())
 }
 
-/// Returns an upper bound of the growth by the edits, unless keys are duplicated.
-fn extra_capacity(edits: &[(&[&str], &str)]) -> usize {
-    edits.iter().map(|(path, value)| value.len() + path.iter().map(|key| key.len() + 8).sum::<usize>()).sum()
+/// Returns an upper bound of the growth by an edit, unless keys are duplicated.
+fn extra_capacity(path: &[&str], value: &str) -> usize {
+    value.len() + path.iter().map(|key| key.len() + 8).sum::<usize>()
 }
 
-fn write_edit(splice: &mut Splice<'_>, site: Site, (keys, value): (&[&str], &str)) {
+fn write_edit(splice: &mut Splice<'_>, site: Site, path: &[&str], value: &str) {
     match site {
         Site::Value { range, .. } => splice.replace(range, &[value]),
         Site::NotObject { level: 0, .. } => {}
-        Site::NotObject { range, level } => splice.replace_nested(range, ["{", "}"], &keys[level..], value),
+        Site::NotObject { range, level } => splice.replace_nested(range, ["{", "}"], &path[level..], value),
         Site::Missing { at, level, is_empty } => {
-            // Another edit may have added to the same empty object.
-            let comma = if is_empty && splice.position() != at { "" } else { "," };
-            splice.replace_nested(at..at, [comma, ""], &keys[level..], value);
+            let comma = if is_empty { "" } else { "," };
+            splice.replace_nested(at..at, [comma, ""], &path[level..], value);
         }
     }
 }
 
-/// The ends of one path.
-#[derive(Default, Clone)]
+/// The ends of a path.
+#[derive(Default)]
 struct Found {
     /// Number of values, duplicates included.
     values: usize,
@@ -190,11 +200,11 @@ impl Found {
     }
 }
 
-fn survey<const N: usize>(json: &str, paths: &[&[&str]; N]) -> [Found; N] {
-    let mut found = [const { Found { values: 0, last: None } }; N];
-    walk(json, paths, |path, site| {
-        found[path].values += usize::from(matches!(site, Site::Value { .. }));
-        found[path].last = Some(site);
+fn survey(json: &str, path: &[&str]) -> Found {
+    let mut found = Found::default();
+    walk(json, path, |site| {
+        found.values += usize::from(matches!(site, Site::Value { .. }));
+        found.last = Some(site);
         Continue(())
     });
     found

@@ -30,14 +30,22 @@ use crate::unique_number::next_correlation_id;
 #[derive(Default)]
 pub(crate) struct CallContext<'a> {
     pub(crate) caller: Caller,
-    /// The client's own parameters. They are sent unchanged but for the name and the progress token.
-    pub(crate) params: Option<&'a RawValue>,
+    pub(crate) params: Option<ClientParams<'a>>,
     pub(crate) progress: Option<ProgressSink>,
     /// The server to call, or the error of finding it, if it is not the bridge's own.
     pub(crate) server: Option<BridgeResult<Arc<Server>>>,
     pub(crate) origin: Origin,
     pub(crate) extra_members: Option<&'a ExtraMembers>,
     pub(crate) observer: Option<&'a dyn CallObserver>,
+}
+
+/// The parameters of a client's call. They are sent unchanged but for the progress token, and the name if that is another one.
+#[derive(Clone, Copy)]
+pub(crate) struct ClientParams<'a> {
+    pub(crate) json: &'a str,
+    pub(crate) has_meta: bool,
+    /// The client has another name for the tool.
+    pub(crate) is_renamed: bool,
 }
 
 impl McpBridgeAdapter {
@@ -230,13 +238,17 @@ fn build_params(request: &CallRequest, context: &CallContext<'_>, span: &SpanCon
 }
 
 fn build_untraced_params(request: &CallRequest, context: &CallContext<'_>, token: u64) -> String {
-    let name = serde_json::to_string(request.tool.tool()).expect("text is always JSON");
-    let Some(params) = context.params else {
-        let arguments = &request.arguments;
+    let name = || serde_json::to_string(request.tool.tool()).expect("text is always JSON");
+    let Some(ClientParams { json, has_meta, is_renamed }) = context.params else {
+        let (name, arguments) = (name(), &request.arguments);
         return format!(r#"{{"name":{name},"arguments":{arguments},"_meta":{{"progressToken":{token}}}}}"#);
     };
-    let edits: [(&[&str], &str); 2] = [(&["name"], &name), (&["_meta", "progressToken"], &token.to_string())];
-    patch::insert_many(params.get(), edits)
+    let renamed = is_renamed.then(|| patch::insert(json, &["name"], &name()));
+    let json = renamed.as_deref().unwrap_or(json);
+    match has_meta {
+        true => patch::insert(json, &["_meta", "progressToken"], &token.to_string()),
+        false => patch::append(json, "_meta", &format!(r#"{{"progressToken":{token}}}"#)),
+    }
 }
 
 async fn check_arguments(

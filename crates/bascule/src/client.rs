@@ -131,7 +131,7 @@ impl ClientContext {
     /// Reads a client from the parameters of its `initialize`.
     pub(crate) fn new(id: String, endpoint: Endpoint, sender: PeerId, params: &str) -> Self {
         static SERIALS: AtomicU64 = AtomicU64::new(1);
-        let [capabilities, info] = patch::find_many(params, [&["capabilities"], &["clientInfo"]]);
+        let [capabilities, info] = ["capabilities", "clientInfo"].map(|name| patch::find(params, &[name]));
         let field = |name: &str| patch::find_string(info.unwrap_or("{}"), &[name]).unwrap_or_default();
         let name: Arc<str> = field("name").into();
         let label = ClientLabel {

@@ -110,7 +110,7 @@ mod tests {
 
     fn find(meta: &str, headers: Option<&TraceHeaders>) -> Option<ClientTrace> {
         let [parent, state, baggage] =
-            patch::find_many(meta, [&["traceparent"], &["tracestate"], &["baggage"]]);
+            ["traceparent", "tracestate", "baggage"].map(|name| patch::find(meta, &[name]));
         ClientTrace::find(TraceMeta { parent, state, baggage }, headers)
     }
 

@@ -20,11 +20,6 @@ impl<'a> Splice<'a> {
         Self { json, extra_capacity, out: None, position: 0 }
     }
 
-    /// Returns the end of the last replaced range; 0 before the first.
-    pub(super) fn position(&self) -> usize {
-        self.position
-    }
-
     /// Replaces a range. A range that begins inside or before one already replaced stays as it is.
     pub(super) fn replace(&mut self, range: Range<usize>, pieces: &[&str]) {
         if let Some(out) = self.begin_replacement(range) {

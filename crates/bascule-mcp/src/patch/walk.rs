@@ -1,4 +1,4 @@
-//! Follows paths through JSON text and reports where each of them ends.
+//! Follows a path through JSON text and reports where it ends.
 
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::ops::Range;
@@ -20,23 +20,18 @@ pub(super) enum Site {
 #[derive(Clone, Copy, PartialEq)]
 pub(super) struct Member {
     pub(super) key: usize,
-    /// The comma before it, if one of the members before it is not at a path.
+    /// The comma before it, if one of the members before it is not at the path.
     pub(super) comma: Option<usize>,
 }
 
-/// Follows all paths from the beginning of the text to its end, or until `on_site` breaks. Reports in order where each
-/// path ends: in every object on a path, once for each time its key stands there, or once if it is missing. Opens only
-/// objects on a path, so there are never more of them open than the longest path has keys.
-pub(super) fn walk<const N: usize>(
-    json: &str,
-    paths: &[&[&str]; N],
-    mut on_site: impl FnMut(usize, Site) -> ControlFlow<()>,
-) {
-    const { assert!(N < PathSet::BITS as usize) };
+/// Follows a path from the beginning of the text to its end, or until `on_site` breaks. Reports in order where the path ends: in
+/// every object on the path, once for each time its key stands there, or once if it is missing. Opens only objects on the
+/// path, so there are never more of them open than the path has keys.
+pub(super) fn walk(json: &str, path: &[&str], mut on_site: impl FnMut(Site) -> ControlFlow<()>) {
     let walk = Walk {
         json,
         bytes: json.as_bytes(),
-        paths,
+        path,
         object: OpenObject::default(),
         parents: Vec::new(),
         level: 0,
@@ -44,13 +39,10 @@ pub(super) fn walk<const N: usize>(
     let _ = walk.run(&mut on_site);
 }
 
-/// A bit for each path.
-type PathSet = u32;
-
 struct Walk<'a> {
     json: &'a str,
     bytes: &'a [u8],
-    paths: &'a [&'a [&'a str]],
+    path: &'a [&'a str],
     /// The innermost open object, if `level` is not 0.
     object: OpenObject,
     parents: Vec<OpenObject>,
@@ -58,25 +50,22 @@ struct Walk<'a> {
     level: usize,
 }
 
-/// An object that a path leads into.
+/// An object that the path leads into.
 #[derive(Default)]
 struct OpenObject {
-    /// Paths that lead through it.
-    paths: PathSet,
-    /// Those of them whose next key it has.
-    found: PathSet,
+    /// True if it has the next key of the path.
+    has_key: bool,
     /// The end of its last value so far, or its beginning.
     end: usize,
     is_empty: bool,
     comma: Option<usize>,
-    /// True if it has a member that is not at a path.
+    /// True if it has a member that is not at the path.
     has_others: bool,
 }
 
 impl Walk<'_> {
-    fn run(mut self, on_site: &mut impl FnMut(usize, Site) -> ControlFlow<()>) -> ControlFlow<()> {
-        let all = (1 << self.paths.len()) - 1;
-        let mut at = self.value(skip_space(self.bytes, 0), all, None, on_site)?;
+    fn run(mut self, on_site: &mut impl FnMut(Site) -> ControlFlow<()>) -> ControlFlow<()> {
+        let mut at = self.value(skip_space(self.bytes, 0), None, on_site)?;
         while self.level > 0 {
             at = skip_space(self.bytes, at);
             match self.bytes.get(at) {
@@ -99,48 +88,45 @@ impl Walk<'_> {
     fn member(
         &mut self,
         key: usize,
-        on_site: &mut impl FnMut(usize, Site) -> ControlFlow<()>,
+        on_site: &mut impl FnMut(Site) -> ControlFlow<()>,
     ) -> ControlFlow<(), usize> {
         let (end, is_escaped) = string_end(self.bytes, key);
         let colon = skip_space(self.bytes, end);
         if self.bytes.get(colon) != Some(&b':') {
             return Break(());
         }
-        let is_next = |path: usize| is_key(self.json, key, end, is_escaped, self.paths[path][self.level - 1]);
-        let leading = subset(self.object.paths, is_next);
-        self.object.found |= leading;
+        let at = skip_space(self.bytes, colon + 1);
+        if !is_key(self.json, key, end, is_escaped, self.path[self.level - 1]) {
+            let end = value_end(self.bytes, at);
+            self.end_value(end, false);
+            return Continue(end);
+        }
+        self.object.has_key = true;
         let comma = self.object.comma.filter(|_| self.object.has_others);
-        self.value(skip_space(self.bytes, colon + 1), leading, Some(Member { key, comma }), on_site)
+        self.value(at, Some(Member { key, comma }), on_site)
     }
 
-    /// Takes the value that the paths `leading` lead to: goes into it if one leads on, else to its end.
+    /// Takes a value on the path: goes into it if the path leads on, else to its end.
     fn value(
         &mut self,
         at: usize,
-        leading: PathSet,
         member: Option<Member>,
-        on_site: &mut impl FnMut(usize, Site) -> ControlFlow<()>,
+        on_site: &mut impl FnMut(Site) -> ControlFlow<()>,
     ) -> ControlFlow<(), usize> {
-        let level = self.level;
-        let ending = subset(leading, |path| self.paths[path].len() == level);
-        if ending == 0 && leading != 0 && self.bytes.get(at) == Some(&b'{') {
-            self.open(at + 1, leading);
+        let (level, is_last) = (self.level, self.level == self.path.len());
+        if !is_last && self.bytes.get(at) == Some(&b'{') {
+            self.open(at + 1);
             return Continue(at + 1);
         }
-        let end = value_end(self.bytes, at);
-        for path in bits(if ending != 0 { ending } else { leading }) {
-            let range = at..end;
-            on_site(
-                path,
-                if ending != 0 { Site::Value { range, member } } else { Site::NotObject { range, level } },
-            )?;
-        }
-        self.end_value(end, ending != 0);
+        let range = at..value_end(self.bytes, at);
+        let end = range.end;
+        on_site(if is_last { Site::Value { range, member } } else { Site::NotObject { range, level } })?;
+        self.end_value(end, is_last);
         Continue(end)
     }
 
-    fn open(&mut self, begin: usize, paths: PathSet) {
-        let object = OpenObject { paths, end: begin, is_empty: true, ..OpenObject::default() };
+    fn open(&mut self, begin: usize) {
+        let object = OpenObject { end: begin, is_empty: true, ..OpenObject::default() };
         let parent = std::mem::replace(&mut self.object, object);
         if self.level > 0 {
             self.parents.push(parent);
@@ -149,16 +135,12 @@ impl Walk<'_> {
     }
 
     /// Leaves the innermost object, which ends before `end`.
-    fn close(
-        &mut self,
-        end: usize,
-        on_site: &mut impl FnMut(usize, Site) -> ControlFlow<()>,
-    ) -> ControlFlow<()> {
+    fn close(&mut self, end: usize, on_site: &mut impl FnMut(Site) -> ControlFlow<()>) -> ControlFlow<()> {
         self.level -= 1;
         let parent = self.parents.pop().unwrap_or_default();
-        let OpenObject { paths, found, end: at, is_empty, .. } = std::mem::replace(&mut self.object, parent);
-        for path in bits(paths & !found) {
-            on_site(path, Site::Missing { at, level: self.level, is_empty })?;
+        let OpenObject { has_key, end: at, is_empty, .. } = std::mem::replace(&mut self.object, parent);
+        if !has_key {
+            on_site(Site::Missing { at, level: self.level, is_empty })?;
         }
         self.end_value(end, false);
         Continue(())
@@ -170,16 +152,4 @@ impl Walk<'_> {
         self.object.is_empty = false;
         self.object.has_others |= !is_at_path;
     }
-}
-
-fn subset(set: PathSet, mut is_in: impl FnMut(usize) -> bool) -> PathSet {
-    bits(set).fold(0, |chosen, path| if is_in(path) { chosen | 1 << path } else { chosen })
-}
-
-fn bits(mut set: PathSet) -> impl Iterator<Item = usize> {
-    std::iter::from_fn(move || {
-        let first = (set != 0).then(|| set.trailing_zeros() as usize)?;
-        set &= set - 1;
-        Some(first)
-    })
 }

@@ -51,7 +51,7 @@ impl ServerOutput {
 
     /// Records a `notifications/message`.
     pub(crate) fn on_message(&self, params: &str) {
-        let [level, logger, data] = patch::find_many(params, [&["level"], &["logger"], &["data"]]);
+        let [level, logger, data] = ["level", "logger", "data"].map(|name| patch::find(params, &[name]));
         let text = |json: Option<&str>| {
             json.map(|json| serde_json::from_str(json).unwrap_or_else(|_| json.to_owned()))
         };

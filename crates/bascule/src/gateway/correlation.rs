@@ -19,9 +19,8 @@ pub(super) struct ClientIds {
 impl ClientIds {
     /// Finds the ids. An unusable one is ignored: the request is not about it.
     pub(super) fn find(meta: Option<&str>, headers: Option<&TraceHeaders>) -> Self {
-        let paths: [&[&str]; 4] = [&[MEMBER], &["traceparent"], &["tracestate"], &["baggage"]];
-        let [own, parent, state, baggage] =
-            meta.map(|meta| patch::find_many(meta, paths)).unwrap_or_default();
+        let members = [MEMBER, "traceparent", "tracestate", "baggage"];
+        let [own, parent, state, baggage] = members.map(|name| patch::find(meta?, &[name]));
         let text = |json: &str| serde_json::from_str::<String>(json).ok();
         let own = own.and_then(text).and_then(|id| CorrelationId::parse(&id).ok());
         let trace = ClientTrace::find(TraceMeta { parent, state, baggage }, headers);

@@ -10,7 +10,7 @@ use super::Gateway;
 use super::client_request::ClientRequest;
 use super::reply::{ErrorReply, Reply, call_failure, into_text};
 use super::upstream_session::UpstreamSession;
-use crate::call::CallContext;
+use crate::call::{CallContext, ClientParams};
 use crate::call_record::Caller;
 use crate::client::ClientContext;
 use crate::fleet::request::{ExtraMembers, UpstreamRequest};
@@ -70,16 +70,20 @@ impl Gateway {
         let name = tool.or(parsed.name.as_deref()).unwrap_or_default();
         let empty = || serde_json::from_str("{}").expect("an empty object is JSON");
         let arguments = parsed.arguments.map_or_else(empty, RawValue::to_owned);
-        let tool = match &upstream {
+        let tool_id = match &upstream {
             Ok(upstream) => ToolId::new(&upstream.server.settings.name, name),
             Err(_) => ServerName::parse(server)
                 .map(|server| ToolId::new(&server, name))
                 .map_err(|error| ErrorReply::invalid_params(error.to_string()))?,
         };
-        let call = CallRequest { tool, arguments, timeout: None };
+        let call = CallRequest { tool: tool_id, arguments, timeout: None };
         let context = CallContext {
             caller: Caller::of_client(request.client, request.trace_in(parsed.meta)),
-            params: Some(params),
+            params: Some(ClientParams {
+                json: params.get(),
+                has_meta: parsed.meta.is_some(),
+                is_renamed: tool.is_some(),
+            }),
             progress: parsed.progress_token.map(|token| request.progress_sink(token)),
             server: Some(upstream.as_ref().map(|upstream| upstream.server.clone()).map_err(Clone::clone)),
             origin: request.origin(),
