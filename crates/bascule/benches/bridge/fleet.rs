@@ -176,7 +176,8 @@ impl Drop for ServeProcess {
 
 fn bascule(folder: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(PROGRAM);
-    command.args(["--config", "mcp.json"]).args(arguments).current_dir(folder).env("XDG_RUNTIME_DIR", folder);
+    command.args(["--config", "mcp.json"]).args(arguments).current_dir(folder);
+    command.envs(["XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"].map(|name| (name, folder)));
     command
 }
 

@@ -113,7 +113,8 @@ fn read_address(stderr: &mut impl BufRead) -> String {
 fn bascule(folder: &Path, arguments: &[&str]) -> Command {
     let other = std::env::var_os("BASCULE_BENCH_BINARY");
     let mut command = Command::new(other.unwrap_or_else(|| env!("CARGO_BIN_EXE_bascule").into()));
-    command.args(["--config", "mcp.json"]).args(arguments).current_dir(folder).env("XDG_RUNTIME_DIR", folder);
+    command.args(["--config", "mcp.json"]).args(arguments).current_dir(folder);
+    command.envs(["XDG_DATA_HOME", "XDG_STATE_HOME", "XDG_RUNTIME_DIR"].map(|name| (name, folder)));
     command
 }
 

@@ -51,13 +51,17 @@ fn endpoints(bridge: &ServeProcess) -> [Endpoint; 4] {
     [
         endpoint(vec![bridge.url("/mcp")], AGGREGATE),
         endpoint(vec![bridge.url("/servers/everything/mcp")], PASSTHROUGH),
-        endpoint(command(&["serve", "--stdio"]), AGGREGATE),
-        endpoint(command(&one_server), PASSTHROUGH),
+        endpoint(command(bridge, &["serve", "--stdio"]), AGGREGATE),
+        endpoint(command(bridge, &one_server), PASSTHROUGH),
     ]
 }
 
-fn command(arguments: &[&str]) -> Vec<String> {
-    [&[program(), "--config", "mcp.json"], arguments].concat().into_iter().map(str::to_owned).collect()
+/// Returns a command with folders of the test. Clients pass few variables of their environment to servers.
+fn command(bridge: &ServeProcess, arguments: &[&str]) -> Vec<String> {
+    let folder = bridge.bascule.data_folder().display();
+    let folders = ["XDG_DATA_HOME", "XDG_STATE_HOME"].map(|name| format!("{name}={folder}"));
+    let words = [&["env", &folders[0], &folders[1], program(), "--config", "mcp.json"], arguments].concat();
+    words.into_iter().map(str::to_owned).collect()
 }
 
 /// Runs a client in the folder of the bridge and parses its JSON output.

@@ -239,7 +239,7 @@ time.sleep(600)",
 fn bomb_ends_with_server_that_reload_removes() {
     for user in users() {
         let site = BombSite::new(HostileServer::new(user, json!({})));
-        let mut serve = site.0.command(&["serve", "--listen", "127.0.0.1:0"]);
+        let mut serve = site.0.command(&["serve", "--auth", "none", "--listen", "127.0.0.1:0"]);
         let mut serve = serve.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         eventually("the bridge serves", || site.0.command(&["status"]).output().unwrap().status.success());
         assert!(site.call(&site.start("hop", SMALL)).output().unwrap().status.success());
