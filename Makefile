@@ -45,7 +45,7 @@ bench: ## run all benchmarks
 	cargo bench -p bascule-graph
 	cargo bench -p bascule-store
 
-eval-search: ## measure recall@5 of search on the sets in EVAL_DATA; fails below a floor
+eval-search: ## measure recall@5 of search on the sets in EVAL_DATA (with the model in EVAL_MODEL); fails below a floor
 	EVAL_DATA=$${EVAL_DATA:?names the folder of the sets} cargo test --release -p bascule-search --test recall -- --nocapture external_sets
 
 eval-graph: ## compare the prediction of tools, and search, with and without the graph on the sets in EVAL_DATA
@@ -71,5 +71,6 @@ lint: ## check formatting, lints (warnings are errors) and dependencies
 	cargo fmt --all -- --check
 	cargo clippy --workspace --all-targets -- -D warnings
 	cargo clippy -p bascule-mcp --no-default-features -- -D warnings
+	cargo clippy -p bascule --lib --no-default-features -- -D warnings
 	cargo clippy -p bascule-mcp --features server --all-targets -- -D warnings
 	@scripts/deny

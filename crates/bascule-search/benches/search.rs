@@ -1,7 +1,7 @@
 //! Measures search with the real tools of 25 servers, copied until there are 1,000 and 50,000.
 //!
 //! `cargo bench -p bascule-search` prints the best and the median wall time of each kernel. Run it on a quiet
-//! machine: others only add time. It fails if a search costs too much relative to a plain scan in the same run.
+//! machine: others only add time. `EVAL_MODEL` names the folder of a model to measure too. It fails if a search costs too much relative to a plain scan in the same run.
 
 #![allow(clippy::print_stdout, reason = "the program prints its measurements")]
 
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bascule_model::ToolDefinition;
-use bascule_search::{Intent, SearchIndex, ServerIndex, use_baseline_kernel};
+use bascule_search::{Intent, ModelFiles, SearchIndex, SentenceModel, ServerIndex, use_baseline_kernel};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -32,7 +32,32 @@ fn main() -> ExitCode {
     measure_searches(1_000, &small);
     let large = index(&repeat(&servers, 50_000_usize.div_ceil(tools)));
     measure_searches(50_000, &large);
+    measure_model();
     check_ratios(&small, &large)
+}
+
+/// Measures the model in the folder `EVAL_MODEL`, if there is one.
+fn measure_model() {
+    let Some(folder) = std::env::var_os("EVAL_MODEL").map(PathBuf::from) else { return };
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).ok();
+    let files = ModelFiles {
+        config: text("config.json").expect("the folder has `config.json`"),
+        tokenizer: text("tokenizer.json"),
+        vocabulary: text("vocab.txt"),
+        weights: std::fs::read(folder.join("model.safetensors")).expect("the folder has `model.safetensors`"),
+        pooling: text("1_Pooling/config.json"),
+        sentences: text("sentence_bert_config.json"),
+    };
+    measure("reading a model", 5, || SentenceModel::new(&files).is_ok());
+    let model = SentenceModel::new(&files).expect("the model is known");
+    for baseline in [false, true] {
+        use_baseline_kernel(baseline);
+        let kernel = if baseline { "baseline" } else { "fastest" };
+        for (name, text) in [("short text", SHORT), ("long text", LONG)] {
+            measure(&format!("model, {name}, {kernel} kernel"), 50, || model.embed(black_box(text)));
+        }
+    }
+    use_baseline_kernel(false);
 }
 
 fn measure_searches(count: usize, index: &SearchIndex) {

@@ -1,5 +1,7 @@
 //! Dot products of many eight-bit vectors with a few others, with the widest instructions that the processor has.
 
+#[cfg(feature = "local-model")]
+pub(crate) mod matrix;
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -11,6 +13,11 @@ static BASELINE: AtomicBool = AtomicBool::new(false);
 #[doc(hidden)]
 pub fn use_baseline_kernel(baseline: bool) {
     BASELINE.store(baseline, Ordering::Relaxed);
+}
+
+#[cfg(all(target_arch = "x86_64", feature = "local-model"))]
+fn may_use_avx2() -> bool {
+    !BASELINE.load(Ordering::Relaxed) && std::arch::is_x86_feature_detected!("avx2")
 }
 
 /// Widths of vectors are multiples of this.

@@ -3,7 +3,7 @@
 //! Reading order: [`Intent`] is the question, split into its steps. [`ServerIndex`] holds the words and vectors of one server's
 //! tools; a [`SearchIndex`] joins several of them and ranks their tools. `scores` has the
 //! formula. `words` and `word_pieces` cut texts, `word_reader` remembers their words, `token_table` is the built-in knowledge of
-//! meaning, `kernel` compares vectors.
+//! meaning, `kernel` compares vectors. `sentence_model` (feature `local-model`) computes stronger vectors from a model's files.
 //!
 //! This crate does no I/O, reads no clock and uses no random source. Its `unsafe` blocks are all in `kernel`.
 
@@ -12,6 +12,8 @@ mod intent;
 mod kernel;
 mod ranking;
 mod scores;
+#[cfg(feature = "local-model")]
+mod sentence_model;
 mod server_index;
 mod token_table;
 mod vectors;
@@ -23,6 +25,8 @@ pub use intent::Intent;
 #[doc(hidden)]
 pub use kernel::use_baseline_kernel;
 pub use ranking::{RankedTool, SearchIndex};
+#[cfg(feature = "local-model")]
+pub use sentence_model::{ModelError, ModelFiles, SentenceModel};
 pub use server_index::ServerIndex;
 pub use vectors::Embedding;
 pub use word_reader::embed_text;

@@ -76,10 +76,14 @@ impl ToolSearch {
         catalog: &Arc<Catalog>,
         intents: &[ToolIntent],
     ) -> Option<EncodedSearch> {
-        let encoder = self.encoder(settings?)?;
-        let (search, catalog, for_encoder) = (self.clone(), catalog.clone(), encoder.clone());
-        // Another thread may hold the lock while it indexes.
-        let servers = run_blocking(move || search.servers_without_index(&catalog, &for_encoder)).await;
+        let (search, settings, catalog) = (self.clone(), settings?.clone(), catalog.clone());
+        // A new encoder looks at files, and another thread may hold the lock while it indexes.
+        let (encoder, servers) = run_blocking(move || {
+            let encoder = search.encoder(&settings)?;
+            let servers = search.servers_without_index(&catalog, &encoder);
+            Some((encoder, servers))
+        })
+        .await?;
         let intents: Vec<_> = intents.iter().map(|intent| Intent::without_embeddings(&intent.text)).collect();
         let intent_texts = intents.iter().flat_map(|intent| intent.texts().map(str::to_owned)).collect();
         let tool_texts = servers.iter().flat_map(|(_, texts)| texts).cloned().collect();

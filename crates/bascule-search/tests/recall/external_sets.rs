@@ -1,4 +1,5 @@
-//! Recall on the sets in the folder `EVAL_DATA`; nothing runs without it (`make eval-search`).
+//! Recall on the sets in the folder `EVAL_DATA`, with the model in the folder `EVAL_MODEL` if there is one; nothing runs without
+//! `EVAL_DATA` (`make eval-search`).
 //!
 //! A set is a folder with `tools.json` (tools with their server) and `queries.json` (intents with the ids of the right tools, or
 //! with groups of which one tool is enough).
@@ -9,7 +10,7 @@ use std::time::Instant;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{K, Tools, parse_tools, recall};
+use super::{Encoder, K, Tools, parse_tools, recall};
 
 #[derive(Deserialize)]
 struct Query {
@@ -74,5 +75,6 @@ fn tools(set: &Path) -> Tools {
             None => servers.push((server, vec![tool])),
         }
     }
-    Tools::new(servers.into_iter().map(|(name, tools)| (name, parse_tools(tools))).collect())
+    let servers = servers.into_iter().map(|(name, tools)| (name, parse_tools(tools))).collect();
+    Tools::with_encoder(servers, Encoder::from_environment())
 }

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, reason = "the measurements are printed")]
 #![allow(clippy::unwrap_used, reason = "test helpers may panic")]
 
+mod encoder;
 mod external_sets;
 mod own_intents;
 
@@ -11,7 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bascule_model::ToolDefinition;
-use bascule_search::{Intent, SearchIndex, ServerIndex};
+use bascule_search::SearchIndex;
+use encoder::Encoder;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -21,20 +23,25 @@ const K: usize = 5;
 /// A searchable catalog and its tools' ids.
 struct Tools {
     index: SearchIndex,
+    encoder: Encoder,
     ids: Vec<Vec<String>>,
 }
 
 impl Tools {
     fn new(servers: Vec<(String, Vec<ToolDefinition>)>) -> Self {
-        let index = servers.iter().map(|(name, tools)| Arc::new(ServerIndex::new(name, tools))).collect();
+        Self::with_encoder(servers, Encoder::BuiltIn)
+    }
+
+    fn with_encoder(servers: Vec<(String, Vec<ToolDefinition>)>, encoder: Encoder) -> Self {
+        let index = servers.iter().map(|(name, tools)| Arc::new(encoder.index(name, tools))).collect();
         let ids = |(name, tools): &(String, Vec<ToolDefinition>)| {
             tools.iter().map(|tool| format!("{name}:{}", tool.name)).collect()
         };
-        Self { index, ids: servers.iter().map(ids).collect() }
+        Self { index, encoder, ids: servers.iter().map(ids).collect() }
     }
 
     fn search(&self, text: &str, k: usize) -> Vec<&str> {
-        let ranked = self.index.search(&Intent::new(text), k, |_, _| true);
+        let ranked = self.index.search(&self.encoder.intent(text), k, |_, _| true);
         ranked.into_iter().map(|found| self.ids[found.server][found.tool].as_str()).collect()
     }
 

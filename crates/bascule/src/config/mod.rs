@@ -51,9 +51,9 @@ pub(crate) use sandbox_paths::{
     working_folder,
 };
 pub use settings::{
-    Authentication, BridgeSettings, CustomProfile, EncoderSettings, HomeAccess, Isolation, NetworkAccess,
-    RemoteProtocol, ResourceLimits, RetryPolicy, Sandbox, ScriptSettings, ServerSettings, SessionSharing,
-    Settings, StartMode, ToolSettings, ToolView, TransportSettings,
+    Authentication, BridgeSettings, CustomProfile, EncoderSettings, EncoderSource, HomeAccess, Isolation,
+    NetworkAccess, RemoteProtocol, ResourceLimits, RetryPolicy, Sandbox, ScriptSettings, ServerSettings,
+    SessionSharing, Settings, StartMode, ToolSettings, ToolView, TransportSettings,
 };
 pub(crate) use syntax::parse_syntax;
 pub use traces::{Capture, TraceSettings};

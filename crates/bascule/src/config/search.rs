@@ -5,8 +5,8 @@ use std::time::Duration;
 use bascule_model::Secret;
 
 use super::expand::VariableExpander;
-use super::reader::FieldReader;
-use super::settings::EncoderSettings;
+use super::reader::{FieldReader, ObjectReader};
+use super::settings::{EncoderSettings, EncoderSource};
 use super::transport::expand;
 use super::url::ServerUrl;
 
@@ -23,17 +23,39 @@ pub(super) fn read_search(field: FieldReader, variables: &VariableExpander) -> O
 
 fn read_encoder(field: FieldReader, variables: &VariableExpander) -> Option<EncoderSettings> {
     let mut object = field.read_object()?;
+    let source = match object.peek("folder") {
+        Some(_) => object.read("folder", |field| read_folder(&field, variables)),
+        None => read_endpoint(&mut object, variables),
+    };
+    let timeout = object.read("timeoutMs", FieldReader::read_millis).unwrap_or(DEFAULT_TIMEOUT);
+    object.warn_unknown_keys();
+    Some(EncoderSettings { source: source?, timeout })
+}
+
+fn read_endpoint(object: &mut ObjectReader, variables: &VariableExpander) -> Option<EncoderSource> {
     for key in ["url", "model"] {
         if object.peek(key).is_none() {
-            object.field().error(format!("`{key}` is missing"));
+            object.field().error(format!("`{key}` is missing; or name a `folder` with the files of a model"));
         }
     }
     let url = object.read("url", |field| read_url(&field, variables));
     let model = object.read("model", |field| field.read_string().map(str::to_owned));
     let api_key = object.read("apiKey", |field| read_key(&field, variables));
-    let timeout = object.read("timeoutMs", FieldReader::read_millis).unwrap_or(DEFAULT_TIMEOUT);
-    object.warn_unknown_keys();
-    Some(EncoderSettings { url: url?, model: model?, api_key, timeout })
+    Some(EncoderSource::Endpoint { url: url?, model: model?, api_key })
+}
+
+/// Reads the folder of a model. A program without the feature cannot use one.
+fn read_folder(field: &FieldReader, variables: &VariableExpander) -> Option<EncoderSource> {
+    let folder = expand(field, field.read_string()?, variables)?;
+    if !cfg!(feature = "local-model") {
+        field.error("this program was built without local models: build it with the feature `local-model`");
+        return None;
+    }
+    if folder.is_empty() {
+        field.error("must be the path of a folder");
+        return None;
+    }
+    Some(EncoderSource::Folder(variables.absolute_path(&folder)))
 }
 
 /// Reads the address of the endpoint, or that of its API.
@@ -57,11 +79,17 @@ fn read_key(field: &FieldReader, variables: &VariableExpander) -> Option<Secret<
 #[cfg(test)]
 mod tests {
     use super::super::testing::{check, settings};
+    use super::*;
 
     fn encoder(text: &str) -> String {
         let text = format!(r#"{{"servers": {{}}, "bascule": {{"search": {{"encoder": {text}}}}}}}"#);
-        let encoder = settings(&text).bridge.encoder.unwrap();
-        format!("{} {} {:?} {:?}", encoder.url.as_str(), encoder.model, encoder.api_key, encoder.timeout)
+        let EncoderSettings { source, timeout } = settings(&text).bridge.encoder.unwrap();
+        match source {
+            EncoderSource::Endpoint { url, model, api_key } => {
+                format!("{} {model} {api_key:?} {timeout:?}", url.as_str())
+            }
+            EncoderSource::Folder(folder) => format!("{} {timeout:?}", folder.display()),
+        }
     }
 
     // req: SE-01
@@ -72,6 +100,9 @@ mod tests {
             encoder(r#"{"url": "http://h/v1/embeddings?v=1", "model": "m", "apiKey": "k", "timeoutMs": 9}"#),
             "http://h/v1/embeddings?v=1 m Some(***) 9ms"
         );
+        if cfg!(feature = "local-model") {
+            assert_eq!(encoder(r#"{"folder": "/models/mini"}"#), "/models/mini 5s");
+        }
     }
 
     // req: SE-01
@@ -83,7 +114,15 @@ mod tests {
                 expected,
             );
         };
-        wrong(r#"{"model": "m"}"#, "1:51: bascule.search.encoder: `url` is missing");
+        wrong(
+            r#"{"model": "m"}"#,
+            "1:51: bascule.search.encoder: `url` is missing; or name a `folder` with the files of a model",
+        );
+        let folder = match cfg!(feature = "local-model") {
+            true => "must be the path of a folder",
+            false => "this program was built without local models: build it with the feature `local-model`",
+        };
+        wrong(r#"{"folder": ""}"#, &format!("1:62: bascule.search.encoder.folder: {folder}"));
         wrong(
             r#"{"url": "ftp://h", "model": "m", "apiKey": "a b"}"#,
             "1:59: bascule.search.encoder.url: must start with `http://` or `https://`\n\

@@ -63,15 +63,26 @@ pub struct BridgeSettings {
     pub audit: Option<AuditSettings>,
 }
 
-/// `bascule.search.encoder`: an endpoint that embeds texts, with the protocol of OpenAI.
+/// `bascule.search.encoder`: embeds texts instead of the built-in table.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EncoderSettings {
-    /// The whole address, such as `https://api.openai.com/v1/embeddings`.
-    pub url: ServerUrl,
-    pub model: String,
-    pub api_key: Option<Secret<String>>,
+    pub source: EncoderSource,
     /// The longest time that a search waits for it.
     pub timeout: Duration,
+}
+
+/// The origin of vectors.
+#[derive(Debug, Clone, PartialEq)]
+pub enum EncoderSource {
+    /// An endpoint with the protocol of OpenAI.
+    Endpoint {
+        /// The whole address, such as `https://api.openai.com/v1/embeddings`.
+        url: ServerUrl,
+        model: String,
+        api_key: Option<Secret<String>>,
+    },
+    /// A folder with the files of a model.
+    Folder(PathBuf),
 }
 
 impl Default for BridgeSettings {

@@ -1,42 +1,57 @@
-//! Embeds texts for search with an endpoint that speaks the protocol of OpenAI.
+//! Embeds texts for search: with an endpoint that speaks the protocol of OpenAI, or with a model from a folder.
 //!
-//! `protocol` has the messages, `vector_cache` keeps the vectors of tools on disk. An endpoint that fails is not asked again for a
-//! while; searches use the built-in encoder then. Only searches wait for it, and only for a bounded time.
+//! `endpoint` and `local_model` make vectors, `vector_cache` keeps those of tools on disk. An encoder that fails is not asked again
+//! for a while; searches use the built-in one then. Only searches wait for an encoder, and only for a bounded time.
 
+mod endpoint;
+#[cfg(feature = "local-model")]
+mod local_model;
 mod protocol;
 mod vector_cache;
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bascule_mcp::{HttpEndpoint, InvalidEndpoint, PostClient, TransportError, redact_url};
+use bascule_mcp::{InvalidEndpoint, TransportError};
 use bascule_search::Embedding;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
 use tracing::warn;
 
 use crate::blocking::run_blocking;
-use crate::config::EncoderSettings;
-use protocol::{InvalidResponse, parse_response, request_body};
+use crate::config::{EncoderSettings, EncoderSource};
+use endpoint::Endpoint;
+#[cfg(feature = "local-model")]
+use local_model::{LocalModel, LocalModelError};
+use protocol::InvalidResponse;
 use vector_cache::{VectorCache, WrongSize};
 
-/// The texts of one request.
-const BATCH: usize = 64;
-/// The size limit of a response.
-const MAX_RESPONSE: usize = 16 << 20;
-/// An endpoint that failed is not asked again for this time.
+/// An encoder that failed is not asked again for this time.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// An endpoint and the vectors that it has returned.
+/// A source of vectors, and the vectors that it has returned.
 pub(crate) struct Encoder {
     settings: EncoderSettings,
-    client: PostClient,
+    source: VectorSource,
     cache: Arc<Mutex<VectorCache>>,
-    /// One search at a time asks the endpoint: the next one finds the vectors of the first.
-    asking: Semaphore,
+    /// One search at a time asks the source: the next one finds the vectors of the first.
+    asking: Arc<Semaphore>,
+    /// A search has stopped waiting for the work of a local model, which goes on.
+    is_late: AtomicBool,
     /// The end of the pause after a failure.
     paused_until: Mutex<Option<Instant>>,
 }
+
+enum VectorSource {
+    Endpoint(Box<Endpoint>),
+    #[cfg(feature = "local-model")]
+    Model(LocalModel),
+}
+
+/// The vectors of the texts of tools, and of intents.
+type EmbeddedTexts = (Vec<Embedding>, Vec<Embedding>);
 
 /// The reason why an encoder has no vectors.
 #[derive(Debug, thiserror::Error)]
@@ -45,22 +60,65 @@ pub(crate) enum EncoderError {
     Transport(#[from] TransportError),
     #[error(transparent)]
     Response(#[from] InvalidResponse),
+    #[cfg(feature = "local-model")]
+    #[error(transparent)]
+    Model(#[from] LocalModelError),
     #[error(transparent)]
     Size(#[from] WrongSize),
     #[error("no answer within {0:?}")]
     Timeout(Duration),
 }
 
+impl VectorSource {
+    /// The number of texts that are embedded at once.
+    fn batch(&self) -> usize {
+        match self {
+            Self::Endpoint(_) => 64,
+            #[cfg(feature = "local-model")]
+            Self::Model(_) => 16,
+        }
+    }
+
+    async fn embed(&self, texts: &[String]) -> Result<Vec<Vec<f32>>, EncoderError> {
+        match self {
+            Self::Endpoint(endpoint) => endpoint.embed(texts).await,
+            #[cfg(feature = "local-model")]
+            Self::Model(model) => Ok(model.embed(texts.to_vec()).await?),
+        }
+    }
+
+    /// A name for messages.
+    fn name(&self) -> String {
+        match self {
+            Self::Endpoint(endpoint) => format!("the one at `{}`", endpoint.redacted_url()),
+            #[cfg(feature = "local-model")]
+            Self::Model(model) => format!("the model in `{}`", model.folder().display()),
+        }
+    }
+}
+
 impl Encoder {
+    /// Looks at the files of a model, but does not read them.
     pub(crate) fn new(settings: EncoderSettings) -> Result<Self, InvalidEndpoint> {
-        let header = settings.api_key.as_ref().map(|key| format!("Bearer {}", key.reveal()));
-        let headers = header.iter().map(|value| ("authorization", value.as_str()));
-        let endpoint = HttpEndpoint::new(settings.url.as_str(), headers)?;
-        let cache = VectorCache::new(settings.url.as_str(), &settings.model);
+        let (source, cache) = match &settings.source {
+            EncoderSource::Endpoint { url, model, api_key } => {
+                let endpoint = Endpoint::new(url, model, api_key.as_ref())?;
+                (VectorSource::Endpoint(Box::new(endpoint)), VectorCache::new(url.as_str(), model))
+            }
+            #[cfg(feature = "local-model")]
+            EncoderSource::Folder(folder) => {
+                let model = LocalModel::new(folder.clone());
+                let cache = VectorCache::new(&folder.to_string_lossy(), &model.version());
+                (VectorSource::Model(model), cache)
+            }
+            #[cfg(not(feature = "local-model"))]
+            EncoderSource::Folder(_) => unreachable!("the configuration has refused the folder"),
+        };
         Ok(Self {
-            client: PostClient::new(endpoint, MAX_RESPONSE),
+            source,
             cache: Arc::new(Mutex::new(cache)),
-            asking: Semaphore::new(1),
+            asking: Arc::new(Semaphore::new(1)),
+            is_late: AtomicBool::new(false),
             paused_until: Mutex::default(),
             settings,
         })
@@ -70,24 +128,24 @@ impl Encoder {
         &self.settings
     }
 
-    /// Returns the vectors of the texts of tools and of intents. `None` if the endpoint fails, which is logged once a failure.
+    /// Returns the vectors of the texts of tools and of intents. `None` if the encoder fails, which is logged once a failure.
     pub(crate) async fn embed(
-        &self,
+        self: &Arc<Self>,
         tools: Vec<String>,
         intents: Vec<String>,
-    ) -> Option<(Vec<Embedding>, Vec<Embedding>)> {
-        if self.pause().is_some_and(|until| Instant::now() < until) {
+    ) -> Option<EmbeddedTexts> {
+        let is_paused = self.pause().is_some_and(|until| Instant::now() < until);
+        if is_paused || self.is_late() {
             return None;
         }
         let limit = self.settings.timeout;
-        // A search that waits too long for another one says nothing about the endpoint.
-        let asking = timeout(limit, self.asking.acquire()).await.ok()?;
-        let _asking = asking.expect("the semaphore is never closed");
-        let embedded = timeout(limit, self.embed_all(tools, intents)).await;
-        match embedded.unwrap_or(Err(EncoderError::Timeout(limit))) {
+        // A search that waits too long for another one says nothing about the encoder.
+        let asking = timeout(limit, self.asking.clone().acquire_owned()).await.ok()?;
+        let asking = asking.expect("the semaphore is never closed");
+        match self.embed_in_time(tools, intents, asking).await {
             Ok(embedded) => {
                 *self.pause() = None;
-                Some(embedded)
+                embedded
             }
             Err(error) => {
                 self.start_pause(&error);
@@ -96,12 +154,49 @@ impl Encoder {
         }
     }
 
+    /// Embeds texts until the time limit. An endpoint is then given up. A local model needs a while for many tools: it goes on, and
+    /// searches do not wait for it until it has ended.
+    async fn embed_in_time(
+        self: &Arc<Self>,
+        tools: Vec<String>,
+        intents: Vec<String>,
+        asking: OwnedSemaphorePermit,
+    ) -> Result<Option<EmbeddedTexts>, EncoderError> {
+        let (encoder, limit) = (self.clone(), self.settings.timeout);
+        let mut work = AbortOnDropHandle::new(tokio::spawn(async move {
+            let _asking = asking;
+            encoder.embed_all(tools, intents).await
+        }));
+        match timeout(limit, &mut work).await {
+            Ok(Ok(embedded)) => embedded.map(Some),
+            Ok(Err(failed)) => match failed.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Ok(None),
+            },
+            Err(_) if matches!(self.source, VectorSource::Endpoint(_)) => Err(EncoderError::Timeout(limit)),
+            Err(_) => {
+                self.is_late.store(true, Ordering::Relaxed);
+                warn!("search uses the built-in encoder until {} has embedded all tools", self.source.name());
+                // The work is bounded: so many tools. It holds this encoder and the permit.
+                drop(work.detach());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Returns true while the work goes on that a search has stopped waiting for.
+    fn is_late(&self) -> bool {
+        if self.asking.available_permits() > 0 {
+            self.is_late.store(false, Ordering::Relaxed);
+        }
+        self.is_late.load(Ordering::Relaxed)
+    }
+
     /// Warns at the first failure of a series.
     fn start_pause(&self, error: &EncoderError) {
         let is_first = self.pause().replace(Instant::now() + PAUSE).is_none();
         if is_first {
-            let url = redact_url(self.settings.url.as_str());
-            warn!("search uses the built-in encoder, because the one at `{url}` failed: {error}");
+            warn!("search uses the built-in encoder, because {} failed: {error}", self.source.name());
         }
     }
 
@@ -109,7 +204,7 @@ impl Encoder {
         &self,
         tools: Vec<String>,
         intents: Vec<String>,
-    ) -> Result<(Vec<Embedding>, Vec<Embedding>), EncoderError> {
+    ) -> Result<EmbeddedTexts, EncoderError> {
         let (tools, intents) = (Arc::new(tools), Arc::new(intents));
         self.fetch_missing(&tools, true).await?;
         self.fetch_missing(&intents, false).await?;
@@ -122,37 +217,29 @@ impl Encoder {
         .await
     }
 
-    /// Asks for the vectors that are not in the cache. Those of finished requests stay there if a later one fails.
+    /// Makes the vectors that are not in the cache. Those of earlier batches stay there if a later one fails.
     async fn fetch_missing(&self, texts: &Arc<Vec<String>>, is_written: bool) -> Result<(), EncoderError> {
         let all = texts.clone();
         let missing = self.with_cache(move |cache| {
             cache.open();
             all.iter().filter(|text| !cache.has(text)).cloned().collect::<Vec<_>>()
         });
-        let missing = missing.await;
-        let mut fetched = Ok(());
-        for batch in missing.chunks(BATCH) {
-            fetched = self.fetch(batch.to_vec(), is_written).await;
-            if fetched.is_err() {
-                break;
-            }
+        for batch in missing.await.chunks(self.source.batch()) {
+            let (texts, vectors) = (batch.to_vec(), self.source.embed(batch).await?);
+            let insert = move |cache: &mut VectorCache| {
+                let inserted = texts
+                    .iter()
+                    .zip(&vectors)
+                    .try_for_each(|(text, vector)| cache.insert(text, vector, is_written));
+                cache.save();
+                inserted
+            };
+            self.with_cache(insert).await?;
         }
-        self.with_cache(VectorCache::save).await;
-        fetched
+        Ok(())
     }
 
-    async fn fetch(&self, texts: Vec<String>, is_written: bool) -> Result<(), EncoderError> {
-        let body = self.client.post("application/json", request_body(&self.settings.model, &texts)).await?;
-        self.with_cache(move |cache| {
-            for (text, vector) in texts.iter().zip(parse_response(&body, texts.len())?) {
-                cache.insert(text, &vector, is_written)?;
-            }
-            Ok(())
-        })
-        .await
-    }
-
-    /// Parsing, hashing and files take long, so they run on another thread.
+    /// Hashing and files take long, so they run on another thread.
     async fn with_cache<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut VectorCache) -> T + Send + 'static,

@@ -1,13 +1,16 @@
-//! Tests search with an embeddings endpoint: an HTTP server of the tests that speaks the protocol of OpenAI.
+//! Tests search with other encoders: an embeddings endpoint, which is an HTTP server of the tests that speaks the protocol of OpenAI,
+//! and the real model all-MiniLM-L6-v2 from a folder.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use serde_json::{Value, json};
 
-use crate::support::{Bascule, demo_servers};
+use crate::fleet::serve_process::ServeProcess;
+use crate::support::{Bascule, demo_servers, eventually, project_file, test_env};
 
 /// An endpoint whose vectors say only whether a text mentions time or a clock.
 struct EmbeddingsServer {
@@ -124,4 +127,67 @@ fn failing_endpoint_is_replaced_by_built_in_encoder() {
     assert_eq!(ran.stderr.matches("search uses the built-in encoder").count(), 1, "{}", ran.stderr);
     assert!(!ran.stderr.contains("key-of-the-test"), "{}", ran.stderr);
     assert_eq!(server.take_requests().len(), 1);
+}
+
+/// A configuration with the model in a folder.
+fn with_model(folder: &Path, timeout_ms: u64) -> String {
+    let encoder = json!({ "folder": folder, "timeoutMs": timeout_ms });
+    json!({ "mcpServers": demo_servers(), "bascule": { "search": { "encoder": encoder } } }).to_string()
+}
+
+/// Returns the number of vectors on disk, and of the numbers of each.
+fn vectors_on_disk(bascule: &Bascule) -> Option<(usize, usize)> {
+    let file = std::fs::read_dir(bascule.data_folder().join("bascule/vectors")).ok()?.flatten().next()?;
+    let kept: Value = serde_json::from_slice(&std::fs::read(file.path()).ok()?).ok()?;
+    let vectors = kept["vectors"].as_array()?;
+    Some((vectors.len(), vectors.first()?[1].as_str()?.len() / 2))
+}
+
+// req: SE-01
+#[test]
+fn model_in_folder_ranks_tools() {
+    let bascule = Bascule::with_text(&with_model(&test_env("model/files"), 120_000));
+    for _ in 0..2 {
+        let ran = bascule.run(&["search", "which hour is it in Tokyo", "-k", "1", "--json"]);
+        assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+        assert_eq!(ran.document()[0]["server"], "clock", "{}", ran.stdout);
+    }
+    let tools = bascule.run(&["tools", "--json"]).document().as_array().unwrap().len();
+    assert_eq!(vectors_on_disk(&bascule), Some((tools, 384)), "those of tools alone are kept");
+}
+
+// req: SE-01
+#[test]
+fn folder_without_model_is_replaced_by_built_in_encoder() {
+    let folder = tempfile::tempdir().unwrap();
+    let tiny = project_file("crates/bascule-search/tests/models/tiny");
+    for name in ["config.json", "vocab.txt"] {
+        std::fs::copy(tiny.join(name), folder.path().join(name)).unwrap();
+    }
+    let check = |part: &str| {
+        let bascule = Bascule::with_text(&with_model(folder.path(), 60_000));
+        let ran = bascule.run(&["search", "what time is it", "-k", "1", "--json"]);
+        assert_eq!((ran.code, &ran.document()[0]["id"]), (Some(0), &json!("clock:now")), "{}", ran.stderr);
+        assert_eq!(ran.stderr.matches("search uses the built-in encoder").count(), 1, "{}", ran.stderr);
+        assert!(ran.stderr.contains(part), "{}", ran.stderr);
+    };
+    check("model.safetensors`: No such file");
+    std::fs::write(folder.path().join("model.safetensors"), "no model").unwrap();
+    check("`model.safetensors`: its header");
+    std::fs::remove_file(folder.path().join("config.json")).unwrap();
+    check("config.json`: entity not found");
+}
+
+// req: SE-01
+#[test]
+fn model_that_needs_long_goes_on_while_searches_use_the_built_in_encoder() {
+    let bridge = ServeProcess::start_with_config(&with_model(&test_env("model/files"), 1), &[]);
+    let bascule = &bridge.bascule;
+    let tools = bascule.run(&["tools", "--json"]).document().as_array().unwrap().len();
+    let code = "return (await mcp.search('what time is it', { k: 1 }))[0].id";
+    std::fs::write(bascule.folder().join("find.ts"), code).unwrap();
+    let ran = bascule.run(&["run", "find.ts"]);
+    assert_eq!((ran.code, ran.stdout.trim()), (Some(0), "clock:now"), "{}", ran.stderr);
+    // The first search has given up after a millisecond; its work ends anyway.
+    eventually("the vectors of all tools are kept", || vectors_on_disk(bascule) == Some((tools, 384)));
 }
