@@ -23,6 +23,7 @@ test: test-env ## run all tests: also needs Node and Python
 
 test-full: test-env ## run all tests with more random cases, and all benchmarks briefly; fails if a cost ratio is missed
 	PROPTEST_CASES=5000 scripts/test
+	cargo test --release -p bascule-store --test ten_million -- --nocapture
 	BASCULE_BENCH_QUICK=1 cargo bench -p bascule
 	BASCULE_BENCH_QUICK=1 cargo bench -p bascule-search --bench search
 

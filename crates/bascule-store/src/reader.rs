@@ -22,7 +22,7 @@ const COLUMNS: &str = "id, kind, outcome, name, own_name, started_at, duration, 
 const MAX_TRACE: usize = 20_000;
 
 /// Chooses spans. The default chooses all.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpanFilter {
     /// `server:tool`, or the name of a tool of any server.
     pub tool: Option<String>,

@@ -21,8 +21,9 @@ use crate::queue::{Batch, Queue, QueueEntry};
 use crate::retention::{self, Retention};
 use crate::span::Span;
 
-/// The time between a failed write and the next attempt.
-const RETRY: Duration = Duration::from_secs(30);
+/// The time between a failed write and the next attempt: the first, doubled after each further failure, and the longest.
+const FIRST_RETRY: Duration = Duration::from_secs(1);
+const MAX_RETRY: Duration = Duration::from_secs(30);
 /// The pause after which a file is tried again that another bridge was using.
 const BUSY_RETRY: Duration = Duration::from_secs(2);
 /// The number of immediate attempts on such a file, and the pause between them.
@@ -145,6 +146,8 @@ struct Writer {
     uncounted: u64,
     /// After a failure, the time of the next attempt.
     retry_at: Option<Instant>,
+    /// The wait after the next failure.
+    retry_delay: Duration,
     entries: usize,
     retained_at: Option<Instant>,
     /// The last attempt to apply the limits has failed, and the failure was logged.
@@ -183,6 +186,7 @@ impl Writer {
             graph,
             uncounted: 0,
             retry_at: None,
+            retry_delay: FIRST_RETRY,
             entries: 0,
             retained_at: None,
             retain_failed: false,
@@ -259,6 +263,7 @@ impl Writer {
         self.entries += batch.entries.len();
         self.shared.written.fetch_add(batch.entries.len() as u64, Ordering::Relaxed);
         if self.retry_at.take().is_some() {
+            self.retry_delay = FIRST_RETRY;
             info!("traces are written to `{}` again", self.path.display());
             *self.shared.stopped.lock().unwrap_or_else(PoisonError::into_inner) = None;
         }
@@ -275,12 +280,12 @@ impl Writer {
         }
         // After a failure the next batch opens the file again. There may be none.
         if self.connection.is_none() && !at_once {
-            return graph.postpone(RETRY);
+            return graph.postpone(self.retry_delay);
         }
         let (connection, path) = (&mut self.connection, &self.path);
         let saved = retry_while_busy(|| graph.save(open_once(connection, path)?));
         if let Err(error) = saved {
-            graph.postpone(if error.is_busy() { BUSY_RETRY } else { RETRY });
+            graph.postpone(if error.is_busy() { BUSY_RETRY } else { self.retry_delay });
             if error.is_damage() {
                 graph.reset();
             }
@@ -301,7 +306,9 @@ impl Writer {
             return;
         }
         self.close();
-        if self.retry_at.replace(Instant::now() + RETRY).is_none() {
+        let delay = self.retry_delay;
+        self.retry_delay = (delay * 2).min(MAX_RETRY);
+        if self.retry_at.replace(Instant::now() + delay).is_none() {
             warn!("could not write traces to `{}`: {error}; calls go on without them", self.path.display());
             *self.shared.stopped.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
         }

@@ -1,7 +1,8 @@
-//! Cost of recording calls: the same calls with tracing on and off, in turn, in one run.
+//! Cost of recording calls: the same calls with traces, with an audit log and with neither, in turn, in one run.
 //!
-//! `make bench`. Processor time is that of this process, the store's thread included, without the server's. Noise only adds
-//! time, so the least of several rounds counts.
+//! `make bench`. Processor time is that of this process, the threads of store and audit log included, without the server's. Noise
+//! only adds time, so the least of several rounds counts. Traces include the graph of tools, whose own cost is printed by the bench
+//! of the store. Metrics cannot be switched off: their cost is measured by itself.
 
 #![allow(
     clippy::unwrap_used,
@@ -15,7 +16,7 @@ mod machine;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use bascule::config::{ServerSettings, Settings, TransportSettings};
+use bascule::config::{AuditSettings, BridgeSettings, ServerSettings, Settings, TransportSettings};
 use bascule::{BridgeConfig, McpBridgeAdapter};
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolId};
 use bascule_store::{Outcome, Reader, SpanFilter};
@@ -43,30 +44,54 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let folder = tempfile::tempdir().unwrap();
     runtime.block_on(async {
-        let on = bridge(Some(folder.path().join("traces.db"))).await;
-        let off = bridge(None).await;
+        let traced = bridge(Some(folder.path().join("traces.db")), None).await;
+        let audited = bridge(None, Some(folder.path().join("audit.jsonl"))).await;
+        let plain = bridge(None, None).await;
         for together in [1, 16] {
             println!("{calls} calls a round, {together} at a time, {ROUNDS} rounds; microseconds a call");
-            let (mut with, mut without) = (Vec::new(), Vec::new());
+            let mut costs = [Vec::new(), Vec::new(), Vec::new()];
             for _ in 0..ROUNDS {
-                without.push(round(&off, calls, together).await);
-                with.push(round(&on, calls, together).await);
+                for (costs, bridge) in costs.iter_mut().zip([&plain, &traced, &audited]) {
+                    costs.push(round(bridge, calls, together).await);
+                }
             }
-            show(&with, &without, together);
+            show(&costs, together);
         }
-        on.terminate().await;
+        traced.terminate().await;
         assert_eq!(written(&folder.path().join("traces.db")), 2 * ROUNDS * (calls / 16 * 16));
-        off.terminate().await;
+        audited.terminate().await;
+        let lines = std::fs::read_to_string(folder.path().join("audit.jsonl")).unwrap().lines().count();
+        assert!(lines >= 4 * ROUNDS * (calls / 16 * 16), "{lines}");
+        plain.terminate().await;
     });
+    measure_metrics(if quick { 10_000 } else { 5_000_000 });
 }
 
-fn show(with: &[Cost], without: &[Cost], together: usize) {
+fn show(costs: &[Vec<Cost>; 3], together: usize) {
     let least = |all: &[Cost], of: fn(&Cost) -> f64| all.iter().map(of).fold(f64::INFINITY, f64::min);
-    let [on, off] = [with, without].map(|all| (least(all, |cost| cost.cpu), least(all, |cost| cost.p50)));
+    let costs = costs.each_ref().map(|all| (least(all, |cost| cost.p50), least(all, |cost| cost.cpu)));
     println!("{:34}{:>10}{:>14}", "", "p50", "CPU time");
-    println!("{:34}{:10.1}{:14.2}", "tracing on", on.1, on.0);
-    println!("{:34}{:10.1}{:14.2}", "tracing off", off.1, off.0);
-    target(&format!("processor time of tracing a call, {together} at a time"), on.0 - off.0, 3.0, "µs");
+    for (name, (p50, cpu)) in ["neither", "traces, with the graph", "audit log"].iter().zip(costs) {
+        println!("{name:34}{p50:10.1}{cpu:14.2}");
+    }
+    let [plain, traced, audited] = costs.map(|(_, cpu)| cpu);
+    target(&format!("processor time of tracing a call, {together} at a time"), traced - plain, 3.0, "µs");
+    println!(
+        "{:62}{:12.2} µs",
+        format!("processor time of the audit log, {together} at a time"),
+        audited - plain
+    );
+}
+
+/// The cost of counting one call of one of 200 tools.
+fn measure_metrics(calls: u64) {
+    let count = |calls| {
+        let before = cpu_time();
+        bascule::count_calls_for_benchmark(200, calls);
+        cpu_time() - before
+    };
+    let cost = (0..5).map(|_| count(calls)).min().unwrap().as_secs_f64() * 1e6 / calls as f64;
+    println!("{:62}{cost:12.3} µs", "processor time of the metrics of a call");
 }
 
 async fn round(bridge: &McpBridgeAdapter, calls: usize, together: usize) -> Cost {
@@ -92,11 +117,13 @@ async fn round(bridge: &McpBridgeAdapter, calls: usize, together: usize) -> Cost
     Cost { cpu, p50: times[times.len() / 2].as_secs_f64() * 1e6 }
 }
 
-async fn bridge(traces: Option<PathBuf>) -> McpBridgeAdapter {
+async fn bridge(traces: Option<PathBuf>, audit: Option<PathBuf>) -> McpBridgeAdapter {
     let command = binary("echo-server").display().to_string();
     let transport = TransportSettings::Stdio { command, args: Vec::new(), env: Vec::new(), cwd: None };
     let servers = vec![ServerSettings::new(ServerName::parse("echo").unwrap(), transport)];
-    let settings = Settings { servers, ..Settings::default() };
+    let audit = audit.map(|path| AuditSettings { path, fsync: false });
+    let bridge = BridgeSettings { audit, ..BridgeSettings::default() };
+    let settings = Settings { servers, bridge, ..Settings::default() };
     McpBridgeAdapter::init(BridgeConfig { traces, ..BridgeConfig::new(settings) }).await.unwrap()
 }
 

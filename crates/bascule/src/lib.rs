@@ -59,6 +59,8 @@ mod warm_pool;
 
 pub use adapter::{BridgeConfig, LastListings, McpBridgeAdapter};
 pub use bus_face::{BusService, BusServiceOptions};
+#[doc(hidden)]
+pub use metrics::count_calls_for_benchmark;
 pub use otlp::{InvalidOtlpSettings, OtlpSettings};
 pub use reload::{Plan, Reloaded};
 pub use script::{ScriptMode, ScriptOutcome, ScriptRequest, ScriptTrace, ToolSelection, ToolSelectionError};

@@ -12,6 +12,7 @@ use bascule_store::{
     Content, Isolation, LogLine, LogSource, ObservedCall, Outcome, Span, SpanKind, Store, StoreStatus,
 };
 use serde_json::value::RawValue;
+use tracing::warn;
 
 use crate::blocking::run_blocking;
 use crate::call_record::{CallContent, CallEnd, CallRecord, Caller, RecordedResult};
@@ -21,8 +22,9 @@ use crate::config::{self, TraceSettings};
 use crate::control::config_hash;
 use crate::otlp::{ExportCounts, OtlpSettings, SpanExporter};
 
-/// The longest wait for the disk when a bridge ends.
-const FLUSH: Duration = Duration::from_secs(5);
+/// The longest wait for the disk when a bridge ends. The store tries three times for five seconds to write a file that another
+/// bridge is using.
+const FLUSH: Duration = Duration::from_secs(20);
 
 /// Owns the store of a bridge, and the exporter to a collector.
 pub(crate) struct TraceRecorder {
@@ -196,8 +198,18 @@ impl TraceRecorder {
         if let Some(exporter) = &self.exporter {
             exporter.close().await;
         }
+        self.flush(FLUSH).await;
+    }
+
+    /// Returns false, and says so, if the last entries could not be written in time: they are lost if the process ends now.
+    async fn flush(self: &Arc<Self>, at_most: Duration) -> bool {
         let own = self.clone();
-        run_blocking(move || own.store.flush(FLUSH)).await;
+        let is_written = run_blocking(move || own.store.flush(at_most)).await;
+        if !is_written {
+            let path = self.store.path().display();
+            warn!("the last traces may be missing in `{path}`: they were not written within {at_most:?}");
+        }
+        is_written
     }
 }
 
@@ -306,6 +318,26 @@ mod tests {
             result_bytes: None,
             failure: Some(("X".into(), message.into())),
         }
+    }
+
+    // req: TR-01
+    #[tokio::test]
+    async fn end_of_a_bridge_waits_for_a_file_that_another_one_uses() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("traces.db");
+        let traces = Arc::new(TraceRecorder::new(path.clone(), &TraceSettings::default(), None).unwrap());
+        let other = std::fs::File::create(folder.path().join("traces.db.lock")).unwrap();
+        other.lock().unwrap();
+        traces.on_end(&failed_call("x"), CallContent::default());
+        assert!(!traces.flush(Duration::from_millis(10)).await, "the other one opens the file");
+        let closing = tokio::spawn({
+            let traces = traces.clone();
+            async move { traces.flush(FLUSH).await }
+        });
+        tokio::task::yield_now().await;
+        drop(other);
+        assert!(closing.await.unwrap());
+        assert_eq!(Reader::open(&path).unwrap().spans(&SpanFilter::default()).unwrap().len(), 1);
     }
 
     // req: TR-01

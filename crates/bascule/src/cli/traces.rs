@@ -26,7 +26,7 @@ use since::Since;
 /// The time between two looks at the file with `--follow`.
 const POLL: Duration = Duration::from_millis(200);
 
-/// Show recorded calls and scripts, newest first
+/// Show recorded calls and scripts: the newest last, with --json the newest first
 #[derive(Debug, clap::Args)]
 pub(crate) struct Traces {
     #[command(flatten)]
@@ -34,7 +34,7 @@ pub(crate) struct Traces {
     /// Number of calls [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// Show new calls as they end, until interrupted
+    /// Show new calls as they end, until interrupted; with --json, one document in each line
     #[arg(long, short)]
     follow: bool,
     /// Print OpenTelemetry spans (OTLP JSON) instead
@@ -84,6 +84,15 @@ impl FilterOptions {
             limit: None,
         }
     }
+
+    /// Returns the reason why no call is shown.
+    fn empty_note(&self, context: &CommandContext) -> String {
+        let is_filtered = self.filter() != SpanFilter::default();
+        match is_filtered && !context.is_recording_off() {
+            true => "no recorded call matches".into(),
+            false => format!("no recorded calls: {}", empty_reason(context)),
+        }
+    }
 }
 
 impl Traces {
@@ -99,7 +108,7 @@ impl Traces {
         match (self.otlp, printer.json) {
             (true, _) => printer.print_json(&otlp::spans_json(&spans)),
             (_, true) => printer.print_json(&spans.iter().map(json::span).collect::<Vec<_>>()),
-            _ if spans.is_empty() => printer.print_note("no recorded calls"),
+            _ if spans.is_empty() => printer.print_note(&self.filter.empty_note(&context)),
             _ => spans.iter().rev().for_each(|span| printer.print_line(&table::line(span, printer.style))),
         }
         Ok(ExitCode::SUCCESS)
@@ -129,6 +138,15 @@ impl TraceCommand {
             _ => tree::print(&spans, printer),
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn empty_reason(context: &CommandContext) -> String {
+    match context.is_recording_off() {
+        true => {
+            format!("calls are not recorded, because `{}` has `bascule.traces.off`", context.path().display())
+        }
+        false => "no call is recorded yet; calls appear a few seconds after they end".into(),
     }
 }
 

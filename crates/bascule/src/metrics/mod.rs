@@ -12,11 +12,12 @@ mod tool_series;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bascule_model::{ServerName, ToolId};
 
-use crate::call_record::{CallEnd, CallRecord, Face};
+use crate::call_record::{CallEnd, CallRecord, Face, RecordedResult};
 pub(crate) use figures::{Figure, FigurePoint, figures};
 pub(crate) use page::{METRICS_TYPE, metrics_page, starting_servers};
 use tool_series::ToolSeries;
@@ -133,6 +134,23 @@ where
         map
     });
     map.load().get(key).cloned().unwrap_or(new)
+}
+
+/// Counts calls of several tools, like the pipeline, for a benchmark.
+#[doc(hidden)]
+pub fn count_calls_for_benchmark(tools: u64, calls: u64) {
+    let metrics = CallMetrics::default();
+    let result =
+        RecordedResult::Completed { is_error: false, result_bytes: 9, summary: String::new(), hint: None };
+    let ids: Vec<ToolId> =
+        (0..tools).filter_map(|n| ToolId::parse(&format!("s{}:tool{n}", n % 20)).ok()).collect();
+    ids.iter().for_each(|id| drop(entry(&metrics.tools, id)));
+    for number in 0..calls {
+        let id = &ids[number as usize % ids.len()];
+        if let Some(series) = metrics.tools.load().get(id) {
+            series.count(Duration::from_micros(number % 5_000), &result, true);
+        }
+    }
 }
 
 #[cfg(test)]

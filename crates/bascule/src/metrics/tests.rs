@@ -1,11 +1,8 @@
 //! Tests of the names under which calls are counted.
 
-use std::time::Duration;
-
 use bascule_model::{CorrelationId, Delivery, ErrorCode};
 
 use super::*;
-use crate::call_record::RecordedResult;
 
 fn refused(tool: &str) -> CallRecord {
     let mut record = CallRecord::testing(ToolId::parse(tool).unwrap(), CorrelationId::parse("c").unwrap());

@@ -118,6 +118,14 @@ impl Bascule {
         self.prepared(command)
     }
 
+    /// Like `command`, but a shell, started by `before`, does `preparation` first.
+    pub fn command_prepared_by(&self, before: &[&str], preparation: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(before[0]);
+        command.args(&before[1..]).args(["sh", "-c", &format!("{preparation} && exec \"$@\""), "sh"]);
+        command.arg(program()).args(arguments);
+        self.prepared(command)
+    }
+
     fn prepared(&self, mut command: Command) -> Command {
         if self.names_config && !command.get_args().any(|argument| argument == "--config") {
             command.args(["--config", "mcp.json"]);

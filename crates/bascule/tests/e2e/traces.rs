@@ -101,6 +101,8 @@ fn command_line_records_calls_and_their_refusals() {
         "{stats}"
     );
     assert_eq!(stats["dropped"], 0);
+    let none = bascule.run(&["traces", "--tool", "clock:other"]);
+    assert!(none.code == Some(0) && none.stderr.contains("no recorded call matches"), "{none:?}");
 }
 
 // req: TR-01, BR-06
@@ -336,7 +338,11 @@ fn unusable_folder_stops_tracing_and_not_calling() {
 
 // req: TR-01
 #[test]
-fn full_disk_stops_tracing_and_not_calling() {
+fn file_that_may_not_grow_stops_tracing_and_not_calling() {
+    check_limited_file();
+}
+
+fn check_limited_file() {
     let bascule = Bascule::with_servers(json!({ "clock": demo_server("clock") }));
     bascule.call("clock:now", now());
     // No file may grow beyond 30 kB. A write fails like one on a full disk, if the signal is ignored.
@@ -351,6 +357,97 @@ fn full_disk_stops_tracing_and_not_calling() {
     assert_eq!((output.code, warnings(&output)), (Some(0), 1), "{output:?}");
     bascule.call("clock:now", now());
     assert_eq!(traces(&bascule, &[]).len(), 2);
+}
+
+/// A bridge whose traces are on a file system of 16 MB of its own.
+struct SmallDisk {
+    bridge: ServeProcess,
+    /// Enters the mount namespace of the bridge.
+    enter: Vec<String>,
+}
+
+impl SmallDisk {
+    /// Mounts it with this further option. Returns `None` where neither root nor a user namespace may mount anything.
+    fn start(option: &str) -> Option<Self> {
+        let folder = "\"$XDG_STATE_HOME/bascule/traces\"";
+        let mount =
+            format!("mkdir -p {folder} && mount -t tmpfs -o size=16m,mode=700,{option} none {folder}");
+        let text = json!({ "mcpServers": { "clock": demo_server("clock") } }).to_string();
+        let before = [&["unshare", "-m"][..], &["unshare", "-rm"]].into_iter().find(|before| {
+            let probe =
+                Bascule::with_text(&text).command_prepared_by(before, &mount, &["--version"]).output();
+            probe.is_ok_and(|output| output.status.success())
+        })?;
+        let bridge = ServeProcess::start_prepared_by(&text, before, &mount);
+        let enter = format!("nsenter -m -t {}", bridge.pid());
+        let user = if before.contains(&"-rm") { " -U --preserve-credentials" } else { "" };
+        let enter = format!("{enter}{user}").split(' ').map(str::to_owned).collect();
+        Some(Self { bridge, enter })
+    }
+
+    /// Runs a line of the shell in the folder of the traces. Returns its output.
+    fn shell(&self, line: &str) -> String {
+        let folder = self.bridge.bascule.data_folder().join("bascule/traces");
+        let line = format!("cd '{}' && {line}", folder.display());
+        let output =
+            Command::new(&self.enter[0]).args(&self.enter[1..]).args(["sh", "-c", &line]).output().unwrap();
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    fn traces(&self) -> Value {
+        self.bridge.status()["traces"].clone()
+    }
+
+    /// Calls until the store has stopped, or works again. Every call must succeed.
+    fn call_until(&self, is_stopped: bool) {
+        eventually(&format!("writing has stopped: {is_stopped}"), || {
+            self.bridge.bascule.call("clock:now", now());
+            self.traces()["stopped"].is_string() == is_stopped
+        });
+    }
+
+    /// Checks that the trouble stops tracing alone, and that tracing goes on after its end.
+    fn check_trouble(&self, end: &str) {
+        self.call_until(true);
+        assert!(self.traces()["dropped"].as_u64() > Some(0));
+        self.shell(end);
+        self.call_until(false);
+        let written = self.traces()["written"].as_u64();
+        self.bridge.bascule.call("clock:now", now());
+        eventually("further calls are written", || self.traces()["written"].as_u64() > written);
+        let stderr = self.bridge.stderr();
+        assert_eq!(stderr.matches("calls go on without them").count(), 1, "{stderr}");
+        let files = self.shell("ls");
+        assert!(files.contains(".db") && !files.contains("damaged"), "{files}");
+    }
+}
+
+fn say_that_nothing_can_be_mounted() {
+    eprintln!("no file system can be mounted here: a limit on the size of files stands for a full disk");
+}
+
+// req: TR-01
+#[test]
+fn full_disk_stops_tracing_and_not_calling() {
+    let Some(disk) = SmallDisk::start("rw") else {
+        say_that_nothing_can_be_mounted();
+        return check_limited_file();
+    };
+    disk.bridge.bascule.call("clock:now", now());
+    eventually("the first call is written", || disk.traces()["written"].as_u64() >= Some(1));
+    disk.shell("cat /dev/zero > filler; true");
+    assert!(disk.shell("df . | tail -1").contains(" 100% "), "{}", disk.shell("df ."));
+    disk.check_trouble("rm filler");
+}
+
+// req: TR-01
+#[test]
+fn read_only_folder_stops_tracing_and_not_calling() {
+    let Some(disk) = SmallDisk::start("ro") else {
+        say_that_nothing_can_be_mounted();
+        return check_limited_file();
+    };
+    disk.check_trouble("mount -o remount,rw .");
 }
 
 // req: TR-01
@@ -415,6 +512,13 @@ fn tracing_that_is_off_leaves_no_file() {
     bascule.call("clock:now", now());
     assert_eq!(traces(&bascule, &[]), Vec::<Value>::new());
     assert!(!bascule.data_folder().join("bascule/traces").exists());
+    for command in [&["traces"][..], &["stats"], &["graph"], &["logs", "clock"]] {
+        let output = bascule.run(command);
+        assert!(
+            output.code == Some(0) && output.stderr.contains("`bascule.traces.off`"),
+            "{command:?}: {output:?}"
+        );
+    }
 }
 
 // req: TR-01
@@ -429,6 +533,10 @@ fn shows_the_stderr_of_a_healthy_server() {
     assert_eq!((code, lines.as_array().unwrap().len()), (0, 1), "{lines}");
     assert_eq!((&lines[0]["source"], &lines[0]["text"]), (&json!("stderr"), &json!("ready with ***")));
     assert!(bascule.run(&["logs", "noisy"]).stdout.contains("stderr | ready with ***"));
-    let unknown = bascule.run(&["logs", "nosy"]);
-    assert!(unknown.code == Some(2) && unknown.stderr.contains("noisy"), "{unknown:?}");
+    for options in [&["logs", "nosy"][..], &["logs", "nosy", "--follow"]] {
+        let unknown = bascule.run(options);
+        assert!(unknown.code == Some(2) && unknown.stderr.contains("noisy"), "{unknown:?}");
+    }
+    let none = bascule.run(&["logs", "noisy", "--since", "2999-01-01"]);
+    assert!(none.stderr.contains("no lines of `noisy` are that new"), "{none:?}");
 }

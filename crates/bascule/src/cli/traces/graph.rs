@@ -9,7 +9,7 @@ use super::super::context::CommandContext;
 use super::super::error::{CommandError, CommandResult};
 use super::super::printer::Printer;
 use super::super::terminal::{fit, sanitize_line};
-use super::{open, table, unreadable};
+use super::{empty_reason, open, table, unreadable};
 
 /// The columns of a name.
 const NAME: usize = 40;
@@ -85,15 +85,6 @@ fn read(context: &CommandContext, printer: &Printer) -> CommandResult<GraphRows>
         ));
     }
     reader.graph().map_err(unreadable)
-}
-
-fn empty_reason(context: &CommandContext) -> String {
-    match context.is_recording_off() {
-        true => {
-            format!("calls are not recorded, because `{}` has `bascule.traces.off`", context.path().display())
-        }
-        false => "no call is recorded yet; calls appear a few seconds after they end".into(),
-    }
 }
 
 fn unknown_tool(tool: &str, rows: &GraphRows, context: &CommandContext) -> String {

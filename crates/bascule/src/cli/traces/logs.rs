@@ -11,6 +11,9 @@ use super::super::terminal::sanitize_line;
 use super::since::Since;
 use super::{json, open, table, unreadable, wait};
 
+/// The most lines between two looks at the file. The store keeps fewer for each server.
+const MAX_FOLLOWED: usize = 100_000;
+
 /// Show what a server wrote to its stderr, and its log messages
 #[derive(Debug, clap::Args)]
 pub(crate) struct Logs {
@@ -22,7 +25,7 @@ pub(crate) struct Logs {
     /// Lines since then: a duration (30s, 15m, 2h, 7d), a date or a time
     #[arg(long, value_name = "TIME")]
     since: Option<Since>,
-    /// Show new lines as they come, until interrupted
+    /// Show new lines as they come, until interrupted; with --json, one document in each line
     #[arg(long, short)]
     follow: bool,
 }
@@ -32,8 +35,9 @@ impl Logs {
         let (limit, since) = (self.limit as usize, self.since.map(|since| since.0));
         let mut filter = LogFilter { server: self.server.clone(), after: None, since, limit };
         let lines = read(&context, &filter)?;
-        if !self.follow && lines.is_empty() {
+        if lines.is_empty() {
             context.require_server(&self.server)?;
+            self.print_empty_note(&context, printer);
         }
         match (printer.json, self.follow) {
             (true, false) => {
@@ -45,13 +49,29 @@ impl Logs {
             return Ok(ExitCode::SUCCESS);
         }
         let mut signals = Signals::new();
-        filter.after = lines.last().map(|(number, _)| *number);
+        // The limit is for the lines that are there already.
+        (filter.after, filter.limit) = (lines.last().map(|(number, _)| *number), MAX_FOLLOWED);
         while !printer.is_stdout_closed() && wait(&mut signals).await {
             let lines = read(&context, &filter)?;
             print_lines(&lines, printer);
             filter.after = lines.last().map(|(number, _)| *number).or(filter.after);
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl Logs {
+    fn print_empty_note(&self, context: &CommandContext, printer: &Printer) {
+        let reason = match (context.is_recording_off(), self.since) {
+            (true, _) => {
+                format!(" are recorded, because `{}` has `bascule.traces.off`", context.path().display())
+            }
+            (false, Some(_)) => " are that new".into(),
+            (false, None) => " are recorded yet".into(),
+        };
+        if !printer.json {
+            printer.print_note(&format!("no lines of `{}`{reason}", self.server));
+        }
     }
 }
 

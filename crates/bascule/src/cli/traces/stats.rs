@@ -32,7 +32,12 @@ impl Stats {
                 let tools: Vec<Value> = tools.iter().map(tool).collect();
                 printer.print_json(&json!({ "tools": tools, "dropped": dropped }));
             }
-            false => print_text(&tools, dropped, printer),
+            false => {
+                if tools.is_empty() {
+                    printer.print_note(&self.filter.empty_note(&context));
+                }
+                print_text(&tools, dropped, printer);
+            }
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -53,9 +58,7 @@ fn tool(tool: &ToolStatistics) -> Value {
 
 fn print_text(tools: &[ToolStatistics], dropped: u64, printer: &Printer) {
     const NAME: usize = 40;
-    if tools.is_empty() {
-        printer.print_note("no recorded calls");
-    } else {
+    if !tools.is_empty() {
         let head = format!(
             "{:NAME$} {:>9} {:>7} {:>7} {:>9} {:>9} {:>9} {:>9}",
             "tool", "calls", "errors", "failed", "p50", "p95", "p99", "max"

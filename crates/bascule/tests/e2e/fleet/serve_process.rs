@@ -76,6 +76,12 @@ impl ServeProcess {
         Self::spawn(text, |bascule| bascule.command_with_ulimit(&arguments, ulimit))
     }
 
+    /// Starts after `preparation` by a shell, which `before` starts.
+    pub fn start_prepared_by(text: &str, before: &[&str], preparation: &str) -> Self {
+        let arguments = [&["serve", "--listen", "127.0.0.1:0"], authentication(text)].concat();
+        Self::spawn(text, |bascule| bascule.command_prepared_by(before, preparation, &arguments))
+    }
+
     fn spawn(text: &str, command: impl FnOnce(&Bascule) -> Command) -> Self {
         let (bascule, runtime) = folders(text);
         let (child, stderr) = spawn_bridge(&mut command(&bascule));
