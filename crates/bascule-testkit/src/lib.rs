@@ -4,7 +4,8 @@
 //! loopback port; both record every received byte. This crate shares no code with the bridge, so that a bug in the
 //! bridge's protocol code cannot hide in the tests: messages are raw lines, and HTTP is written by hand.
 //!
-//! [`NatsServer`] and [`RabbitMqServer`] run real brokers that a test can kill and start again.
+//! [`NatsServer`] and [`RabbitMqServer`] run real brokers that a test can kill and start again;
+//! [`TcpProxy`] cuts the connections to them.
 //!
 //! ```no_run
 //! use bascule_testkit::{Behaviour, Script, ScriptedHttp, ScriptedStdio};
@@ -23,6 +24,7 @@
 
 mod behaviour;
 mod binary;
+mod certificates;
 mod client_requests;
 mod folder;
 mod fuzz;
@@ -36,10 +38,12 @@ mod script;
 mod serve;
 mod stdio;
 mod steps;
+mod tcp_proxy;
 mod wait;
 
 pub use behaviour::{Behaviour, IdPosition};
 pub use binary::binary;
+pub use certificates::TestCertificates;
 pub use fuzz::fuzz;
 pub use http::{HttpFault, RecordedRequest, ScriptedHttp};
 pub use nats::{NatsServer, NatsSetting, broker_program};
@@ -47,3 +51,4 @@ pub use rabbitmq::{RabbitMqServer, RabbitMqSetting};
 pub use script::{Script, SseFeature};
 pub use serve::serve;
 pub use stdio::ScriptedStdio;
+pub use tcp_proxy::TcpProxy;

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use lapin::message::Delivery;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
 use lapin::types::AMQPValue;
@@ -263,7 +263,7 @@ impl SharedLog {
             }
             unacknowledged += 1;
             if unacknowledged >= PREFETCH / 4 {
-                acknowledge_all(&delivery);
+                acknowledge_all(&delivery).await?;
                 unacknowledged = 0;
             }
         }
@@ -282,7 +282,7 @@ impl SharedLog {
             if offset_of(&delivery).unwrap_or_default() > answer.last_offset {
                 return Ok(None);
             }
-            acknowledge_all(&delivery);
+            acknowledge_all(&delivery).await?;
             match ClaimEntry::parse(&delivery.data) {
                 Some(entry) if entry.nonce != answer.nonce => {}
                 Some(ClaimEntry { content: EntryContent::AnswerPart(part), .. }) => {
@@ -308,9 +308,10 @@ impl SharedLog {
     }
 }
 
-/// Lets the broker send more. The first poll sends it.
-fn acknowledge_all(delivery: &Delivery) {
-    let _ = delivery.acker.ack(BasicAckOptions { multiple: true }).now_or_never();
+/// Lets the broker send more. It waits until the acknowledgement is sent: the client may send a later one first, and the broker
+/// would find this one's messages acknowledged already.
+pub(super) async fn acknowledge_all(delivery: &Delivery) -> lapin::Result<()> {
+    delivery.acker.ack(BasicAckOptions { multiple: true }).await.map(|_| ())
 }
 
 fn offset_value(offset: u64) -> AMQPValue {

@@ -7,7 +7,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions,
+};
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Acker, Channel, Consumer};
 use tokio::sync::mpsc;
@@ -92,16 +94,14 @@ impl AgentRequests {
         let mut consumer = self.consume(&channel, prefetch).await?;
         loop {
             tokio::select! {
+                biased;
+                () = deliveries.closed() => return return_unread(&channel, consumer).await,
                 delivery = consumer.next() => {
                     let Some(delivery) = delivery else { return Ok(()) };
                     let open = (channel.clone(), connection.generation);
                     let Some(request) = self.receive(delivery?, open) else { continue };
                     // A queue that is dropped meanwhile drops the request too, which returns it.
                     let _ = deliveries.send(request).await;
-                }
-                () = deliveries.closed() => {
-                    return_unread(&mut consumer);
-                    return Ok(());
                 }
             }
         }
@@ -172,11 +172,13 @@ impl AgentRequests {
     }
 }
 
-/// Returns the deliveries that the client holds and nobody has seen. The first poll sends it.
-fn return_unread(consumer: &mut Consumer) {
-    while let Some(Some(Ok(delivery))) = consumer.next().now_or_never() {
-        let _ = delivery.acker.nack(BasicNackOptions { requeue: true, multiple: false }).now_or_never();
+/// Takes no more requests, and returns those that nobody has seen. The channel stays open for those in progress.
+async fn return_unread(channel: &Channel, mut consumer: Consumer) -> lapin::Result<()> {
+    channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await?;
+    while let Some(Ok(delivery)) = consumer.next().await {
+        delivery.acker.nack(BasicNackOptions { requeue: true, multiple: false }).await?;
     }
+    Ok(())
 }
 
 /// The number of this delivery. A quorum queue counts; another queue only knows that it is not the first.
@@ -219,6 +221,18 @@ impl Settlement {
         }
     }
 
+    /// Takes over the delivery of another one, if it is later.
+    fn adopt_from(&self, other: &Self) {
+        let Some(open) = other.take() else { return };
+        if let Some(open) = self.adopt(open) {
+            *other.lock() = Some(open);
+        }
+    }
+
+    fn is_usable(&self) -> bool {
+        self.lock().as_ref().is_some_and(|open| open.acker.usable())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<OpenDelivery>> {
         self.0.lock().expect("no code panics while it holds the lock")
     }
@@ -241,7 +255,14 @@ impl RabbitMqQueue {
     }
 
     pub(crate) async fn next(&mut self) -> Option<RequestDelivery> {
-        self.deliveries.recv().await
+        loop {
+            let delivery = self.deliveries.recv().await?;
+            // One of a lost connection is delivered again.
+            match &delivery.kind {
+                DeliveryKind::RabbitMq(request) if !request.settlement.is_usable() => {}
+                _ => return Some(delivery),
+            }
+        }
     }
 }
 
@@ -337,11 +358,20 @@ impl RabbitMqDelivery {
         }
     }
 
-    /// Returns false if this replica handles another delivery of the request.
+    /// Returns false if this replica handles, or has handled, another delivery of the request.
     fn enter(&self, id: &MessageId) -> bool {
         let mut in_flight = self.requests.lock();
-        if let Some(InFlightRequest::Handled(other)) = in_flight.get(id) {
-            return Arc::ptr_eq(other, &self.settlement);
+        match in_flight.get(id) {
+            Some(InFlightRequest::Handled(other)) if Arc::ptr_eq(other, &self.settlement) => return true,
+            Some(InFlightRequest::Handled(other)) => {
+                other.adopt_from(&self.settlement);
+                return false;
+            }
+            Some(InFlightRequest::Settled) => {
+                in_flight.remove(id);
+                return false;
+            }
+            None => {}
         }
         in_flight.insert(id.clone(), InFlightRequest::Handled(self.settlement.clone()));
         *self.lock_claimed() = Some(id.clone());

@@ -6,13 +6,14 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::{FutureExt, StreamExt};
+use futures_util::StreamExt;
 use lapin::Consumer;
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::options::{BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use tokio::task::AbortHandle;
 
+use super::claim_log::acknowledge_all;
 use super::link::{BrokerConnection, Link};
 use super::topology;
 use crate::subscriber_queue::{QueueItem, SubscriberQueue};
@@ -87,9 +88,10 @@ async fn read(mut messages: Consumer, waiting: &SubscriberQueue<ReceivedMessage>
     while let Some(Ok(delivery)) = messages.next().await {
         unacknowledged += 1;
         if unacknowledged >= PREFETCH / 4 {
-            // The first poll sends it.
-            let _ = delivery.acker.ack(BasicAckOptions { multiple: true }).now_or_never();
             unacknowledged = 0;
+            if acknowledge_all(&delivery).await.is_err() {
+                return;
+            }
         }
         push(delivery, waiting);
     }

@@ -1,0 +1,142 @@
+//! A broker that is killed and restarted, and connections that are cut.
+
+use std::time::Duration;
+
+use bascule_bus::{Bus, Claim, ReceivedItem};
+use bascule_testkit::{RabbitMqServer, TcpProxy};
+
+use crate::support::{
+    agent, claim, connect, id_of, message, next, next_message, persistently, request, subscribe, topic,
+    vhost, win, within,
+};
+
+// req: BU-09
+#[tokio::test]
+async fn killed_broker_loses_no_request_and_is_reconnected() {
+    let mut broker = RabbitMqServer::start();
+    let bus = connect(&broker.url()).await;
+    let mut messages = subscribe(&bus, "tool.result.#").await;
+    let mut queue = bus.requests(&agent(), 100).await.unwrap();
+    for number in 0..20 {
+        request(&bus, &format!("m-{number}")).await;
+    }
+    let in_progress = next(&mut queue).await;
+    let ticket = win(&in_progress).await;
+    broker.kill();
+    let back = bus.reconnected();
+    broker.restart();
+    within(back).await;
+    assert!(bus.is_connected());
+    // The same replica goes on with the request that it had begun.
+    let answer = message("r-0");
+    assert!(persistently(async || in_progress.record_answer(&ticket, &answer).await).await);
+    in_progress.acknowledge().await.unwrap();
+    let mut ids = Vec::new();
+    while ids.len() < 19 {
+        let delivery = next(&mut queue).await;
+        // A delivery of the lost connection comes again.
+        let (id, claim) = (id_of(&delivery.message), claim(&delivery).await);
+        delivery.acknowledge().await.unwrap();
+        if let Claim::Won(_) = claim {
+            assert!(!ids.contains(&id), "`{id}` was claimed twice");
+            ids.push(id);
+        }
+    }
+    assert!(!ids.contains(&"m-0".to_owned()), "it was answered before");
+    // The subscription is there again, and a duplicate is still known.
+    request(&bus, "m-0").await;
+    let duplicate = next(&mut queue).await;
+    assert!(
+        matches!(claim(&duplicate).await, Claim::Answered(answer) if answer.message_id.as_str() == "r-0")
+    );
+    persistently(async || bus.publish(&topic("tool.result.a"), &message("r-1")).await).await;
+    assert_eq!(id_of(&next_message(&mut messages).await), "r-1");
+}
+
+/// A replica whose connection can be cut.
+async fn replica(url: &str) -> (Bus, TcpProxy) {
+    let port = RabbitMqServer::shared().port();
+    let proxy = TcpProxy::start(port);
+    let bus = connect(&url.replace(&format!(":{port}"), &format!(":{}", proxy.port()))).await;
+    (bus, proxy)
+}
+
+// req: BU-06, BU-09
+#[tokio::test]
+async fn other_replica_takes_over_from_one_that_lost_the_broker() {
+    let url = vhost();
+    let ((one, proxy), two) = (replica(&url).await, connect(&url).await);
+    let mut first = one.requests(&agent(), 2).await.unwrap();
+    request(&two, "begun").await;
+    request(&two, "waiting").await;
+    let begun = next(&mut first).await;
+    let ticket = win(&begun).await;
+    let mut second = two.requests(&agent(), 2).await.unwrap();
+    proxy.block();
+    let mut deliveries = [next(&mut second).await, next(&mut second).await];
+    deliveries.sort_by_key(|delivery| id_of(&delivery.message));
+    let [taken, fresh] = deliveries;
+    assert_eq!((id_of(&taken.message).as_str(), taken.attempt), ("begun", 2));
+    let Claim::Abandoned(second_ticket) = claim(&taken).await else { panic!("the other one has begun it") };
+    win(&fresh).await;
+    assert!(taken.record_answer(&second_ticket, &message("r-2")).await.unwrap());
+    taken.acknowledge().await.unwrap();
+    fresh.acknowledge().await.unwrap();
+    // The first one comes back with its own answer, too late.
+    proxy.unblock();
+    within(one.reconnected()).await;
+    assert!(!persistently(async || begun.record_answer(&ticket, &message("r-1")).await).await);
+    begun.acknowledge().await.unwrap();
+}
+
+// req: BU-09
+#[tokio::test]
+async fn replica_keeps_a_request_over_a_lost_connection() {
+    let url = vhost();
+    let (bus, proxy) = replica(&url).await;
+    let mut queue = bus.requests(&agent(), 4).await.unwrap();
+    request(&bus, "m-1").await;
+    let delivery = next(&mut queue).await;
+    let ticket = win(&delivery).await;
+    proxy.cut();
+    within(bus.reconnected()).await;
+    request(&bus, "m-2").await;
+    // It was delivered again before this one, and given to the handler that has it.
+    let other = next(&mut queue).await;
+    assert_eq!(id_of(&other.message), "m-2");
+    assert!(delivery.record_answer(&ticket, &message("r-1")).await.unwrap());
+    delivery.acknowledge().await.unwrap();
+    other.acknowledge().await.unwrap();
+    bus.close().await;
+    let mut rest = connect(&url).await.requests(&agent(), 4).await.unwrap();
+    request(&connect(&url).await, "m-3").await;
+    assert_eq!(id_of(&next(&mut rest).await.message), "m-3");
+}
+
+// req: BU-09
+#[tokio::test]
+async fn operations_wait_for_a_broker_that_comes_back() {
+    let (bus, proxy) = replica(&vhost()).await;
+    let mut messages = subscribe(&bus, "tool.#").await;
+    proxy.cut();
+    persistently(async || bus.publish(&topic("tool.meta.mcp.a"), &message("m-1")).await).await;
+    let _queue = bus.requests(&agent(), 1).await.unwrap();
+    proxy.cut();
+    request(&bus, "m-2").await;
+    let mut later = subscribe(&bus, "tool.result.a").await;
+    bus.publish(&topic("tool.result.a"), &message("m-3")).await.unwrap();
+    assert_eq!(id_of(&next_message(&mut later).await), "m-3");
+    // The first subscription may have missed messages, and goes on.
+    within(async {
+        loop {
+            bus.publish(&topic("tool.result.b"), &message("m-4")).await.unwrap();
+            let received = tokio::time::timeout(Duration::from_millis(100), messages.next()).await;
+            if let Ok(Some(ReceivedItem::Message(received))) = received
+                && id_of(&received) == "m-4"
+            {
+                return;
+            }
+        }
+    })
+    .await;
+}
