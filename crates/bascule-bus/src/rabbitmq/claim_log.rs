@@ -33,7 +33,7 @@ const MAX_ENTRY_BYTES: usize = 64 * 1024;
 /// The claims that are remembered as never begun.
 const MAX_GIVEN_UP: usize = 1_000;
 /// The pause before a stream that ended is read again.
-const RETRY_DELAY: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// The claims of one agent's requests. Dropping it ends the reading.
 pub(super) struct ClaimLog {

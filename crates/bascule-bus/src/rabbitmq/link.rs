@@ -246,7 +246,8 @@ impl BrokerConnection {
         loop {
             tokio::select! {
                 event = events.next() => match event {
-                    Some(Event::Error(error)) => return describe(&error),
+                    // The error of a channel is an event too.
+                    Some(Event::Error(error)) if !self.connection.status().connected() => return describe(&error),
                     Some(Event::ConnectionBlocked(reason)) => warn!(%reason, "the broker takes no messages"),
                     Some(_) => {}
                     None => return "the connection has ended".to_owned(),

@@ -27,7 +27,7 @@ use crate::{
 /// The most unsettled requests of one replica.
 const MAX_PREFETCH: usize = 2_000;
 /// The pause before a queue whose consumer ended is read again.
-const RETRY_DELAY: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// The requests that are remembered as settled while their acknowledgement could not be sent.
 const MAX_SETTLED: usize = 10_000;
 /// The topic and the earlier attempts of a returned request.

@@ -24,7 +24,7 @@ const PREFETCH: u16 = 256;
 /// The messages that wait for a slow reader. The oldest make room, and are counted.
 const MAX_MESSAGES: usize = 10_000;
 const MAX_BYTES: usize = 64 << 20;
-const RETRY_DELAY: Duration = Duration::from_millis(200);
+const RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// The messages of matching topics. Dropping it unsubscribes.
 pub(crate) struct RabbitMqSubscription {
