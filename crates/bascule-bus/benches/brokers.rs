@@ -28,6 +28,7 @@ async fn run() {
     embedded().await;
     let server = NatsServer::start();
     let bare = bare_request(&server).await;
+    steps(&server).await;
     let queued = queued_request(&server).await;
     println!("{:<56} {:>10.2}", "ratio of the medians", queued.as_secs_f64() / bare.as_secs_f64());
     throughput(&server).await;
@@ -80,6 +81,25 @@ async fn bare_request(server: &NatsServer) -> Duration {
         client.request("echo", payload.clone()).await.expect("the echo runs");
     })
     .await
+}
+
+/// The steps of a queued request that have a round trip of their own: a message is stored, and a message reaches a listener.
+async fn steps(server: &NatsServer) {
+    let (bus, other) = (connect(server).await, connect(server).await);
+    let (ids, topic) = (MessageIdGenerator::new(3), self::topic("tool.invoke.mcp.nobody"));
+    measure("NATS: store a request", async || {
+        let request = Envelope { message_id: ids.generate(), ..message("m") };
+        bus.publish(&topic, &request).await.expect("stored");
+    })
+    .await;
+    let pattern = TopicPattern::parse("tool.result.b").expect("a pattern");
+    let mut messages = bus.subscribe(&pattern).await.expect("open");
+    let (topic, envelope) = (self::topic("tool.result.b"), message("m"));
+    measure("NATS: publish to a subscriber", async || {
+        other.publish(&topic, &envelope).await.expect("connected");
+        messages.next().await.expect("open");
+    })
+    .await;
 }
 
 /// A request through the queue: stored, claimed, its answer recorded and published, acknowledged.
