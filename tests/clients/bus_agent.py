@@ -6,7 +6,9 @@ It reads one command in JSON from each line of stdin and prints one line of JSON
 
 import asyncio
 import json
+import os
 import sys
+import traceback
 import uuid
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -29,6 +31,19 @@ def problem_of(envelope):
     schema = {"$ref": f"#/components/messages/{envelope['type']}/payload", "components": DOCUMENT["components"]}
     error = next(jsonschema.Draft7Validator(schema).iter_errors(envelope), None)
     return error and f"{'/'.join(map(str, error.path))}: {error.message}"
+
+
+def or_exit(handler):
+    """Ends the program if the handler of a message fails: the clients' libraries would only log it."""
+
+    async def handle(*arguments):
+        try:
+            await handler(*arguments)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+
+    return handle
 
 
 class Answer:
@@ -71,8 +86,8 @@ class Agent:
         self.tool_parts = {}
 
     async def connect(self):
-        await self.transport.subscribe(self.reply_to, self.on_answer)
-        await self.transport.subscribe(f"tool.meta.mcp.{self.name}", self.on_availability)
+        await self.transport.subscribe(self.reply_to, or_exit(self.on_answer))
+        await self.transport.subscribe(f"tool.meta.mcp.{self.name}", or_exit(self.on_availability))
 
     def check(self, payload, headers):
         envelope = json.loads(payload)

@@ -99,30 +99,31 @@ impl AvailabilityPublisher {
         server_change: impl Future<Output = ()>,
         refreshes: &mut BusSubscription,
     ) -> Cause {
-        tokio::select! {
-            () = server_change => Cause::Change,
-            () = self.reloads.changed.notified() => Cause::Change,
+        let request = tokio::select! {
+            () = server_change => return Cause::Change,
+            () = self.reloads.changed.notified() => return Cause::Change,
             // Agents may have missed what was published during the loss.
-            () = self.face.bus.reconnected() => Cause::Demand,
-            refresh = self.next_refresh(refreshes) => refresh,
+            () = self.face.bus.reconnected() => return Cause::Demand,
+            request = self.next_refresh(refreshes) => request,
+        };
+        let Some(request) = request else { return Cause::Closed };
+        // Not in the `select!`: the first server that is listed again is a change, which would end the refresh.
+        let refresh = crate::api::refresh(&self.face.bridge, request.server.as_ref());
+        match timeout(REFRESH, refresh).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => warn!(%error, "a refresh failed"),
+            Err(_) => warn!("a refresh takes longer than {REFRESH:?}: publishing what is known"),
         }
+        Cause::Demand
     }
 
-    /// Waits for a request to list the tools again, and does so.
-    async fn next_refresh(&self, refreshes: &mut BusSubscription) -> Cause {
+    /// Waits for a request to list the tools of this agent again. Returns `None` once the bus is closed. Cancel safe.
+    async fn next_refresh(&self, refreshes: &mut BusSubscription) -> Option<McpMetadataRefreshRequest> {
         let agent = &self.face.options.agent;
         loop {
-            let Some((_, request)) = next_of_kind::<McpMetadataRefreshRequest>(refreshes).await else {
-                return Cause::Closed;
-            };
+            let (_, request) = next_of_kind::<McpMetadataRefreshRequest>(refreshes).await?;
             if request.agent.as_ref().is_none_or(|meant| meant == agent) {
-                let refresh = crate::api::refresh(&self.face.bridge, request.server.as_ref());
-                match timeout(REFRESH, refresh).await {
-                    Ok(Ok(_)) => {}
-                    Ok(Err(error)) => warn!(%error, "a refresh failed"),
-                    Err(_) => warn!("a refresh takes longer than {REFRESH:?}: publishing what is known"),
-                }
-                return Cause::Demand;
+                return Some(request);
             }
         }
     }

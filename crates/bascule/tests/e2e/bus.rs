@@ -1,5 +1,6 @@
 //! The bridge on a message bus.
 
 mod availability;
+mod python_agents;
 mod requests;
 mod test_agent;

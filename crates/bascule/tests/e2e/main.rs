@@ -18,6 +18,7 @@ mod clients;
 mod commands;
 mod confinement;
 mod conformance;
+mod contrib;
 mod fleet;
 mod gateway;
 mod graph;
