@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::delivery::Position;
 use super::jetstream::{JetStream, StoreError};
-use super::streams::{CLAIMS, CLAIMS_STREAM};
+use super::streams::{self, CLAIMS, CLAIMS_STREAM};
 use crate::{AgentName, BusError, CLAIM_WINDOW, Claim, ClaimTicket, Envelope, MessageId, ResultObject};
 
 /// The attempts to change an entry that others change too.
@@ -76,6 +76,10 @@ impl Claims {
             match self.jetstream.compare_and_store(OPERATION, &subject, expected, claim.to_bytes()).await {
                 Ok(stored) => return Ok(new_claim(id, stored.sequence, position)),
                 Err(StoreError::WrongSequence) => {}
+                Err(StoreError::NoStream) => {
+                    self.create_bucket().await?;
+                    continue;
+                }
                 Err(error) => return Err(error.into_bus_error(OPERATION)),
             }
             expected = match self.read(OPERATION, &subject).await? {
@@ -130,14 +134,18 @@ impl Claims {
         let subject = self.subject(&ticket.message_id);
         let entry = self.answered(answer).await?.to_bytes();
         let mut expected = ticket.revision;
-        for _ in 0..2 {
+        for _ in 0..MAX_ATTEMPTS {
             match self.jetstream.compare_and_store(OPERATION, &subject, expected, entry.clone()).await {
                 Ok(_) => return Ok(true),
                 Err(StoreError::WrongSequence) => {}
+                Err(StoreError::NoStream) => {
+                    self.create_bucket().await?;
+                    continue;
+                }
                 Err(error) => return Err(error.into_bus_error(OPERATION)),
             }
             match self.read(OPERATION, &subject).await? {
-                // The claim of a long call has aged out.
+                // The claim of a long call has aged out, or somebody has removed the bucket.
                 None => expected = 0,
                 Some((_, other)) => {
                     // It was stored, but the connection was lost before this replica knew.
@@ -147,6 +155,10 @@ impl Claims {
             }
         }
         Ok(false)
+    }
+
+    async fn create_bucket(&self) -> Result<(), BusError> {
+        self.jetstream.ensure_stream(streams::claims()).await.map(|_| ())
     }
 
     async fn answered(&self, answer: &Envelope) -> Result<ClaimEntry, BusError> {

@@ -211,6 +211,23 @@ async fn removed_stream_is_created_again() {
 
 // req: BU-09
 #[tokio::test]
+async fn removed_claims_are_created_again() {
+    let server = NatsServer::start();
+    let bus = connect(&server).await;
+    let mut queue = bus.requests(&agent("a"), 2).await.unwrap();
+    let context = jetstream(&raw_client(&server).await);
+    let remove = async || context.delete_stream("KV_BASCULE_CLAIMS").await.unwrap();
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    let delivery = next(&mut queue).await;
+    remove().await;
+    let ticket = win(&delivery, "m-1").await;
+    remove().await;
+    assert!(delivery.record_answer(&ticket, &message("r-1", "bridge")).await.unwrap());
+    assert!(matches!(delivery.claim(&id("m-1")).await.unwrap(), Claim::Answered(_)));
+}
+
+// req: BU-09
+#[tokio::test]
 async fn slow_subscriber_learns_how_many_messages_it_lost() {
     let server = NatsServer::start();
     let bus = connect(&server).await;
