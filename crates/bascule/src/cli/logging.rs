@@ -35,6 +35,8 @@ pub(crate) fn start(verbose: u8, purpose: LogPurpose) {
     };
     let targets = Targets::new().with_default(named.unwrap_or(level));
     let targets = targets
+        // The client of RabbitMQ logs whole messages, which may contain secrets.
+        .with_target("lapin", LevelFilter::OFF)
         .with_target(OPERATIONS, named.unwrap_or(operations))
         .with_target(INSTALLS, named.unwrap_or(level.max(LevelFilter::INFO)));
     let erases = purpose == LogPurpose::Command && TerminalStyle::new(&io::stderr()).is_enabled();
