@@ -72,9 +72,9 @@ pub use version::{ProtocolVersion, UnknownVersion};
 pub use connection::{Connection, PendingEvent, PendingRequest};
 #[cfg(feature = "client")]
 pub use failure::{Failure, ProcessExit, TransportError};
-#[cfg(feature = "client")]
 #[cfg(feature = "grpc")]
 pub use http::{GrpcClient, GrpcError};
+#[cfg(feature = "client")]
 pub use http::{HttpEndpoint, InvalidEndpoint, PostClient, redact_url};
 #[cfg(any(feature = "client", feature = "server"))]
 pub use large::{is_large, may_walk, run_large, spawn_large};
