@@ -4,7 +4,8 @@
 //! **Servers.** The bridge starts its own program again as `bascule __jail`. [`jail::main`] forks: the parent is the
 //! reaper, which kills every process the server leaves behind; the child confines itself and executes the server.
 //! [`policy`] defines the permissions. [`probe`] reports which of them this kernel can enforce. Each mechanism has one
-//! file: `capabilities`, `filesystem` (Landlock; `secrets`, `mounts` and `toolchains` find its paths), `server_syscalls`
+//! file: `capabilities`, `filesystem` (Landlock; `secrets`, `project_secrets`, `mounts` and
+//! `toolchains` find its paths), `server_syscalls`
 //! (seccomp), `rlimits`, `namespaces`, `reaper`, and for whole process trees `fork_gate`, `cgroup` and `watchdog`.
 //! `notifications` passes forks to `fork_gate` and changes of file attributes to `file_attributes`. `peers` checks if a
 //! connection comes from a confined process. `file_verdict` and `tracer` find what was refused, for messages.
@@ -36,6 +37,7 @@ mod namespaces;
 mod notifications;
 mod peers;
 mod process_tree;
+mod project_secrets;
 mod reaper;
 mod rlimits;
 mod seccomp;
@@ -62,8 +64,9 @@ pub use peers::{is_confined, is_trusted_peer};
 pub use policy::{Access, FileAccess, Grant, Policy, Profile, Resolution};
 pub use probe::Confinement;
 pub use process_tree::descendants_of;
+pub use project_secrets::find_project_secrets;
 pub use rlimits::raise_open_files;
-pub use secrets::{FileIdentity, Secrets, find_project_secrets, resolve};
+pub use secrets::{FileIdentity, Secrets, resolve};
 pub use toolchains::{ToolchainSearch, is_program, toolchain_variables};
 pub use trace_log::{RefusedCall, RefusedOperation, TraceLog};
 pub use watchdog::{LimitHit, TreeLimits, TreeWatch, resident_bytes};

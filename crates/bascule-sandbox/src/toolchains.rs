@@ -5,7 +5,8 @@ use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use crate::secrets::{Secrets, open_regular};
+use crate::project_secrets::open_regular;
+use crate::secrets::Secrets;
 
 /// Programs that version managers and installers keep in the home. They are readable and never writable.
 const IN_HOME: [&str; 34] = [

@@ -1,7 +1,8 @@
-//! Limits the memory, the number of processes and the disk space of whole trees, as far as no control group does.
+//! Limits the memory, the number of processes and the disk space of whole process trees, as far as no control group does.
 //!
-//! One thread measures the folders of servers. Another one checks all trees, more often while one of them is near a limit. It kills a tree that is over a limit by its
-//! kill switch, and records the reason. Between two checks RLIMIT_DATA limits each single process.
+//! One thread measures the folders of servers. Another one checks all trees, more often while one of them is near a limit. It
+//! kills a tree that is over a limit by its kill switch, and records the reason. Between two checks RLIMIT_DATA limits each
+//! single process.
 
 use std::cell::LazyCell;
 use std::collections::HashMap;

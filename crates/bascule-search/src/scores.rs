@@ -14,7 +14,7 @@ use crate::words::Term;
 const MEANING: f32 = 0.55;
 /// Limits the effect of repeated words (`k1` of BM25).
 const SATURATION: f32 = 2.0;
-/// The numbers that are handled at once. The numbers of parts that scores have room for divide it.
+/// The number of scores that one step handles. `N` divides it, so that a position in a group always belongs to the same part.
 const GROUP: usize = 8;
 
 /// The scores of each tool for up to `N` parts. Those of missing parts are zero.
@@ -151,7 +151,7 @@ fn meaning_scores<const N: usize>(index: &SearchIndex, parts: &[IntentPart]) -> 
     scores
 }
 
-/// Scales the scores of each part to the range from 0 to its share. Lanes are the positions in a group.
+/// Scales the scores of each part to the range from 0 to its share. A lane is a position in a group.
 struct Scale {
     lowest: [f32; GROUP],
     factors: [f32; GROUP],
@@ -181,7 +181,7 @@ impl Scale {
     }
 }
 
-/// `f32::min` and `f32::max` care about numbers that are none, which costs several times as much.
+/// `f32::min` and `f32::max` treat NaN apart, which costs several times as much.
 fn smaller(a: f32, b: f32) -> f32 {
     if b < a { b } else { a }
 }

@@ -1,9 +1,9 @@
-//! Cuts texts and names into words, and tells which of them say nothing.
+//! Cuts texts and names into words, and recognises stop words.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// Words that say nothing about a tool, in alphabetical order: those of English, and those of polite requests.
+/// Words that do not distinguish tools, in alphabetical order: those of English, and those of polite requests.
 const STOP_WORDS: &[&str] = &[
     "a", "able", "about", "above", "after", "again", "against", "all", "also", "am", "an", "and", "any",
     "are", "as", "at", "be", "because", "been", "before", "being", "below", "between", "both", "but", "by",
@@ -63,7 +63,7 @@ impl Hasher for TermHasher {
     }
 }
 
-/// Returns true for a word that says nothing about a tool.
+/// Returns true for a word that does not distinguish tools.
 pub(crate) fn is_stop_word(word: &str) -> bool {
     word.len() > MAX_WORD || STOP_WORDS.binary_search(&word).is_ok()
 }
@@ -72,16 +72,16 @@ pub(crate) fn is_stop_word(word: &str) -> bool {
 /// words; `HTTPServer` has two; an apostrophe is no boundary.
 pub(crate) fn for_each_word(text: &str, mut on_word: impl FnMut(&str)) {
     let mut word = String::new();
-    let mut previous = Kind::Other;
+    let mut previous = LetterKind::Other;
     let mut letters = text.chars().filter(|letter| !matches!(letter, '\'' | '’')).peekable();
     while let Some(letter) = letters.next() {
-        let kind = Kind::of(letter);
-        let before_lower_case = letters.peek().is_some_and(|next| Kind::of(*next) == Kind::Lower);
+        let kind = LetterKind::of(letter);
+        let before_lower_case = letters.peek().is_some_and(|next| LetterKind::of(*next) == LetterKind::Lower);
         if !word.is_empty() && is_boundary(previous, kind, before_lower_case) {
             on_word(&word);
             word.clear();
         }
-        if kind != Kind::Other {
+        if kind != LetterKind::Other {
             push_lower_case(&mut word, letter);
         }
         previous = kind;
@@ -99,7 +99,7 @@ fn push_lower_case(word: &mut String, letter: char) {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum LetterKind {
     Upper,
     Lower,
     Digit,
@@ -108,7 +108,7 @@ enum Kind {
     Other,
 }
 
-impl Kind {
+impl LetterKind {
     fn of(letter: char) -> Self {
         match letter {
             'a'..='z' => Self::Lower,
@@ -123,11 +123,14 @@ impl Kind {
 }
 
 /// Returns true if a word ends between two letters. Digits stay with the letters before them, as in `base64`.
-fn is_boundary(previous: Kind, kind: Kind, before_lower_case: bool) -> bool {
+fn is_boundary(previous: LetterKind, kind: LetterKind, before_lower_case: bool) -> bool {
     match (previous, kind) {
-        (_, Kind::Other | Kind::Ideograph) | (Kind::Ideograph | Kind::Other, _) => true,
-        (Kind::Lower | Kind::Digit, Kind::Upper) | (Kind::Digit, Kind::Lower) => true,
-        (Kind::Upper, Kind::Upper) => before_lower_case,
+        (_, LetterKind::Other | LetterKind::Ideograph) | (LetterKind::Ideograph | LetterKind::Other, _) => {
+            true
+        }
+        (LetterKind::Lower | LetterKind::Digit, LetterKind::Upper)
+        | (LetterKind::Digit, LetterKind::Lower) => true,
+        (LetterKind::Upper, LetterKind::Upper) => before_lower_case,
         _ => false,
     }
 }

@@ -89,7 +89,7 @@ pub struct EventStream {
 }
 
 impl EventStream {
-    /// The response to a request.
+    /// Creates the response to a request. The stream ends with the response.
     pub(super) fn for_request(
         id: Box<str>,
         first: Option<ResponseFrame>,
@@ -99,7 +99,7 @@ impl EventStream {
         Self { first, pending_request: Some(id), ..Self::new(receiver, interval, None) }
     }
 
-    /// The messages that belong to no request have a guard.
+    /// Creates a stream that ends with its sender. `guard` is for a stream of messages that belong to no request.
     pub(super) fn new(receiver: FrameReceiver, interval: Duration, guard: Option<EventStreamGuard>) -> Self {
         let keep_alive = Box::pin(sleep(interval));
         Self {

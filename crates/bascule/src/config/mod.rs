@@ -6,8 +6,8 @@
 //!
 //! Reading order: `find` locates the file, `ownership` says who can change it, [`load`] reads it, `parse` turns its text
 //! into `settings`. `server`, `transport` and `limits` read one part each with the help of `reader`; `expand` replaces
-//! variables, `env_file` reads those of a file; `problem` collects errors and warnings. `trust` compares it with the file that the user has trusted.
-//! `sandbox_paths` resolves the paths that sandboxes grant.
+//! variables, `env_file` reads those of a file; `problem` collects errors and warnings. `trust` compares it with the file that
+//! the user has trusted. `sandbox_paths` resolves the paths that sandboxes grant, with those of the command (`command_paths`).
 
 mod find;
 mod ownership;
@@ -22,6 +22,8 @@ mod traces;
 mod transport;
 
 mod audit;
+mod command_paths;
+mod crossed_links;
 mod env_file;
 mod expand;
 mod problem;
@@ -39,6 +41,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub use audit::AuditSettings;
+pub(crate) use command_paths::{
+    existing_arguments, find_executable, find_program, has_relative_paths, is_executable, working_folder,
+};
 pub use expand::EnvLookup;
 pub use find::{ConfigLocation, ConfigOrigin, find};
 pub(crate) use find::{canonical_entry, user_file};
@@ -46,10 +51,7 @@ pub(crate) use parse::parse_listen_address;
 pub use parse::{LoadedConfig, SourceFile, parse};
 pub use problem::{Problem, Problems, Severity};
 pub use sandbox_paths::SandboxPaths;
-pub(crate) use sandbox_paths::{
-    existing_arguments, find_executable, find_program, has_relative_paths, is_executable, package_caches,
-    working_folder,
-};
+pub(crate) use sandbox_paths::package_caches;
 pub use settings::{
     Authentication, BridgeSettings, CustomProfile, EncoderSettings, EncoderSource, HomeAccess, Isolation,
     NetworkAccess, RemoteProtocol, ResourceLimits, RetryPolicy, Sandbox, ScriptSettings, ServerSettings,
