@@ -13,6 +13,7 @@ build: ## build the program: target/release/bascule
 
 demo: build ## run the demonstration: needs only Rust and a C compiler
 	cargo build --release -p bascule-demo
+	cargo build --release -p bascule-agent --example agent
 	@scripts/demo
 
 test-env: ## install the real MCP servers that the tests use
@@ -45,6 +46,7 @@ bench: ## run all benchmarks
 	cargo bench -p bascule-search
 	cargo bench -p bascule-graph
 	cargo bench -p bascule-store
+	cargo bench -p bascule-agent
 
 eval-search: ## measure recall@5 of search on the sets in EVAL_DATA (with the model in EVAL_MODEL); fails below a floor
 	EVAL_DATA=$${EVAL_DATA:?names the folder of the sets} cargo test --release -p bascule-search --test recall -- --nocapture external_sets
