@@ -3,7 +3,7 @@ SHELL := bash
 TESTENV ?= $(CURDIR)/.testenv
 export BASCULE_TESTENV := $(TESTENV)
 
-.PHONY: help build demo test test-full compat soak bench bench-peers bench-instructions coverage lint test-env fuzz eval-agent eval-search eval-graph token-table
+.PHONY: help build demo test test-full compat soak bench bench-peers bench-instructions bench-size coverage lint test-env fuzz eval-agent eval-search eval-graph token-table
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -47,6 +47,9 @@ bench: ## run all benchmarks
 	cargo bench -p bascule-graph
 	cargo bench -p bascule-store
 	cargo bench -p bascule-agent
+
+bench-size: build ## measure the size of the program, and the memory of `serve` with 600 tools: needs Python
+	@scripts/bench-size
 
 eval-search: ## measure recall@5 of search on the sets in EVAL_DATA (with the model in EVAL_MODEL); fails below a floor
 	EVAL_DATA=$${EVAL_DATA:?names the folder of the sets} cargo test --release -p bascule-search --test recall -- --nocapture external_sets

@@ -31,7 +31,11 @@ impl McpBridgeAdapter {
     /// Learns from the result of a call.
     pub(crate) fn observe_result(&self, tool: &Arc<CatalogTool>, result: &ToolResult, id: &CorrelationId) {
         let is_declared = tool.definition().output_schema.is_some();
-        if result.is_error || is_declared || !tool.observed().is_look_due() {
+        if result.is_error
+            || is_declared
+            || !tool.observed().is_look_due()
+            || !self.fleet.learns_result_types()
+        {
             return;
         }
         let raw = result.raw.get();

@@ -120,6 +120,9 @@ fn read_bridge(field: FieldReader, variables: &VariableExpander) -> Option<Bridg
         auth: object.read("auth", read_authentication).unwrap_or_default(),
         tokens: object.read("tokens", |f| f.read_list(|f| read_token(&f, variables))).unwrap_or_default(),
         scripts: object.read("scripts", read_scripts).unwrap_or_default(),
+        learns_result_types: object
+            .read("learnResultTypes", FieldReader::read_bool)
+            .unwrap_or(default.learns_result_types),
         encoder: object.read("search", |field| read_search(field, variables)),
         traces: object.read("traces", |field| read_traces(field, variables)).unwrap_or_default(),
         metrics_listen: object.read("metrics", read_metrics),

@@ -54,6 +54,8 @@ pub struct BridgeSettings {
     /// Tokens of HTTP clients, in addition to the one that the bridge generates.
     pub tokens: Vec<Secret<String>>,
     pub scripts: ScriptSettings,
+    /// `learnResultTypes`: types of results are learned from answers, kept and shown.
+    pub learns_result_types: bool,
     /// `search.encoder`: ranks tools instead of the built-in table.
     pub encoder: Option<EncoderSettings>,
     pub traces: TraceSettings,
@@ -97,6 +99,7 @@ impl Default for BridgeSettings {
             auth: Authentication::default(),
             tokens: Vec::new(),
             scripts: ScriptSettings::default(),
+            learns_result_types: true,
             encoder: None,
             traces: TraceSettings::default(),
             metrics_listen: None,

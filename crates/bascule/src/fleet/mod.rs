@@ -96,6 +96,11 @@ pub(crate) struct Fleet {
 }
 
 impl Fleet {
+    /// Returns true if types of results are learned from answers.
+    pub(crate) fn learns_result_types(&self) -> bool {
+        self.snapshot.load().settings.bridge.learns_result_types
+    }
+
     /// Adds an observer. It observes for as long as it exists.
     pub(crate) fn observe(&self, observer: Weak<dyn FleetObserver>) {
         self.observers.lock().expect("no code panics while it holds the lock").push(observer);

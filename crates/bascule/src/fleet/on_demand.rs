@@ -75,7 +75,8 @@ impl Actor {
     async fn take_over_observations(&mut self) -> Option<()> {
         // The tools of a server for some clients learn, and the bridge's own tools are shown.
         let is_own = &*self.profile.capabilities == "{}";
-        let Some(last) = self.fleet.last_listings.as_ref().filter(|_| is_own) else { return Some(()) };
+        let is_wanted = is_own && self.fleet.learns_result_types();
+        let Some(last) = self.fleet.last_listings.as_ref().filter(|_| is_wanted) else { return Some(()) };
         let (store, key) = (last.observations.clone(), self.listing_key());
         self.observations = self.stop.run_until_cancelled(run_blocking(move || store.read(&key))).await?;
         Some(())

@@ -179,3 +179,31 @@ fn clients_see_the_signature_under_wrong_arguments() {
         "{error:#}"
     );
 }
+
+// req: CM-15
+#[test]
+fn learning_can_be_switched_off() {
+    let server = server([structured(&json!({ "rows": [{ "id": 1 }] }))]);
+    let text = |learns: bool| {
+        json!({ "mcpServers": { "s": server.entry() }, "bascule": { "learnResultTypes": learns } })
+            .to_string()
+    };
+    let mut bridge = ServeProcess::start_with_config(&text(false), &[]);
+    call(&Client::connect(bridge.address(), "/servers/s/mcp"), 2);
+    assert!(types(&bridge.bascule).contains("Promise<unknown>"));
+    bridge.signal("TERM");
+    bridge.wait_for_exit();
+    assert_eq!(observation_file(&bridge), None);
+    // Types that were learned before are not shown either.
+    fs::write(bridge.bascule.folder().join("mcp.json"), text(true)).unwrap();
+    bridge.start_again();
+    call(&Client::connect(bridge.address(), "/servers/s/mcp"), 1);
+    assert!(types(&bridge.bascule).contains("rows: {"));
+    bridge.signal("TERM");
+    bridge.wait_for_exit();
+    assert!(observation_file(&bridge).is_some());
+    fs::write(bridge.bascule.folder().join("mcp.json"), text(false)).unwrap();
+    bridge.start_again();
+    eventually("the tool is listed", || types(&bridge.bascule).contains("t("));
+    assert!(types(&bridge.bascule).contains("Promise<unknown>"));
+}
