@@ -160,7 +160,9 @@ impl ToolLookup {
     /// Adds the ids of tools that the configuration denies. A server whose tools are all denied becomes known: a call of one of
     /// them is denied, not unknown.
     pub(crate) fn with_denied(mut self, denied: Vec<String>) -> Self {
-        for (server, _) in denied.iter().filter_map(|id| id.split_once(':')) {
+        let mut servers: Vec<&str> = denied.iter().filter_map(|id| Some(id.split_once(':')?.0)).collect();
+        servers.dedup();
+        for server in servers {
             let is_known = self.servers.iter().any(|entry| entry.name == server);
             if !is_known && self.not_granted(server, None).is_none() {
                 self.add_server(server, false);

@@ -66,11 +66,14 @@ struct MetricTask {
 impl MetricTask {
     /// Values are totals since the start, so a lost message loses nothing but its moment.
     async fn run(self) {
-        while !self.stop.is_cancelled() {
-            self.stop.run_until_cancelled(sleep(self.interval)).await;
+        loop {
+            let is_last = self.stop.run_until_cancelled(sleep(self.interval)).await.is_none();
             let (bridge, resource) = (self.bridge.clone(), self.resource.clone());
             let covered = CoveredTime { start: self.started, end: unix_nanos() };
             self.sender.send(move || metrics_message(&bridge, &resource, covered), &self.stop).await;
+            if is_last {
+                return;
+            }
         }
     }
 }

@@ -20,6 +20,8 @@ use super::spans::spans_message;
 /// The most spans that wait; further ones are dropped.
 const MAX_QUEUED: usize = 8_192;
 const MAX_BATCH: usize = 1_024;
+/// The longest part of an error message that is sent.
+const MAX_MESSAGE: usize = 1_024;
 /// The wait for a batch after its first span.
 const BATCH_DELAY: Duration = Duration::from_millis(500);
 /// The longest wait for the collector when a bridge ends.
@@ -79,11 +81,16 @@ impl Drop for SpanExporter {
     }
 }
 
-/// Returns the part of a span that may leave this machine: no content, and no secrets in the message.
+/// Returns the part of a span that may leave this machine: no content, and no secrets in the message. Collectors refuse requests
+/// above 4 MiB, so the message is cut.
 pub(crate) fn exported(span: &Span) -> Span {
-    let message = span.message.as_deref().map(|message| match &span.content {
-        Some(content) => content.redact_message(message),
-        None => message.to_owned(),
+    let message = span.message.as_deref().map(|message| {
+        let mut message = match &span.content {
+            Some(content) => content.redact_message(message),
+            None => message.to_owned(),
+        };
+        message.truncate(message.floor_char_boundary(MAX_MESSAGE));
+        message
     });
     Span { content: None, message, ..span.clone() }
 }

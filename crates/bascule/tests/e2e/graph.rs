@@ -185,6 +185,30 @@ fn two_bridges_add_to_one_graph() {
     assert!(edges(&graph).contains(&"clock:now data_flow notes:add_note 3 3".into()), "{graph:#}");
 }
 
+// req: TR-04
+#[test]
+fn search_is_the_same_with_and_without_a_graph() {
+    let bridge = ServeProcess::start(servers());
+    let client = Client::connect(bridge.address(), "/mcp");
+    let search = || {
+        let found = bridge.bascule.run_json(&["search", "the current time", "-k", "10"]);
+        assert_eq!(found.0, 0, "{}", found.1);
+        found.1
+    };
+    let before = search();
+    // The evaluation in `docs/graph.md` found no gain: tools that follow the best match in every session rank as before.
+    for _ in 0..20 {
+        client.call("clock__now", &json!({ "timezone": "UTC" }));
+        client.call("notes__list_notes", &json!({}));
+    }
+    let graph = wait_for_calls(&bridge.bascule, "notes:list_notes", 20);
+    assert!(
+        edges(&graph).iter().any(|edge| edge.starts_with("clock:now order notes:list_notes")),
+        "{graph:#}"
+    );
+    assert_eq!(search(), before);
+}
+
 // req: TR-02
 #[test]
 fn graph_has_forms_for_people_and_programs() {
