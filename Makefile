@@ -47,6 +47,7 @@ bench: ## run all benchmarks
 	cargo bench -p bascule-graph
 	cargo bench -p bascule-store
 	cargo bench -p bascule-agent
+	cargo bench -p bascule-bus --all-features
 
 bench-size: build ## measure the size of the program, and the memory of `serve` with 600 tools: needs Python
 	@scripts/bench-size
