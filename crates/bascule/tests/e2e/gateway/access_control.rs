@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::client::{Client, initialize_request, post};
 use super::{AGGREGATE_PATH, parse, passthrough_path};
 use crate::fleet::serve_process::ServeProcess;
-use crate::support::{Bascule, demo_server, eventually};
+use crate::support::{Bascule, GeneratedToken, demo_server, eventually};
 
 // req: GW-07
 #[test]
@@ -298,8 +298,9 @@ fn requires_generated_token_by_default() {
 #[test]
 fn token_belongs_to_its_configuration_and_user() {
     let (bridge, begin) = start_with_defaults();
-    let folder = bridge.bascule.folder().join("other.json");
-    fs::write(&folder, r#"{"mcpServers":{}}"#).unwrap();
+    let other = bridge.bascule.folder().join("other.json");
+    fs::write(&other, r#"{"mcpServers":{}}"#).unwrap();
+    let _removed = GeneratedToken::of(&other);
     let other = bridge.bascule.run(&["token", "--config", "other.json"]).stdout.trim().to_owned();
     assert_eq!((other.len(), begin(&[&format!("authorization: Bearer {other}")])), (64, 401));
 }
