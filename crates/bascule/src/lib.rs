@@ -42,6 +42,7 @@ mod redaction;
 mod refusal;
 mod relay;
 mod reload;
+mod remote_bridge;
 mod result_observer;
 mod sanitize;
 mod script;

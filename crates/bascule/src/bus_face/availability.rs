@@ -8,6 +8,7 @@ use std::time::Duration;
 use bascule_bus::{
     BusSubscription, McpMetadataRefreshRequest, McpToolsAvailable, ServerState, publish_availability,
 };
+use bascule_catalog::CatalogTool;
 use bascule_model::ProviderAdapter;
 use serde_json::value::to_raw_value;
 use tokio::sync::Notify;
@@ -150,8 +151,7 @@ impl AvailabilityPublisher {
 
     /// Publishes the tools if they have changed, or if somebody wants them.
     async fn publish(&mut self, is_wanted: bool) {
-        let tools = self.tools();
-        let hash = hash(&tools);
+        let (hash, tools) = self.tools();
         if !is_wanted && self.published == Some(hash) {
             return;
         }
@@ -171,24 +171,32 @@ impl AvailabilityPublisher {
         }
     }
 
-    fn tools(&self) -> McpToolsAvailable {
+    /// Returns the tools, and a hash that changes with them.
+    fn tools(&self) -> (u64, McpToolsAvailable) {
         let bridge = &self.face.bridge;
-        let tool = |tool: &Arc<_>| to_raw_value(&**tool).expect("all keys of a tool are strings");
         let servers = bridge.health().into_iter();
-        McpToolsAvailable {
+        let servers: Vec<_> =
+            servers.map(|server| ServerState { name: server.name, health: server.health }).collect();
+        let tools = bridge.list_tools();
+        let entry = |tool: &Arc<CatalogTool>| to_raw_value(&**tool).expect("all keys of a tool are strings");
+        let available = McpToolsAvailable {
             agent: self.face.options.agent.clone(),
-            tools: bridge.list_tools().iter().map(tool).collect(),
-            servers: servers.map(|server| ServerState { name: server.name, health: server.health }).collect(),
+            tools: tools.iter().map(entry).collect(),
+            servers,
             tools_object: None,
             tools_parts: None,
-        }
+        };
+        (hash(&tools, &available.servers), available)
     }
 }
 
-fn hash(tools: &McpToolsAvailable) -> u64 {
+/// Types that were learned from answers do not count: they change with the calls.
+fn hash(tools: &[Arc<CatalogTool>], servers: &[ServerState]) -> u64 {
     let mut hasher = DefaultHasher::new();
-    tools.tools.iter().for_each(|tool| tool.get().hash(&mut hasher));
-    for server in &tools.servers {
+    for tool in tools {
+        (tool.id().as_str(), tool.definition().raw.get(), tool.is_from_last_listing()).hash(&mut hasher);
+    }
+    for server in servers {
         (server.name.as_str(), server.health.to_string()).hash(&mut hasher);
     }
     hasher.finish()

@@ -54,12 +54,10 @@ impl BusMonitor {
         bridge.bus.get_or_init(new).clone()
     }
 
-    #[allow(dead_code, reason = "the command line will")]
     pub(crate) fn set_url(&self, url: String) {
         self.lock().url = Some(url);
     }
 
-    #[allow(dead_code, reason = "the command line will")]
     pub(crate) fn set_failure(&self, cause: String) {
         self.lock().cause = Some(cause);
     }

@@ -2,11 +2,14 @@
 
 mod audit;
 mod bridge;
+mod bus_options;
 mod call;
 mod catalog_files;
 mod check;
 mod completions;
+mod connect;
 mod context;
+mod deadletters;
 mod describe;
 mod doctor;
 mod error;
@@ -75,6 +78,9 @@ enum Command {
     Run(run::Run),
     Search(search::Search),
     Serve(serve::Serve),
+    Connect(connect::Connect),
+    #[command(name = "deadletters")]
+    DeadLetters(deadletters::DeadLetters),
     Status(status::StatusCommand),
     Events(status::Events),
     Refresh(status::Refresh),
@@ -163,6 +169,8 @@ async fn run_command(options: &SharedOptions, command: Command, printer: &Printe
         Command::Setup(setup) => return setup.run(options.config.as_deref(), find, printer),
         Command::Doctor(doctor) => return doctor.run(options.config.as_deref(), printer).await,
         Command::Types(types) => return types.run(find, printer).await,
+        Command::Connect(connect) => return connect.run(find, printer).await,
+        Command::DeadLetters(letters) => return letters.run(find, printer).await,
         command => command,
     };
     let context = find()?;
@@ -191,7 +199,9 @@ async fn run_command(options: &SharedOptions, command: Command, printer: &Printe
         | Command::Man(_)
         | Command::Setup(_)
         | Command::Doctor(_)
-        | Command::Types(_) => {
+        | Command::Types(_)
+        | Command::Connect(_)
+        | Command::DeadLetters(_) => {
             unreachable!("returned above")
         }
     }

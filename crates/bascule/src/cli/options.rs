@@ -28,7 +28,9 @@ fn is_accepted(command: &str, option: &str) -> bool {
     match command {
         "completions" | "man" | "help" => false,
         "serve" | "status" | "events" | "refresh" | "token" | "trust" | "traces" | "trace" | "stats"
-        | "logs" | "graph" | "related" | "audit" => option != "no_daemon",
+        | "logs" | "graph" | "related" | "audit" | "deadletters" => option != "no_daemon",
+        // Its stdout belongs to the protocol.
+        "connect" => option == "config",
         _ => true,
     }
 }

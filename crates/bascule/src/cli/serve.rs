@@ -1,5 +1,7 @@
 //! `bascule serve`: runs the bridge until a signal ends it.
 
+mod bus_connector;
+
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,7 +9,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bascule_bus::{BusEventSink, EmbeddedBus, MessageIdGenerator, ReplayLimits};
+use bascule_bus::{AgentName, BusEventSink, BusOptions, EmbeddedBus, MessageIdGenerator, ReplayLimits};
 use bascule_mcp::{AccessPolicy, Endpoint, HttpServer, Router, StdioServer};
 use bascule_model::ProviderAdapter;
 use bascule_model::Secret;
@@ -20,6 +22,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
+use self::bus_connector::BusConnector;
+use super::bus_options::{BusArguments, read_agent};
 use super::context::{CommandContext, Signals, find_server, jailer, otlp_settings, trace_file};
 use super::error::{CommandError, CommandResult};
 use super::operator_pages::{health_pages, metrics_page};
@@ -33,7 +37,9 @@ use crate::fleet::server_log::{OPERATIONS, format_count};
 use crate::gateway::Gateway;
 use crate::normalise::error_chain;
 use crate::otlp::MetricExporter;
-use crate::{BridgeConfig, LastListings, McpBridgeAdapter, OtlpSettings, api, token, trust_store};
+use crate::{
+    BridgeConfig, BusServiceOptions, LastListings, McpBridgeAdapter, OtlpSettings, api, token, trust_store,
+};
 
 /// The time that clients have, after the grace, to receive the errors of abandoned requests.
 const FINAL_RESPONSES: Duration = Duration::from_secs(2);
@@ -50,6 +56,9 @@ const TOKEN_HINT: &str =
 /// /readyz, and Prometheus metrics at /metrics, or at the address `bascule.metrics.listen` of the configuration. A changed
 /// configuration file is applied without losing a call, and SIGHUP reloads it too. The first SIGINT or SIGTERM lets calls
 /// finish, the second ends them.
+///
+/// With --agent the bridge is a service on a message bus: it takes the agent's requests from there. Several bridges with the
+/// same agent share the work.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Serve {
     /// Listen for HTTP clients on this address instead of the configured one: 8080, localhost:8080 or IP:PORT
@@ -61,6 +70,11 @@ pub(crate) struct Serve {
     /// With --stdio: serve only this server, under its own tool names
     #[arg(long, value_name = "NAME", requires = "stdio")]
     server: Option<String>,
+    /// Serve this agent on the bus; opens no port unless --listen is given or configured
+    #[arg(long, value_name = "NAME", value_parser = read_agent)]
+    agent: Option<AgentName>,
+    #[command(flatten)]
+    bus: BusArguments,
     /// Tools that clients see
     #[arg(long, value_enum)]
     show: Option<ToolView>,
@@ -78,6 +92,12 @@ enum AuthOption {
     Token,
     /// None: serves only processes of your user on this machine that no bridge confines
     None,
+}
+
+/// The agent that the bridge serves, and its bus.
+struct AgentBus {
+    agent: AgentName,
+    connection: BusOptions,
 }
 
 /// A running bridge and everything that gives access to it.
@@ -111,6 +131,7 @@ impl Serve {
         let config = context.load(printer)?;
         context.require_trust(&config, !self.stdio, printer)?;
         let initial = config.settings.bridge.clone();
+        let agent_bus = self.agent_bus(&initial)?;
         let show = self.show.unwrap_or(initial.show);
         let open_files = raise_open_files()
             .map_err(|error| CommandError::could_not("raise the limit on open files", error))?;
@@ -119,13 +140,13 @@ impl Serve {
             signal(SignalKind::hangup()).map_err(|error| CommandError::could_not("handle SIGHUP", error))?;
         let socket = SocketPath::new(context.path())
             .map_err(|error| CommandError::could_not("locate the control socket", error))?;
-        let claim = self.claim(&socket).await?;
+        let claim = self.claim(&socket, agent_bus.is_some()).await?;
         let file = watch(&context.location)
             .map_err(|error| CommandError::could_not("watch the configuration", error))?;
         let server = self.server.as_deref().map(|name| find_server(&config.settings, name)).transpose()?;
         let endpoint = server.map_or(Endpoint::All, |server| Endpoint::Server(server.name.to_string()));
         let auth = self.authentication(&initial);
-        let listener = self.bind(&initial, auth).await?;
+        let listener = self.bind(&initial, auth, agent_bus.is_some()).await?;
         let metrics = self.bind_metrics(&initial, auth, listener.is_some()).await?;
         let needs_token = listener.is_some() && auth == Authentication::Token;
         let token = needs_token.then(|| token::load_or_create(context.path())).transpose();
@@ -167,6 +188,9 @@ impl Serve {
             state.serve_stdio(endpoint);
         }
         printer.print_note(&state.greeting());
+        if let Some(agent_bus) = agent_bus {
+            state.serve_bus(agent_bus, bus.clone());
+        }
         info!(target: OPERATIONS, "{starting}");
         state.run_until_stopped(&mut signals, hangups, file).await;
         if !state.stop.is_cancelled() {
@@ -180,11 +204,27 @@ impl Serve {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Claims the control socket. With --stdio a client starts a bridge of its own, which may run beside another one.
-    async fn claim(&self, socket: &SocketPath) -> CommandResult<Option<SocketClaim>> {
+    /// Returns the agent and the bus to serve it on, if there are any.
+    fn agent_bus(&self, settings: &BridgeSettings) -> CommandResult<Option<AgentBus>> {
+        let agent = self.agent.clone().or_else(|| settings.bus.agent.clone());
+        let Some(agent) = agent else {
+            let missing = "name the agent that the bridge serves with `--agent NAME`, or in the configuration with `bascule.bus.agent`";
+            return self.bus.bus.as_ref().map_or(Ok(None), |_| Err(CommandError::Usage(missing.into())));
+        };
+        let connection = self.bus.connection(&settings.bus, &format!("bascule serve --agent {agent}"))?;
+        Ok(Some(AgentBus { agent, connection }))
+    }
+
+    /// Claims the control socket. With --stdio a client starts a bridge of its own, which may run beside another one. So may
+    /// the replicas of an agent's bridge.
+    async fn claim(&self, socket: &SocketPath, has_bus: bool) -> CommandResult<Option<SocketClaim>> {
         match ControlServer::claim(socket).await {
             Ok(claim) => Ok(Some(claim)),
             Err(_) if self.stdio => Ok(None),
+            Err(error) if has_bus => {
+                info!("this bridge has no control socket: {error}");
+                Ok(None)
+            }
             Err(error) => Err(CommandError::could_not("open the control socket", error)),
         }
     }
@@ -202,10 +242,11 @@ impl Serve {
         &self,
         settings: &BridgeSettings,
         auth: Authentication,
+        has_bus: bool,
     ) -> CommandResult<Option<TcpListener>> {
-        let address = match (self.listen, self.stdio) {
-            (None, true) => return Ok(None),
-            (address, _) => address.unwrap_or(settings.listen),
+        let address = match self.listen {
+            None if self.stdio || (has_bus && !settings.is_listen_given) => return Ok(None),
+            address => address.unwrap_or(settings.listen),
         };
         bind(address, auth, "--listen").await.map(Some)
     }
@@ -268,6 +309,22 @@ impl ServeState {
         };
         let router = metrics_page(health_pages(Router::default(), &self.bridge), &self.bridge);
         self.servers.spawn(server.serve(listener, router, self.stop.clone()));
+    }
+
+    /// Serves an agent on the bus. `events` are published there too.
+    fn serve_bus(&self, AgentBus { agent, connection }: AgentBus, events: Arc<EmbeddedBus>) {
+        let settings = &self.initial.bus;
+        let service = BusServiceOptions {
+            prefetch: settings.prefetch,
+            timeout: settings.timeout,
+            agent_timeout: settings.agent_timeout,
+            max_request_bytes: self.initial.max_message_bytes,
+            events: Some(events),
+            ..BusServiceOptions::new(agent)
+        };
+        let (bridge, grace) = (self.bridge.clone(), self.grace);
+        let connector = BusConnector { bridge, connection, service, grace };
+        self.servers.spawn(connector.run(self.stop.clone()));
     }
 
     /// Serves one client on stdin and stdout. The bridge stops with it.
@@ -341,6 +398,7 @@ impl ServeState {
             ("maxMessageBytes", next.max_message_bytes != initial.max_message_bytes),
             ("traces", next.traces != initial.traces),
             ("metrics", next.metrics_listen != initial.metrics_listen),
+            ("bus", next.bus != initial.bus),
         ];
         for (name, _) in changes.iter().filter(|(_, has_changed)| *has_changed) {
             warn!("`bascule.{name}` has changed: the new value applies from the next start");

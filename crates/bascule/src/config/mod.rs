@@ -5,7 +5,7 @@
 //! column. [`FileWatch`] reports changes of the file; reloading is `crate::reload`.
 //!
 //! Reading order: `find` locates the file, `ownership` says who can change it, [`load`] reads it, `parse` turns its text
-//! into `settings`. `server`, `transport` and `limits` read one part each with the help of `reader`; `expand` replaces
+//! into `settings`. `server`, `transport`, `limits` and `bus` read one part each with the help of `reader`; `expand` replaces
 //! variables, `env_file` reads those of a file; `problem` collects errors and warnings. `trust` compares it with the file that
 //! the user has trusted. `sandbox_paths` resolves the paths that sandboxes grant, with those of the command (`command_paths`).
 
@@ -22,6 +22,7 @@ mod traces;
 mod transport;
 
 mod audit;
+mod bus;
 mod command_paths;
 mod crossed_links;
 mod env_file;
@@ -41,6 +42,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 pub use audit::AuditSettings;
+pub use bus::BusSettings;
 pub(crate) use command_paths::{
     existing_arguments, find_executable, find_program, has_relative_paths, is_executable, working_folder,
 };

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use bascule_model::Secret;
 
 use super::audit::read_audit;
+use super::bus::read_bus;
 use super::expand::{EnvLookup, VariableExpander};
 use super::problem::{Problem, ProblemCollector, Problems, Severity};
 use super::reader::{FieldReader, ObjectReader};
@@ -109,6 +110,7 @@ fn read_bridge(field: FieldReader, variables: &VariableExpander) -> Option<Bridg
     let mut object = field.read_object()?;
     let default = BridgeSettings::default();
     let bridge = BridgeSettings {
+        is_listen_given: object.peek("listen").is_some(),
         listen: object.read("listen", read_socket_address).unwrap_or(default.listen),
         show: object.read("show", read_view).unwrap_or(default.show),
         max_message_bytes: object
@@ -127,6 +129,7 @@ fn read_bridge(field: FieldReader, variables: &VariableExpander) -> Option<Bridg
         traces: object.read("traces", |field| read_traces(field, variables)).unwrap_or_default(),
         metrics_listen: object.read("metrics", read_metrics),
         audit: object.read("audit", |field| read_audit(field, variables)),
+        bus: object.read("bus", |field| read_bus(field, variables)).unwrap_or_default(),
     };
     object.warn_unknown_keys();
     Some(bridge)
@@ -251,7 +254,8 @@ mod tests {
         assert_eq!(names(&loaded.settings), ["files", "db"]);
         let files = loaded.settings.server("files").unwrap();
         assert_eq!(files.limits_for("read_file").max_execution.as_millis(), 5000);
-        assert_eq!(loaded.settings.bridge, BridgeSettings::default());
+        let expected = BridgeSettings { is_listen_given: true, ..BridgeSettings::default() };
+        assert_eq!(loaded.settings.bridge, expected);
         assert!(!format!("{loaded:?}").contains("hunter2"));
     }
 
@@ -300,6 +304,7 @@ mod tests {
         );
         let expected = BridgeSettings {
             listen: "[::1]:80".parse().unwrap(),
+            is_listen_given: true,
             show: ToolView::Code,
             max_message_bytes: 1000,
             ..BridgeSettings::default()

@@ -12,6 +12,7 @@ use bascule_model::{Secret, ServerName};
 use serde::{Deserialize, Serialize};
 
 use super::audit::AuditSettings;
+use super::bus::BusSettings;
 use super::sandbox_paths::SandboxPaths;
 use super::traces::TraceSettings;
 use super::url::ServerUrl;
@@ -41,6 +42,8 @@ impl Settings {
 #[derive(Debug, Clone, PartialEq)]
 pub struct BridgeSettings {
     pub listen: SocketAddr,
+    /// The file has `listen`. A bridge on a bus opens a port only then.
+    pub is_listen_given: bool,
     pub show: ToolView,
     /// Larger messages are refused.
     pub max_message_bytes: usize,
@@ -63,6 +66,7 @@ pub struct BridgeSettings {
     pub metrics_listen: Option<SocketAddr>,
     /// `None`: there is no audit log.
     pub audit: Option<AuditSettings>,
+    pub bus: BusSettings,
 }
 
 /// `bascule.search.encoder`: embeds texts instead of the built-in table.
@@ -91,6 +95,7 @@ impl Default for BridgeSettings {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7420)),
+            is_listen_given: false,
             show: ToolView::All,
             max_message_bytes: 64 << 20,
             session_idle: Duration::from_secs(30 * 60),
@@ -104,6 +109,7 @@ impl Default for BridgeSettings {
             traces: TraceSettings::default(),
             metrics_listen: None,
             audit: None,
+            bus: BusSettings::default(),
         }
     }
 }

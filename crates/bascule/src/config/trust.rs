@@ -10,6 +10,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 
+use bascule_bus::BusUrl;
 use jsonc_parser::ast;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -45,11 +46,14 @@ const HARMLESS_SERVER_KEYS: [&str; 19] = [
 /// Keys of a server that have a field in [`ServerSummary`], and `type`, which follows from them.
 const COMPARED_SERVER_KEYS: [&str; 9] =
     ["args", "command", "cwd", "env", "envFile", "headers", "sandbox", "type", "url"];
+/// Keys of `bascule.bus` that reach no other bus and prove nothing to it.
+const HARMLESS_BUS_KEYS: [&str; 4] = ["agentTimeoutMs", "maxMessageBytes", "prefetch", "timeoutMs"];
 /// Keys of `bascule` that are harmless or have a field in [`BridgeSummary`].
-const KNOWN_BRIDGE_KEYS: [&str; 9] = [
+const KNOWN_BRIDGE_KEYS: [&str; 10] = [
     "allowedHosts",
     "allowedOrigins",
     "auth",
+    "bus",
     "listen",
     "maxMessageBytes",
     "scripts",
@@ -103,6 +107,19 @@ struct BridgeSummary {
     tokens: BTreeSet<String>,
     hosts: BTreeSet<String>,
     origins: BTreeSet<String>,
+    /// `None` without a bus, and in records of versions that did not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    bus: Option<BusSummary>,
+    other: BTreeMap<String, String>,
+}
+
+/// The bus whose agents can call the tools.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct BusSummary {
+    url: Option<HiddenValue>,
+    agent: Option<String>,
+    /// The digests of all other keys that are not harmless.
     other: BTreeMap<String, String>,
 }
 
@@ -123,6 +140,7 @@ impl Default for BridgeSummary {
             tokens: BTreeSet::new(),
             hosts: BTreeSet::new(),
             origins: BTreeSet::new(),
+            bus: None,
             other: BTreeMap::new(),
         }
     }
@@ -321,6 +339,7 @@ impl BridgeSummary {
                 .collect(),
             hosts: settings.allowed_hosts.iter().cloned().collect(),
             origins: settings.allowed_origins.iter().cloned().collect(),
+            bus: entry.get("bus").and_then(Value::as_object).map(BusSummary::new),
             other: digests(entry, |key| !KNOWN_BRIDGE_KEYS.contains(&key)),
         }
     }
@@ -349,8 +368,33 @@ impl BridgeSummary {
                 lines.push(format!("the bridge accepts {} (`bascule.{key}`)", join(&added)));
             }
         }
+        if let Some(bus) = self.bus.as_ref().filter(|bus| trusted.bus.as_ref() != Some(bus)) {
+            lines.push(bus.describe());
+        }
         lines.extend(describe_other("the bridge ", &self.other, &trusted.other));
         lines
+    }
+}
+
+impl BusSummary {
+    fn new(entry: &Map<String, Value>) -> Self {
+        let is_other = |key: &str| !["url", "agent"].contains(&key) && !HARMLESS_BUS_KEYS.contains(&key);
+        Self {
+            url: entry.get("url").map(|url| HiddenValue::bus_url(&spelling(url))),
+            agent: entry.get("agent").map(spelling),
+            other: digests(entry, is_other),
+        }
+    }
+
+    fn describe(&self) -> String {
+        let url = self.url.as_ref().map_or("no address".into(), |url| format!("`{}`", show(&url.shown)));
+        match &self.agent {
+            Some(agent) => format!(
+                "the bridge lets agent `{}` on the bus at {url} call its tools (`bascule.bus`)",
+                show(agent)
+            ),
+            None => format!("the bridge has the bus at {url} (`bascule.bus`)"),
+        }
     }
 }
 
@@ -388,6 +432,12 @@ fn is_rule_as_strict(key: &str, new: &Map<String, Value>, old: &Map<String, Valu
 impl HiddenValue {
     fn new(text: &str) -> Self {
         Self { shown: hide_literals(text), digest: digest(text) }
+    }
+
+    /// Hides user and password.
+    fn bus_url(text: &str) -> Self {
+        let shown = BusUrl::parse(text).map_or_else(|_| hide_literals(text), |url| url.to_string());
+        Self { shown, digest: digest(text) }
     }
 
     /// Hides the query only.

@@ -15,7 +15,7 @@ mod kept_results;
 mod listing_requests;
 mod listings;
 mod passthrough;
-mod reply;
+pub(crate) mod reply;
 mod resources;
 mod routing;
 mod script_reply;

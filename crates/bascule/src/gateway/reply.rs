@@ -9,11 +9,11 @@ use super::correlation;
 use crate::normalise::describe_nearest;
 
 /// The JSON text of a result, or a JSON-RPC error.
-pub(super) type Reply = Result<String, ErrorReply>;
+pub(crate) type Reply = Result<String, ErrorReply>;
 
 /// A JSON-RPC error.
 #[derive(Debug)]
-pub(super) struct ErrorReply {
+pub(crate) struct ErrorReply {
     code: i64,
     message: String,
     origin: ErrorOrigin,
@@ -37,16 +37,16 @@ impl ErrorReply {
         Self { code, message: message.into(), origin: ErrorOrigin::Bridge(Box::new(json!({}))) }
     }
 
-    pub(super) fn invalid_params(message: impl Into<String>) -> Self {
+    pub(crate) fn invalid_params(message: impl Into<String>) -> Self {
         Self::new(Self::INVALID_PARAMS, message)
     }
 
-    pub(super) fn unknown_method(method: &str) -> Self {
+    pub(crate) fn unknown_method(method: &str) -> Self {
         Self::new(Self::METHOD_NOT_FOUND, format!("unknown method `{method}`"))
     }
 
     /// Makes the error of a tool that does not exist. Clients can only call the names that they see: these are named.
-    pub(super) fn unknown_tool(shown: &str, nearest: &[String], error: Option<Box<BridgeError>>) -> Self {
+    pub(crate) fn unknown_tool(shown: &str, nearest: &[String], error: Option<Box<BridgeError>>) -> Self {
         let message = format!("there is no tool `{shown}`{}", describe_nearest(nearest));
         let mut data = json!({});
         if let Some(mut error) = error {
@@ -116,7 +116,7 @@ impl From<Box<BridgeError>> for ErrorReply {
 }
 
 /// Converts the failure of a tool call, in the form that MCP clients expect.
-pub(super) fn call_failure(error: Box<BridgeError>) -> Reply {
+pub(crate) fn call_failure(error: Box<BridgeError>) -> Reply {
     match error.code {
         // The tool has responded: the client gets the result, and the record tells the operator.
         ErrorCode::InvalidOutput if error.result.is_some() => {
@@ -142,12 +142,12 @@ fn failed_result(error: &BridgeError) -> Value {
 }
 
 /// Returns the text of a result without copying it.
-pub(super) fn into_text(result: Box<RawValue>) -> String {
+pub(crate) fn into_text(result: Box<RawValue>) -> String {
     Box::<str>::from(result).into_string()
 }
 
 /// Builds a whole response.
-pub(super) fn frame(id: Id<'_>, reply: Reply) -> Vec<u8> {
+pub(crate) fn frame(id: Id<'_>, reply: Reply) -> Vec<u8> {
     match reply {
         Ok(result) => success_response_owned(id, result),
         Err(error) => error_response_from(id, &error.into_json()),
@@ -155,7 +155,7 @@ pub(super) fn frame(id: Id<'_>, reply: Reply) -> Vec<u8> {
 }
 
 /// Finishes a request's stream with its response and the response's unknown members.
-pub(super) fn finish(stream: &ResponseStream, id: &str, reply: Reply, extra_members: Option<&str>) {
+pub(crate) fn finish(stream: &ResponseStream, id: &str, reply: Reply, extra_members: Option<&str>) {
     match Id::from_json(id) {
         Some(id) => stream.finish(with_extra_members(frame(id, reply), extra_members)),
         None => stream.close(),

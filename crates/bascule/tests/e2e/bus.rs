@@ -2,5 +2,7 @@
 
 mod availability;
 mod python_agents;
+mod replicas;
 mod requests;
+mod service;
 mod test_agent;

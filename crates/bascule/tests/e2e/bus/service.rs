@@ -1,0 +1,467 @@
+//! `bascule serve --agent` with a real `nats-server`, and the other commands of the bus.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use bascule_bus::{Bus, BusOptions, BusUrl, Topic};
+use bascule_testkit::{Behaviour, NatsServer, NatsSetting, Script, ScriptedStdio};
+use serde_json::{Value, json};
+
+use super::replicas::Replicas;
+use super::test_agent::TestAgent;
+use crate::support::{Bascule, demo_servers, eventually, signal};
+
+async fn agent_on(nats: &NatsServer, name: &str) -> TestAgent {
+    let url = BusUrl::parse(&nats.url()).unwrap();
+    TestAgent::subscribe(&Bus::connect(&BusOptions::new(url)).await.unwrap(), name).await
+}
+
+fn script() -> Script {
+    let tool = |name: &str, read_only: bool| json!({ "name": name, "inputSchema": { "type": "object" }, "annotations": { "readOnlyHint": read_only } });
+    Script::new().tool(tool("read", true)).tool(tool("write", false))
+}
+
+fn scripted(server: &ScriptedStdio) -> Value {
+    json!({ "mcpServers": { "s": server.entry() } })
+}
+
+fn tools(available: &Value) -> Vec<String> {
+    let tools = available["body"]["tools"].as_array().unwrap();
+    tools.iter().map(|tool| tool["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Returns the number of TCP ports that a process listens on.
+fn listening_ports(pid: u32) -> usize {
+    let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let own: BTreeSet<String> = links
+        .filter_map(|entry| std::fs::read_link(entry.path()).ok()?.to_str().map(str::to_owned))
+        .filter_map(|target| Some(target.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned()))
+        .collect();
+    let listens = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        fields.get(3) == Some(&"0A") && fields.get(9).is_some_and(|inode| own.contains(*inode))
+    };
+    let tables =
+        ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| std::fs::read_to_string(path).unwrap_or_default());
+    tables.iter().flat_map(|table| table.lines()).filter(|line| listens(line)).count()
+}
+
+// req: BU-01
+// req: BU-05
+#[tokio::test]
+async fn bridge_serves_an_agent_over_nats_and_opens_no_port() {
+    let nats = NatsServer::start();
+    let mut agent = agent_on(&nats, "a").await;
+    let mut replicas = Replicas::new(&json!({ "mcpServers": demo_servers() }), "a", &nats.url());
+    let first = replicas.start();
+    let available = agent.next(&["McpToolsAvailable"]).await;
+    assert!(
+        tools(&available.envelope).contains(&"notes:search_notes".to_owned()),
+        "{:#}",
+        available.envelope
+    );
+    let answer = agent.call("counter:increment", json!({ "by": 2 })).await;
+    assert_eq!(answer.body()["result"]["structuredContent"]["value"], 2, "{:#}", answer.envelope);
+    assert_eq!(answer.envelope["headers"]["rb-content-trust"], "tool-output");
+    for (tool, code) in [
+        ("trouble:rpc_error", "provider_error"),
+        ("trouble:nothing", "tool_not_found"),
+        ("trouble:crash", "provider_crashed"),
+    ] {
+        assert_eq!(agent.call(tool, json!({})).await.body()["code"], code);
+    }
+    assert_eq!(listening_ports(replicas.pid(first)), 0);
+    let (code, status) = replicas.bascule.run_json(&["status"]);
+    assert_eq!((code, &status["bus"]["connected"]), (0, &json!(true)), "{status:#}");
+    assert_eq!(status["bus"]["url"], nats.url());
+    assert_eq!(status["bus"]["agent"], "a");
+    let shown = replicas.bascule.run(&["status"]).stdout;
+    assert!(shown.contains("agent a") && shown.contains("connected"), "{shown}");
+    let (_, traces) = replicas.bascule.run_json(&["traces"]);
+    assert_eq!((&traces[0]["face"], &traces[0]["agent"]), (&json!("bus"), &json!("a")));
+    signal(replicas.pid(first), "TERM");
+    replicas.wait_for_exit(first);
+}
+
+// req: BU-08
+// req: BU-02
+#[tokio::test]
+async fn slow_call_times_out_and_a_cancelled_one_ends() {
+    let nats = NatsServer::start();
+    let server = ScriptedStdio::new(
+        script().calls("read", [Behaviour::silence()]).calls("write", [Behaviour::silence()]),
+    );
+    let mut config = scripted(&server);
+    config["bascule"] = json!({ "bus": { "timeoutMs": 1500, "agentTimeoutMs": 60000 } });
+    let mut agent = agent_on(&nats, "a").await;
+    let mut replicas = Replicas::new(&config, "a", &nats.url());
+    replicas.start();
+    let answer = agent.call("s:read", json!({})).await;
+    assert_eq!((&answer.body()["code"], &answer.body()["isRetryable"]), (&json!("timeout"), &json!(true)));
+    let body = agent.call_body("s:write", json!({}));
+    agent.send(&agent.request(body.clone())).await;
+    eventually("the server has the call", || server.received().iter().any(|line| line.contains("\"write\"")));
+    agent.tell("tool.cancel.mcp.a", "ToolCancelRequest", json!({ "toolCallId": body["toolCallId"] })).await;
+    assert_eq!(agent.answer().await.body()["code"], "cancelled");
+    server.wait_for("notifications/cancelled");
+}
+
+// req: BU-05
+#[tokio::test]
+async fn refresh_and_reload_publish_the_tools_once() {
+    let nats = NatsServer::start();
+    let server = ScriptedStdio::new(Script::new().tools(["x"]));
+    let mut agent = agent_on(&nats, "a").await;
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    replicas.start();
+    assert_eq!(tools(&agent.next(&["McpToolsAvailable"]).await.envelope), ["s:x"]);
+    server.set_script(Script::new().tools(["x", "y"]));
+    agent.tell("tool.meta.mcp.refresh", "McpMetadataRefreshRequest", json!({ "agent": "a" })).await;
+    assert_eq!(tools(&agent.next(&["McpToolsAvailable"]).await.envelope), ["s:x", "s:y"]);
+    let config = json!({ "mcpServers": { "s": server.entry(), "t": server.entry() } });
+    std::fs::write(replicas.bascule.folder().join("mcp.json"), config.to_string()).unwrap();
+    let reloaded = agent.next(&["McpToolsAvailable"]).await;
+    assert_eq!(tools(&reloaded.envelope), ["s:x", "s:y", "t:x", "t:y"]);
+    assert!(agent.rest("McpToolsAvailable").await.is_empty());
+}
+
+// req: BU-06
+#[tokio::test]
+async fn agents_on_one_broker_see_only_their_own() {
+    let nats = NatsServer::start();
+    let (one, two) =
+        (ScriptedStdio::new(Script::new().tools(["x"])), ScriptedStdio::new(Script::new().tools(["y"])));
+    let (mut a, b) = (agent_on(&nats, "a").await, agent_on(&nats, "b").await);
+    let mut first = Replicas::new(&scripted(&one), "a", &nats.url());
+    let mut second = Replicas::new(&scripted(&two), "b", &nats.url());
+    first.start();
+    second.start();
+    let request = b.request(b.call_body("s:y", json!({})));
+    b.publish("tool.invoke.mcp", &request).await;
+    let answer = a.answer().await;
+    assert_eq!(
+        (answer.topic.as_str(), &answer.envelope["type"]),
+        ("tool.result.b", &json!("ToolInvokeResponse"))
+    );
+    assert_eq!(a.call("s:y", json!({})).await.body()["code"], "tool_not_found");
+    assert!(!one.received().iter().any(|line| line.contains("tools/call")));
+}
+
+// req: BU-09
+#[tokio::test]
+async fn garbage_becomes_dead_letters_that_can_be_queued_again() {
+    let nats = NatsServer::start();
+    let server = ScriptedStdio::new(script());
+    let mut agent = agent_on(&nats, "a").await;
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    replicas.start();
+    let url = nats.url();
+    let letters = |arguments: &[&str]| {
+        replicas.bascule.run_json(&[&["deadletters"], arguments, &["--bus", &url]].concat())
+    };
+    assert_eq!(letters(&["list"]), (0, json!([])));
+    let empty = replicas.bascule.run(&["deadletters", "list", "--bus", &url]);
+    assert!(empty.stderr.contains("no dead letters"), "{empty:?}");
+    let topic = Topic::parse("tool.invoke.mcp.a").unwrap();
+    let mut old = agent.request(agent.call_body("s:read", json!({})));
+    old["version"] = 7.into();
+    for garbage in [&b"not JSON"[..], b"\xff\xfe", old.to_string().as_bytes()] {
+        agent.bus.publish_bytes(&topic, garbage).await.unwrap();
+        agent.next(&["DeadLetter"]).await;
+    }
+    // The bridge goes on.
+    assert_eq!(agent.call("s:read", json!({})).await.envelope["type"], "ToolInvokeResponse");
+    let (_, listed) = letters(&["list"]);
+    let reasons: Vec<&str> =
+        listed.as_array().unwrap().iter().map(|one| one["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons.len(), 3, "{listed:#}");
+    assert!(reasons[0].contains("not an envelope") && reasons[2].contains("version 7"), "{reasons:?}");
+    let id = listed[1]["id"].as_str().unwrap();
+    let (code, shown) = letters(&["show", id]);
+    assert_eq!((code, &shown["message"], &shown["base64"]), (0, &json!("//4="), &json!(true)));
+    assert_eq!(letters(&["show", "999"]).0, 2);
+    let (code, requeued) = letters(&["requeue", id]);
+    assert_eq!((code, requeued["requeued"].as_array().map(Vec::len)), (0, Some(1)), "{requeued:#}");
+    // It is as unreadable as before.
+    agent.next(&["DeadLetter"]).await;
+    let (_, all) = letters(&["requeue", "--all"]);
+    assert_eq!(all["requeued"].as_array().map(Vec::len), Some(3), "{all:#}");
+}
+
+// req: BU-06
+// req: BU-09
+#[tokio::test]
+async fn killed_replica_leaves_its_requests_to_the_others() {
+    let nats = NatsServer::start();
+    let slow = || Behaviour::text("done").after_delay(Duration::from_secs(3));
+    let server = ScriptedStdio::new(script().calls("read", [slow()]).calls("write", [slow()]));
+    let mut agent = agent_on(&nats, "a").await;
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    let first = replicas.start();
+    let mut expected = BTreeSet::new();
+    for tool in ["s:read", "s:write"] {
+        let request = agent.request(agent.call_body(tool, json!({})));
+        expected.insert((request["correlationId"].as_str().unwrap().to_owned(), tool));
+        agent.send(&request).await;
+    }
+    let calls = |name: &str| {
+        server.received().iter().filter(|line| line.contains(&format!("\"name\":\"{name}\""))).count()
+    };
+    eventually("both calls have begun", || calls("read") == 1 && calls("write") == 1);
+    replicas.kill(first);
+    // With the same configuration file, while the socket of the killed one is still there.
+    replicas.start();
+    for _ in 0..2 {
+        let answer = agent.answer().await;
+        let id = answer.envelope["correlationId"].as_str().unwrap().to_owned();
+        match answer.body()["toolName"].as_str().unwrap() {
+            "s:read" => {
+                assert_eq!(answer.envelope["type"], "ToolInvokeResponse", "{:#}", answer.envelope);
+                assert!(expected.remove(&(id, "s:read")));
+            }
+            _ => {
+                assert_eq!(answer.body()["code"], "outcome_unknown", "{:#}", answer.envelope);
+                assert!(expected.remove(&(id, "s:write")));
+            }
+        }
+    }
+    assert_eq!((calls("read"), calls("write")), (2, 1));
+}
+
+// req: BU-06
+#[tokio::test]
+async fn replicas_share_the_work_and_nothing_runs_twice() {
+    let nats = NatsServer::start();
+    let server = ScriptedStdio::new(script());
+    let mut agent = agent_on(&nats, "a").await;
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    let (first, second) = (replicas.start(), replicas.start());
+    assert!(replicas.pid(first) != replicas.pid(second));
+    let mut expected = BTreeSet::new();
+    for n in 0..60 {
+        let request = agent.request(agent.call_body("s:write", json!({ "n": format!("call-{n}.") })));
+        expected.insert(request["correlationId"].as_str().unwrap().to_owned());
+        agent.send(&request).await;
+        if n == 30 {
+            replicas.kill(first);
+        }
+    }
+    let mut unknown = 0;
+    while !expected.is_empty() {
+        let answer = agent.answer().await;
+        assert!(expected.remove(answer.envelope["correlationId"].as_str().unwrap()), "{:#}", answer.envelope);
+        unknown += usize::from(answer.body()["code"] == "outcome_unknown");
+    }
+    let received = server.received();
+    for n in 0..60 {
+        let times = received.iter().filter(|line| line.contains(&format!("call-{n}."))).count();
+        assert!(times <= 1, "call {n} ran {times} times");
+    }
+    let ran = received.iter().filter(|line| line.contains("tools/call")).count();
+    assert!(ran + unknown >= 60, "{ran} calls ran, {unknown} are unknown");
+    assert!(agent.rest("ToolError").await.is_empty());
+}
+
+// req: BU-09
+#[tokio::test]
+async fn broker_that_is_absent_or_lost_is_waited_for() {
+    let mut nats = NatsServer::start();
+    nats.stop();
+    let server = ScriptedStdio::new(script());
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    let replica = replicas.spawn();
+    replicas.wait_for_line(replica, "trying again in");
+    let (_, status) = replicas.bascule.run_json(&["status"]);
+    assert_eq!(status["bus"]["connected"], false, "{status:#}");
+    assert!(status["bus"]["cause"].as_str().unwrap().contains("could not connect"), "{status:#}");
+    nats.restart();
+    replicas.wait_for_line(replica, "serving agent");
+    let mut agent = agent_on(&nats, "a").await;
+    assert_eq!(agent.call("s:read", json!({})).await.envelope["type"], "ToolInvokeResponse");
+    nats.restart();
+    replicas.wait_for_line(replica, "connected to the bus at");
+    let mut agent = agent_on(&nats, "a").await;
+    assert_eq!(agent.call("s:write", json!({})).await.envelope["type"], "ToolInvokeResponse");
+}
+
+// req: BU-01
+#[tokio::test]
+async fn secrets_of_the_bus_come_from_variables_and_are_not_shown() {
+    let password = NatsSetting::Password { user: "u".into(), password: "hunter2-hunter2".into() };
+    let nats = NatsServer::start_with([password]);
+    let server = ScriptedStdio::new(script());
+    let mut config = scripted(&server);
+    config["bascule"] =
+        json!({ "bus": { "url": nats.url(), "agent": "a", "user": "u", "password": "${BUS_PASSWORD}" } });
+    let bascule = Bascule::with_text(&config.to_string()).env("BUS_PASSWORD", "hunter2-hunter2");
+    let mut child = bascule.command(&["serve"]).stdout(Stdio::null()).spawn().unwrap();
+    let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let serving = lines.map_while(Result::ok).inspect(|line| assert!(!line.contains("hunter2"), "{line}"));
+    assert!(serving.into_iter().any(|line| line.contains("serving agent `a`")));
+    let shown = bascule.run(&["status"]);
+    assert!(shown.stdout.contains("connected") && !shown.stdout.contains("hunter2"), "{shown:?}");
+    assert_eq!(bascule.run_json(&["deadletters", "list"]), (0, json!([])));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+// req: BU-08
+// req: BU-02
+#[test]
+fn wrong_options_are_refused_with_the_reason() {
+    let bascule = Bascule::with_text(r#"{"mcpServers": {}}"#);
+    for (arguments, reason) in [
+        (&["serve", "--bus", "nats://127.0.0.1:1"][..], "--agent"),
+        (&["serve", "--agent", "a"], "--bus"),
+        (&["serve", "--agent", "a", "--bus", "embedded"], "inside one program"),
+        (&["serve", "--agent", "refresh", "--bus", "nats://127.0.0.1:1"], "refresh"),
+        (&["serve", "--agent", "a", "--bus", "http://x"], "a bus is"),
+        (&["deadletters", "list"], "--bus"),
+        (&["connect", "--bus", "nats://127.0.0.1:1"], "--agent"),
+    ] {
+        let output = bascule.run(arguments);
+        assert_eq!(output.code, Some(2), "{arguments:?} {output:?}");
+        assert!(output.stderr.contains(reason), "{arguments:?} {output:?}");
+    }
+    let unreachable = bascule.run(&["deadletters", "list", "--bus", "nats://127.0.0.1:1"]);
+    assert_eq!(unreachable.code, Some(3), "{unreachable:?}");
+    let slow = Bascule::with_text(r#"{"mcpServers": {}, "bascule": {"bus": {"timeoutMs": 60000}}}"#);
+    let refused = slow.run(&["serve", "--agent", "a", "--bus", "nats://127.0.0.1:1"]);
+    assert_eq!(refused.code, Some(2));
+    assert!(refused.stderr.contains("must be shorter than `agentTimeoutMs`"), "{refused:?}");
+}
+
+/// An MCP client on the stdin and stdout of `bascule connect`.
+struct ConnectedClient {
+    child: Child,
+    lines: std::io::Lines<BufReader<std::process::ChildStdout>>,
+}
+
+impl ConnectedClient {
+    fn start(bascule: &Bascule, url: &str) -> Self {
+        let mut command = bascule.command(&["connect", "--agent", "a", "--bus", url]);
+        let mut child = command.stdin(Stdio::piped()).stderr(Stdio::inherit()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut client = Self { child, lines };
+        let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+        let result = client.request(1, "initialize", params);
+        assert_eq!(result["result"]["capabilities"]["tools"]["listChanged"], true);
+        client.send(json!({ "jsonrpc": "2.0", "method": "notifications/initialized" }));
+        client
+    }
+
+    fn send(&mut self, message: Value) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{message}").unwrap();
+    }
+
+    fn next(&mut self) -> Value {
+        serde_json::from_str(&self.lines.next().unwrap().unwrap()).unwrap()
+    }
+
+    /// Sends a request and returns its response, after other messages.
+    fn request(&mut self, id: u64, method: &str, params: Value) -> Value {
+        self.send(json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+        loop {
+            let message = self.next();
+            if message["id"] == id {
+                return message;
+            }
+        }
+    }
+
+    fn call(&mut self, id: u64, name: &str, arguments: Value) -> Value {
+        self.request(id, "tools/call", json!({ "name": name, "arguments": arguments }))
+    }
+}
+
+impl Drop for ConnectedClient {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+// req: BU-01
+// The client blocks its thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn mcp_client_uses_the_tools_behind_the_bus() {
+    let nats = NatsServer::start();
+    let progress = Behaviour::text("done").after_progress(2);
+    let calls = || script().calls("read", [progress.clone()]).calls("write", [Behaviour::silence()]);
+    let server = ScriptedStdio::new(
+        calls().tools(["late"]).calls("late", [Behaviour::error(json!({ "code": -32050, "message": "no" }))]),
+    );
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    replicas.start();
+    let elsewhere = Bascule::with_text(r#"{"mcpServers": {}}"#);
+    let mut client = ConnectedClient::start(&elsewhere, &nats.url());
+    let listed = client.request(2, "tools/list", json!({}));
+    let names: Vec<&str> = listed["result"]["tools"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|tool| tool["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["s__late", "s__read", "s__write"]);
+    let params = json!({ "name": "s__read", "arguments": {}, "_meta": { "progressToken": "p" } });
+    client.send(json!({ "jsonrpc": "2.0", "id": 3, "method": "tools/call", "params": params }));
+    let first = client.next();
+    assert_eq!(
+        (&first["method"], &first["params"]["progressToken"]),
+        (&json!("notifications/progress"), &json!("p"))
+    );
+    assert_eq!(client.next()["method"], "notifications/progress");
+    assert_eq!(client.next()["result"]["content"][0]["text"], "done");
+    // Errors look as they do on the bridge's own MCP face.
+    assert_eq!(client.call(4, "s__late", json!({}))["error"]["code"], -32050);
+    assert_eq!(client.call(5, "s__nothing", json!({}))["error"]["code"], -32602);
+    assert_eq!(client.request(6, "resources/list", json!({}))["error"]["code"], -32601);
+    // A cancelled call gets no response.
+    client.send(json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "s__write", "arguments": {} } }));
+    eventually("the server has the call", || server.received().iter().any(|line| line.contains("\"write\"")));
+    client
+        .send(json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 7 } }));
+    server.wait_for("notifications/cancelled");
+    // A changed list is announced.
+    server.set_script(calls());
+    let agent = agent_on(&nats, "a").await;
+    agent.tell("tool.meta.mcp.refresh", "McpMetadataRefreshRequest", json!({ "agent": "a" })).await;
+    assert_eq!(client.next()["method"], "notifications/tools/list_changed");
+    let listed = client.request(8, "tools/list", json!({}));
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(2));
+}
+
+// req: BU-03
+// The client blocks its thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_results_and_tool_lists_arrive_whole() {
+    let nats = NatsServer::start();
+    let text = "x\"ü\n".repeat(700_000);
+    let server = ScriptedStdio::new(script().calls("read", [Behaviour::text(&text)]));
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    replicas.start();
+    let mut agent = agent_on(&nats, "a").await;
+    let answer = agent.call("s:read", json!({})).await;
+    assert!(
+        answer.body()["result"].is_null() && answer.body()["resultObject"].is_object(),
+        "{:#}",
+        answer.envelope
+    );
+    let elsewhere = Bascule::with_text(r#"{"mcpServers": {}}"#);
+    let mut client = ConnectedClient::start(&elsewhere, &nats.url());
+    client.request(2, "tools/list", json!({}));
+    let result = client.call(3, "s__read", json!({}));
+    assert_eq!(result["result"]["content"][0]["text"], text);
+    let description = "d".repeat(400_000);
+    let many = (0..4).fold(Script::new(), |script, n| {
+        script.tool(json!({ "name": format!("t{n}"), "description": description, "inputSchema": { "type": "object" } }))
+    });
+    server.set_script(many);
+    agent.tell("tool.meta.mcp.refresh", "McpMetadataRefreshRequest", json!({ "agent": "a" })).await;
+    assert_eq!(client.next()["method"], "notifications/tools/list_changed");
+    let listed = client.request(4, "tools/list", json!({}));
+    let tools = listed["result"]["tools"].as_array().unwrap();
+    assert!(tools.len() == 4 && tools.iter().all(|tool| tool["description"] == description));
+}
