@@ -3,7 +3,7 @@ SHELL := bash
 TESTENV ?= $(CURDIR)/.testenv
 export BASCULE_TESTENV := $(TESTENV)
 
-.PHONY: help build demo test test-full compat soak bench bench-peers bench-instructions bench-size coverage lint test-env fuzz eval-agent eval-search eval-graph token-table
+.PHONY: help build demo test test-full compat soak soak-bus bench bench-peers bench-instructions bench-size coverage lint test-env fuzz eval-agent eval-search eval-graph token-table
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 20
@@ -34,6 +34,10 @@ compat: build ## compare real servers direct and behind Bascule (COMPAT_ONLY, CO
 soak: ## kill, stop and change servers under load for ten minutes (SOAK_SECONDS, SOAK_SEED)
 	cargo build --workspace --bins
 	SOAK_SECONDS=$${SOAK_SECONDS:-600} cargo test -p bascule --test soak -- --nocapture
+
+soak-bus: test-env ## kill replicas and brokers under load for ten minutes in all (SOAK_SECONDS for each broker, SOAK_SEED)
+	cargo build --workspace --bins
+	SOAK_SECONDS=$${SOAK_SECONDS:-300} cargo test -p bascule --test soak_bus -- --nocapture --test-threads 1
 
 fuzz: ## fuzz each parser of untrusted bytes for a minute (FUZZ_SECONDS, FUZZ_SEED)
 	cargo build --workspace --bins
