@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bascule::{BusService, BusServiceOptions, McpBridgeAdapter};
 use bascule_bus::{AgentName, Bus, BusOptions, BusUrl, ReceivedItem, TopicPattern};
 use bascule_model::ProviderAdapter;
-use bascule_testkit::{Behaviour, NatsServer, Script, ScriptedStdio};
+use bascule_testkit::{Behaviour, NatsServer, RabbitMqServer, Script, ScriptedStdio};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -215,4 +215,14 @@ async fn check_dead_letters(agent: &mut PythonAgent, bus: &Bus) {
 async fn agent_in_python_uses_tools_over_nats() {
     let server = NatsServer::start();
     check_agent("bus_nats.py", &server.url(), "object").await;
+}
+// req: BU-01
+// req: BU-02
+// req: BU-03
+// req: BU-05
+// req: BU-09
+#[tokio::test(flavor = "multi_thread")]
+async fn agent_in_python_uses_tools_over_rabbitmq() {
+    let server = RabbitMqServer::shared();
+    check_agent("bus_rabbitmq.py", &server.vhost_url(), "parts").await;
 }
