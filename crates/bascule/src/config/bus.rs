@@ -199,7 +199,7 @@ mod tests {
     fn refuses_a_bridge_that_is_slower_than_its_agent() {
         wrong(
             r#"{"timeoutMs": 60000}"#,
-            "1:39: bascule.bus: `timeoutMs` (60000) must be shorter than `agentTimeoutMs` (60000): the agent would give up before the bridge answers",
+            "1:36: bascule.bus: `timeoutMs` (60000) must be shorter than `agentTimeoutMs` (60000): the agent would give up before the bridge answers",
         );
     }
 
@@ -208,16 +208,16 @@ mod tests {
     fn reports_wrong_values() {
         wrong(
             r#"{"url": "http://hunter2", "agent": "refresh"}"#,
-            "1:47: bascule.bus.url: a bus is `embedded`, `nats://HOST:PORT`, `tls://HOST:PORT` (NATS with TLS), `amqp://HOST:PORT` or `amqps://HOST:PORT`\n\
-             1:74: bascule.bus.agent: no agent may be called `refresh`: `tool.meta.mcp.refresh` is the topic of refresh requests",
+            "1:44: bascule.bus.url: a bus is `embedded`, `nats://HOST:PORT`, `tls://HOST:PORT` (NATS with TLS), `amqp://HOST:PORT` or `amqps://HOST:PORT`\n\
+             1:71: bascule.bus.agent: no agent may be called `refresh`: `tool.meta.mcp.refresh` is the topic of refresh requests",
         );
         wrong(
             r#"{"user": "u"}"#,
-            "1:39: bascule.bus: `user` and `password` belong together: add the other one",
+            "1:36: bascule.bus: `user` and `password` belong together: add the other one",
         );
         wrong(
             r#"{"token": "t", "nkey": "n"}"#,
-            "1:39: bascule.bus: use one of `user` with `password`, `token`, `nkey` and `credentialsFile`",
+            "1:36: bascule.bus: use one of `user` with `password`, `token`, `nkey` and `credentialsFile`",
         );
     }
 }
