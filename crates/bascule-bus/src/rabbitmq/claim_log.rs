@@ -50,7 +50,7 @@ struct SharedLog {
 
 struct LogState {
     ledger: Ledger,
-    /// Those who wait for an entry of theirs, by its number.
+    /// The tasks that wait for their own entry, by its number.
     waiters: HashMap<u64, oneshot::Sender<EntryEffect>>,
     /// Claims whose waiter gave up: if one was written after all, its request has not begun.
     given_up: VecDeque<u64>,

@@ -52,7 +52,7 @@ pub(super) struct StoredAnswer {
 pub(super) enum EntryEffect {
     /// The state of the request after a claim of it.
     Claim(ClaimState),
-    /// Whether the answer is the first one.
+    /// The answer was read; `is_first` if no other one was before it.
     Answer {
         is_first: bool,
     },
