@@ -37,9 +37,13 @@ fn tools(client: &Client) -> (Vec<String>, Value) {
 }
 
 fn listing_file(bridge: &ServeProcess) -> Option<PathBuf> {
+    listing_files(bridge).into_iter().next()
+}
+
+fn listing_files(bridge: &ServeProcess) -> Vec<PathBuf> {
     let folder = bridge.bascule.data_folder().join("bascule/listings");
-    let mut files = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
-    files.find(|path| path.extension().is_some_and(|own| own == "json"))
+    let files = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    files.filter(|path| path.extension().is_some_and(|own| own == "json")).collect()
 }
 
 /// Waits until the listing that contains `text` is stored.
@@ -176,11 +180,15 @@ fn changed_server_and_damaged_file_have_no_last_listing() {
         |entry: Value, extra: Value| with_settings(with_settings(entry, json!({ "start": "lazy" })), extra);
     let mut bridge = ServeProcess::start(json!({ "s": lazy(server.entry(), json!({})) }));
     wait_for_listing(&bridge, "The tool t");
+    let first = listing_file(&bridge);
     bridge.signal("TERM");
     bridge.wait_for_exit();
     bridge.configure(&json!({ "s": lazy(server.entry(), json!({ "env": { "KIND": "other" } })) }));
     bridge.start_again();
     eventually("the changed server starts at once", || server.started().len() == 2);
+    eventually("its listing is stored", || {
+        listing_files(&bridge).iter().any(|file| Some(file) != first.as_ref())
+    });
     bridge.signal("TERM");
     bridge.wait_for_exit();
     for file in fs::read_dir(bridge.bascule.data_folder().join("bascule/listings")).unwrap().flatten() {
