@@ -148,9 +148,10 @@ impl Claims {
                 // The claim of a long call has aged out, or somebody has removed the bucket.
                 None => expected = 0,
                 Some((_, other)) => {
-                    // It was stored, but the connection was lost before this replica knew.
+                    // It was stored, but the connection was lost before this replica knew. All replicas give the answer to a
+                    // request the same id, so the whole answer decides.
                     let recorded = self.answer(&other).await?;
-                    return Ok(recorded.is_some_and(|other| other.message_id == answer.message_id));
+                    return Ok(recorded.is_some_and(|other| other.to_bytes() == answer.to_bytes()));
                 }
             }
         }

@@ -2,12 +2,11 @@
 //!
 //! The bridges of all agents share one consumer of that topic, and whichever takes a request stores it under its agent's own
 //! topic. So it waits for its agent like any other request, and no bridge sees the requests of another one as its own. A
-//! bridge that ends between the two steps leaves the request to the next one; the stream recognises the second copy.
+//! bridge that ends between the two steps leaves the request to the next one; the claim of its message id finds the second
+//! copy.
 
 use std::time::Duration;
 
-use async_nats::HeaderMap;
-use async_nats::header::NATS_MESSAGE_ID;
 use tokio::sync::mpsc;
 use tracing::warn;
 
@@ -69,8 +68,8 @@ fn agent_of(message: &PulledMessage) -> Result<AgentName, String> {
 
 async fn forward(jetstream: &JetStream, agent: &AgentName, message: &PulledMessage) -> Result<(), BusError> {
     const OPERATION: &str = "route a request";
-    let mut headers: HeaderMap = without_reserved(&message.headers);
-    headers.insert(NATS_MESSAGE_ID, format!("shared-{}", message.position.stream_sequence));
+    // Without an id for the stream's duplicate check: another agent could have used it before.
+    let headers = without_reserved(&message.headers);
     let (topic, payload) = (agent.request_topic(), message.payload.clone());
     let stored = jetstream.store(OPERATION, topic.as_str(), headers, payload).await;
     stored.map_err(|error| error.into_bus_error(OPERATION))?;

@@ -45,13 +45,14 @@ async fn slow_and_new_replica_record_one_answer() {
     let again = next(&mut two).await;
     assert_eq!((id_of(&again.message).as_str(), again.attempt), ("m-1", 2));
     let Claim::Abandoned(ticket) = again.claim(&id("m-1")).await.unwrap() else { panic!("it has begun") };
-    let (slow_answer, answer) = (message("r-slow", "bridge"), message("r-new", "bridge"));
+    // All replicas give the answer to a request the same id.
+    let (slow_answer, answer) = (message("r", "slow"), message("r", "new"));
     let (late, new) =
         tokio::join!(slow.record_answer(&slow_ticket, &slow_answer), again.record_answer(&ticket, &answer));
     let (late, new) = (late.unwrap(), new.unwrap());
     assert!(late != new, "{late} {new}");
     let Claim::Answered(recorded) = again.claim(&id("m-1")).await.unwrap() else { panic!("it is answered") };
-    assert_eq!(recorded.message_id.as_str(), if late { "r-slow" } else { "r-new" });
+    assert_eq!(recorded.source, if late { "slow" } else { "new" });
     // Releasing a claim that was answered changes nothing.
     slow.release(slow_ticket).await.unwrap();
     assert!(matches!(again.claim(&id("m-1")).await.unwrap(), Claim::Answered(_)));

@@ -18,6 +18,8 @@ use super::incoming::IncomingRequest;
 const MAX_ERROR_TEXT: usize = 16 << 10;
 /// The longest details of an error. Those of a wrong result quote the whole result.
 const MAX_DETAILS: usize = 256 << 10;
+/// Longer trace headers of a request are not repeated in its answer.
+const MAX_TRACE_HEADER: usize = 512;
 /// The space for the fields of a message beside its content.
 const OTHER_FIELDS: usize = 4 << 10;
 
@@ -54,7 +56,8 @@ impl BusFace {
     fn addressed(&self, request: &IncomingRequest, mut answer: Envelope) -> Envelope {
         answer.correlation_id = Some(request.correlation_id.clone());
         let names = [WellKnownHeaders::TRACE_PARENT, WellKnownHeaders::TRACE_STATE];
-        for (name, value) in names.iter().filter_map(|name| request.envelope.headers.get_key_value(*name)) {
+        let found = names.iter().filter_map(|name| request.envelope.headers.get_key_value(*name));
+        for (name, value) in found.filter(|(_, value)| value.len() <= MAX_TRACE_HEADER) {
             answer.headers.insert(name.clone(), value.clone());
         }
         answer

@@ -153,7 +153,8 @@ fn later(time: Timestamp, by: Duration) -> Timestamp {
     Timestamp::from_unix_millis(time.unix_millis().saturating_add(by))
 }
 
-fn clip(text: &str, bytes: usize) -> String {
+/// Cuts a text that an agent has chosen.
+pub(super) fn clip(text: &str, bytes: usize) -> String {
     text[..text.floor_char_boundary(bytes)].to_owned()
 }
 

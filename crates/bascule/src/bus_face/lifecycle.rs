@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::BusFace;
-use super::incoming::{IncomingRequest, RequestProblem};
+use super::incoming::{IncomingRequest, RequestProblem, clip};
 use crate::call::{CallContext, refused_tool};
 use crate::call_record::{Caller, Face};
 use crate::fleet::request::ProgressSink;
@@ -40,6 +40,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const SERVER_START: Duration = Duration::from_secs(10);
 /// The progress messages that wait for the broker. More are dropped.
 const MAX_PROGRESS: usize = 16;
+
+/// The longest reason of a dead letter. The parser quotes the values that it refuses.
+const MAX_REASON: usize = 256;
 
 /// The end of a delivery.
 enum Settlement {
@@ -76,7 +79,7 @@ impl BusFace {
         let request = match IncomingRequest::read(&delivery.message, &options.agent, max_bytes, agent_timeout)
         {
             Ok(request) => request,
-            Err(reason) => return self.bury_request(delivery, &reason).await,
+            Err(reason) => return self.bury_request(delivery, &clip(&reason, MAX_REASON)).await,
         };
         let id = &request.envelope.message_id;
         match delivery.claim(id).await {
@@ -342,7 +345,8 @@ impl BusFace {
         let (started, mut pause) = (Instant::now(), FIRST_PAUSE);
         loop {
             match attempt().await {
-                Err(error) if error.is_retryable() && started.elapsed() < self.options.agent_timeout => {
+                // A broker also refuses for a while: when it starts, and when a cluster elects a leader.
+                Err(error) if !is_final(&error) && started.elapsed() < self.options.agent_timeout => {
                     debug!(operation, %error, "the broker did not respond: trying again");
                 }
                 result => return result,
@@ -351,6 +355,11 @@ impl BusFace {
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
     }
+}
+
+/// Returns true if the same operation cannot succeed later.
+fn is_final(error: &BusError) -> bool {
+    matches!(error, BusError::TooLarge { .. } | BusError::Closed | BusError::NotBuilt { .. })
 }
 
 /// Tells the broker that the request is being handled, again and again.

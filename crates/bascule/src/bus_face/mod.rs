@@ -145,6 +145,8 @@ impl BusService {
     }
 }
 
+/// The longest quotation of a message in a log line.
+const MAX_LOGGED: usize = 256;
 /// The time for the answers of requests that `close` ends.
 const LAST_ANSWERS: Duration = Duration::from_secs(5);
 
@@ -198,11 +200,15 @@ async fn next_of_kind<T: MessageBody>(messages: &mut BusSubscription) -> Option<
         match message.content {
             Ok(envelope) if envelope.kind == T::KIND => match serde_json::from_str(envelope.body.get()) {
                 Ok(body) => return Some((envelope, body)),
-                Err(error) => warn!(topic = %message.topic, %error, "ignored a message of the bus"),
+                Err(error) => {
+                    let error = incoming::clip(&error.to_string(), MAX_LOGGED);
+                    warn!(topic = %message.topic, error, "ignored a message of the bus")
+                }
             },
             Ok(_) => debug!(topic = %message.topic, "ignored a message of another type"),
             Err(unreadable) => {
-                warn!(topic = %message.topic, reason = unreadable.reason, "ignored a message of the bus")
+                let reason = incoming::clip(&unreadable.reason, MAX_LOGGED);
+                warn!(topic = %message.topic, reason, "ignored a message of the bus")
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bascule_bus::{Bus, BusError, DeadLetterId, StoredDeadLetter, Topic};
+use bascule_bus::{Bus, BusError, DeadLetterId, SharedTopics, StoredDeadLetter, Topic};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
@@ -166,6 +166,10 @@ async fn requeue_letter(
         return Err(refused(format!("of its {bytes} bytes only the beginning was kept")));
     }
     let topic = Topic::parse(&letter.topic).map_err(|error| refused(error.to_string()))?;
+    // Whoever may publish dead letters has chosen the topic.
+    if topic.as_str() != SharedTopics::REQUESTS && !topic.as_str().starts_with("tool.invoke.mcp.") {
+        return Err(refused(format!("it came from `{topic}`, and only requests can be queued again")));
+    }
     let message = match letter.base64 {
         true => BASE64_STANDARD.decode(&letter.message).map_err(|error| refused(error.to_string()))?,
         false => letter.message.clone().into_bytes(),
