@@ -4,7 +4,9 @@
 //! users of a value need not check it again.
 
 mod call;
+mod clip;
 mod error;
+mod error_chain;
 mod event;
 mod lookalike;
 mod names;
@@ -14,7 +16,9 @@ mod tool;
 mod trace;
 
 pub use call::{CallOutcome, CallRequest, CallTimeout, ToolResult};
+pub use clip::clip;
 pub use error::{BridgeError, BridgeResult, Delivery, ErrorCode, ProviderFault, Violation};
+pub use error_chain::error_chain;
 pub use event::{DiscardEvents, Event, EventSink, ExpectedResult};
 pub use lookalike::{are_confusable, differ_only_in_case};
 pub use names::{CorrelationId, NameError, ServerName, ToolId};

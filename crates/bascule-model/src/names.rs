@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::TraceId;
+
 /// The reason why a text is not a valid name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NameError {
@@ -74,24 +76,74 @@ impl ToolId {
 }
 
 /// The id that all events, log lines and errors of one call share.
-#[derive(Clone, PartialEq, Eq, Hash)]
-pub struct CorrelationId(Arc<str>);
+#[derive(Clone)]
+pub struct CorrelationId(IdText);
+
+#[derive(Clone)]
+enum IdText {
+    Given(Arc<str>),
+    Generated(Arc<GeneratedId>),
+}
+
+/// A number and its hexadecimal digits. Every call needs both: the number is also its trace id.
+struct GeneratedId {
+    bits: u128,
+    digits: [u8; 32],
+}
 
 impl CorrelationId {
     pub fn parse(text: &str) -> Result<Self, NameError> {
         let legal = (1..=128).contains(&text.len()) && text.bytes().all(|c| c.is_ascii_graphic());
-        if legal { Ok(Self(text.into())) } else { Err(NameError::Correlation) }
+        if legal { Ok(Self(IdText::Given(text.into()))) } else { Err(NameError::Correlation) }
     }
 
     /// Formats 128 random bits, which the caller supplies, as 32 hexadecimal digits.
     pub fn from_random(bits: u128) -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let digits: [u8; 32] = std::array::from_fn(|at| DIGITS[(bits >> (124 - 4 * at)) as usize & 15]);
-        Self(str::from_utf8(&digits).expect("hexadecimal digits are ASCII").into())
+        let mut digits = [0; 32];
+        for (quarter, eight) in digits.chunks_exact_mut(8).enumerate() {
+            eight.copy_from_slice(&hex_digits((bits >> (96 - 32 * quarter)) as u32));
+        }
+        Self(IdText::Generated(Arc::new(GeneratedId { bits, digits })))
     }
 
     pub fn as_str(&self) -> &str {
-        &self.0
+        match &self.0 {
+            IdText::Given(text) => text,
+            IdText::Generated(id) => str::from_utf8(&id.digits).expect("hexadecimal digits are ASCII"),
+        }
+    }
+
+    /// Returns the trace that the id names, if it has the form of one.
+    pub fn as_trace_id(&self) -> Option<TraceId> {
+        match &self.0 {
+            IdText::Given(text) => TraceId::parse(text),
+            IdText::Generated(id) => (id.bits != 0).then_some(TraceId(id.bits)),
+        }
+    }
+}
+
+/// Formats a number as eight hexadecimal digits, all of them at once: every call makes an id.
+fn hex_digits(bits: u32) -> [u8; 8] {
+    const ONES: u64 = u64::MAX / 255;
+    // Each step moves half of the digits, until there is one in each byte.
+    let spread = [(16, 0x0000_ffff_0000_ffff), (8, 0x00ff_00ff_00ff_00ff), (4, ONES * 0x0f)];
+    let values = spread.iter().fold(u64::from(bits), |bits, (shift, mask)| (bits | bits << shift) & mask);
+    // 1 in each byte above 9.
+    let letters = (values + ONES * 6) >> 4 & ONES;
+    (values + ONES * u64::from(b'0') + letters * u64::from(b'a' - b'0' - 10)).to_be_bytes()
+}
+
+impl PartialEq for CorrelationId {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for CorrelationId {}
+
+impl std::hash::Hash for CorrelationId {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.as_str().hash(state);
     }
 }
 
@@ -157,7 +209,13 @@ mod tests {
         for text in ["", "a b", "a\nb", "\u{1b}[31m", &"x".repeat(129)] {
             assert_eq!(CorrelationId::parse(text), Err(NameError::Correlation), "{text:?}");
         }
-        assert_eq!(CorrelationId::from_random(255).as_str().len(), 32);
+        let generated = CorrelationId::from_random(0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736);
+        assert_eq!(generated.as_str(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        for bits in [0, 0x0123_4567_89ab_cdef, u128::MAX, u128::MAX / 17] {
+            assert_eq!(CorrelationId::from_random(bits).as_str(), format!("{bits:032x}"));
+        }
+        assert_eq!(generated, CorrelationId::parse(generated.as_str()).unwrap());
+        assert_eq!(generated.as_trace_id(), TraceId::parse(generated.as_str()));
         assert!(serde_json::from_str::<CorrelationId>(r#""order-17/3""#).is_ok());
         assert!(serde_json::from_str::<CorrelationId>(r#""a\nb""#).is_err());
     }

@@ -58,15 +58,31 @@ impl SpanContext {
     }
 }
 
-/// Parses exactly `length` digits, at most 32.
+/// Parses exactly `length` digits: 32, or at most 16.
 fn parse_lower_hex(text: &str, length: usize) -> Option<u128> {
-    let digit = |byte: u8| match byte {
-        b'0'..=b'9' => Some(byte - b'0'),
-        b'a'..=b'f' => Some(byte - b'a' + 10),
-        _ => None,
+    /// The value of each byte as a digit. Other bytes have bits above it.
+    const VALUES: [u8; 256] = {
+        let mut values = [0xff; 256];
+        let mut value = 0;
+        while value < 16 {
+            values[b"0123456789abcdef"[value] as usize] = value as u8;
+            value += 1;
+        }
+        values
     };
-    let mut bytes = Some(text.bytes()).filter(|_| text.len() == length)?;
-    bytes.try_fold(0, |bits: u128, byte| Some(bits << 4 | u128::from(digit(byte)?)))
+    let text = Some(text.as_bytes()).filter(|text| text.len() == length)?;
+    let (mut bits, mut seen) = (0, 0);
+    // In halves: a shift of 128 bits takes several instructions.
+    for half in text.chunks(16) {
+        let mut low = 0_u64;
+        for byte in half {
+            let value = VALUES[*byte as usize];
+            seen |= value;
+            low = low << 4 | u64::from(value & 15);
+        }
+        bits = bits << 64 | u128::from(low);
+    }
+    (seen < 16).then_some(bits)
 }
 
 impl std::fmt::Display for TraceId {

@@ -33,6 +33,7 @@ mod message;
 mod nats;
 mod padded_text;
 mod perform;
+mod port;
 mod rabbitmq;
 mod script;
 mod serve;

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::folder::ScriptFolder;
+use crate::port::lasting_port;
 
 /// A NATS server. Dropping it kills the process and removes its folder.
 pub struct NatsServer {
@@ -45,8 +46,14 @@ impl NatsServer {
     pub fn start_with(settings: impl IntoIterator<Item = NatsSetting>) -> Self {
         let settings = settings.into_iter().collect();
         let mut server = Self { folder: ScriptFolder::create(), port: 0, settings, process: None };
-        server.launch();
-        server
+        // A port that was free may be taken by now.
+        for _ in 0..3 {
+            server.port = lasting_port();
+            if server.launch() {
+                return server;
+            }
+        }
+        panic!("`nats-server` does not accept connections; its log:\n{}", server.log());
     }
 
     pub fn port(&self) -> u16 {
@@ -86,10 +93,11 @@ impl NatsServer {
     /// If it does not start.
     pub fn restart(&mut self) {
         self.kill();
-        self.launch();
+        assert!(self.launch(), "`nats-server` does not start again; its log:\n{}", self.log());
     }
 
-    fn launch(&mut self) {
+    /// Returns false if the server has ended instead.
+    fn launch(&mut self) -> bool {
         let configuration = self.folder().join("nats.conf");
         fs::write(&configuration, self.configuration()).expect("the temporary folder is writable");
         let mut command = Command::new(broker_program("nats-server"));
@@ -99,30 +107,31 @@ impl NatsServer {
         // The server writes the file once it accepts connections.
         let ports = self.folder().join(format!("nats-server_{}.ports", process.id()));
         self.process = Some(process);
-        self.port = self.wait_for_port(&ports);
+        self.wait_for(&ports)
     }
 
-    fn wait_for_port(&mut self, ports: &Path) -> u16 {
+    fn wait_for(&mut self, ports: &Path) -> bool {
         const TIMEOUT: Duration = Duration::from_secs(60);
         let start = Instant::now();
-        loop {
-            if let Some(port) = fs::read_to_string(ports).ok().as_deref().and_then(read_port) {
-                return port;
-            }
+        while !ports.exists() {
             let process = self.process.as_mut().expect("it was just started");
             let has_ended = process.try_wait().expect("the server is a child").is_some();
             if has_ended || start.elapsed() > TIMEOUT {
-                let log = fs::read_to_string(self.folder().join("log")).unwrap_or_default();
-                panic!("`nats-server` does not accept connections; its log:\n{log}");
+                self.kill();
+                return false;
             }
             thread::sleep(Duration::from_millis(5));
         }
+        true
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.folder().join("log")).unwrap_or_default()
     }
 
     fn configuration(&self) -> String {
         let folder = self.folder().display();
-        // -1: a free port, which the server keeps when it starts again.
-        let port = if self.port == 0 { "-1".to_owned() } else { self.port.to_string() };
+        let port = self.port;
         let mut lines = vec![
             format!("listen: \"127.0.0.1:{port}\""),
             format!("log_file: \"{folder}/log\""),
@@ -157,12 +166,6 @@ impl NatsSetting {
             Self::Lines(lines) => lines.clone(),
         }
     }
-}
-
-/// Reads the port of clients from `{"nats":["nats://127.0.0.1:4222"],…}`.
-fn read_port(ports: &str) -> Option<u16> {
-    let ports: serde_json::Value = serde_json::from_str(ports).ok()?;
-    ports["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()
 }
 
 /// Returns the path of a program beside the brokers in the test environment, such as `python`, which has their clients.

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::folder::ScriptFolder;
+use crate::port::lasting_port;
 
 /// The virtual hosts that a broker has beside `/`.
-const VHOSTS: usize = 24;
+const VHOSTS: usize = 32;
 
 /// A RabbitMQ broker. Dropping it, or the end of the test process, kills all of its processes.
 pub struct RabbitMqServer {
@@ -33,8 +34,8 @@ pub struct RabbitMqServer {
 pub enum RabbitMqSetting {
     /// Clients speak TLS, on the same port, and have a certificate of `ca`.
     Tls { ca: PathBuf, certificate: PathBuf, key: PathBuf },
-    /// Lines for the configuration file.
-    Lines(String),
+    /// A channel ends if a delivery is not acknowledged within a second.
+    ShortAcknowledgementTimeout,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -97,6 +98,14 @@ impl RabbitMqServer {
         let number = self.next_vhost.fetch_add(1, Ordering::Relaxed);
         assert!(number < VHOSTS, "all {VHOSTS} virtual hosts are taken: raise the constant");
         format!("{}/{}", self.url(), vhost(number))
+    }
+
+    /// Like [`Self::vhost_url`], for the user `limited`, who may not publish to topics with the word `closed`.
+    ///
+    /// # Panics
+    /// If all virtual hosts are taken.
+    pub fn limited_vhost_url(&self) -> String {
+        self.vhost_url().replace("guest:guest", "limited:limited")
     }
 
     fn scheme(&self) -> &'static str {
@@ -198,6 +207,7 @@ impl RabbitMqServer {
             ("RABBITMQ_GENERATED_CONFIG_DIR", path("schema")),
             ("RABBITMQ_CONFIG_FILE", path("rabbitmq.conf")),
             ("RABBITMQ_ENABLED_PLUGINS_FILE", path("enabled_plugins")),
+            ("RABBITMQ_ADVANCED_CONFIG_FILE", path("advanced.config")),
             ("RABBITMQ_CONF_ENV_FILE", "/dev/null".into()),
             ("RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS", "-kernel inet_dist_use_interface {127,0,0,1}".into()),
         ]
@@ -217,7 +227,18 @@ impl RabbitMqServer {
         let write = |path: &Path, text: &str| fs::write(path, text).expect("the folder is writable");
         write(&self.folder().join("rabbitmq.conf"), &(lines.join("\n") + "\n"));
         write(&self.folder().join("enabled_plugins"), "[].\n");
+        write(&self.folder().join("advanced.config"), self.advanced_configuration());
         write(&definitions, &definitions_json());
+    }
+
+    /// Settings that have no name in the other file.
+    fn advanced_configuration(&self) -> &'static str {
+        let is_short = |it: &RabbitMqSetting| matches!(it, RabbitMqSetting::ShortAcknowledgementTimeout);
+        match self.settings.iter().any(is_short) {
+            // Channels look at the time every minute otherwise.
+            true => "[{rabbit, [{channel_tick_interval, 100}]}].\n",
+            false => "[].\n",
+        }
     }
 }
 
@@ -251,17 +272,14 @@ impl RabbitMqSetting {
                 "ssl_options.fail_if_no_peer_cert = true".into(),
             ]
             .join("\n"),
-            Self::Lines(lines) => lines.clone(),
+            Self::ShortAcknowledgementTimeout => "consumer_timeout = 1000".into(),
         }
     }
 }
 
 impl Ports {
     fn find_free() -> Self {
-        // All are held until the last is known, so they differ.
-        let sockets = [(); 3].map(|()| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free"));
-        let [amqp, distribution, epmd] =
-            sockets.map(|socket| socket.local_addr().expect("it is bound").port());
+        let [amqp, distribution, epmd] = [(); 3].map(|()| lasting_port());
         Self { amqp, distribution, epmd }
     }
 }
@@ -272,11 +290,17 @@ fn vhost(number: usize) -> String {
 
 fn definitions_json() -> String {
     let vhosts: Vec<String> = ["/".to_owned()].into_iter().chain((0..VHOSTS).map(vhost)).collect();
-    let permission = |vhost: &String| json!({"user": "guest", "vhost": vhost, "configure": ".*", "write": ".*", "read": ".*"});
+    let permission = |user: &str, vhost: &String| json!({"user": user, "vhost": vhost, "configure": ".*", "write": ".*", "read": ".*"});
+    let of_all = |user: &'static str| vhosts.iter().map(move |vhost| permission(user, vhost));
+    let topics = |vhost: &String| json!({"user": "limited", "vhost": vhost, "exchange": "bascule", "write": "^((?!closed).)*$", "read": ".*"});
     let definitions = json!({
-        "users": [{"name": "guest", "password": "guest", "tags": "administrator"}],
+        "users": [
+            {"name": "guest", "password": "guest", "tags": "administrator"},
+            {"name": "limited", "password": "limited", "tags": ""},
+        ],
         "vhosts": vhosts.iter().map(|name| json!({"name": name})).collect::<Vec<_>>(),
-        "permissions": vhosts.iter().map(permission).collect::<Vec<_>>(),
+        "permissions": of_all("guest").chain(of_all("limited")).collect::<Vec<_>>(),
+        "topic_permissions": vhosts.iter().map(topics).collect::<Vec<_>>(),
     });
     definitions.to_string()
 }
