@@ -12,6 +12,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::envelope::BorrowedText;
+use crate::json_check::{checked_raw_value, plain_string, read_object};
 use crate::patch;
 
 /// The parameters of `tools/call`, borrowed from the message.
@@ -31,7 +32,32 @@ const KNOWN: [&str; 4] = ["name", "arguments", "_meta", "task"];
 impl<'a> CallParams<'a> {
     /// Parses the parameters. The error completes "the parameters are invalid: ".
     pub fn parse(params: &'a RawValue) -> Result<Self, String> {
-        serde_json::from_str(params.get()).map_err(|error| error.to_string())
+        match Self::parse_ordinary(params.get()) {
+            Some(params) => Ok(params),
+            None => serde_json::from_str(params.get()).map_err(|error| error.to_string()),
+        }
+    }
+
+    /// Parses parameters that hold only known members, each of them once and spelled without escapes. The complete parser decides on
+    /// all others.
+    fn parse_ordinary(json: &'a str) -> Option<Self> {
+        let (mut params, mut seen) = (CallParams::default(), [false; KNOWN.len()]);
+        read_object(json, |key, value| {
+            let place = KNOWN.iter().position(|known| *known == key)?;
+            match place {
+                0 => params.name = Some(plain_string(value)?.into()),
+                1 => params.arguments = Some(checked_raw_value(value)?),
+                2 => params.set_meta(value),
+                _ => {}
+            }
+            (!std::mem::replace(&mut seen[place], true)).then_some(())
+        })?;
+        Some(params)
+    }
+
+    fn set_meta(&mut self, meta: &'a str) {
+        self.meta = Some(meta);
+        self.progress_token = patch::find(meta, &["progressToken"]);
     }
 }
 
@@ -69,10 +95,7 @@ impl<'de> Visitor<'de> for CallParamsVisitor {
                         serde_json::from_str::<BorrowedText<'_>>(value.get()).ok().map(|name| name.0)
                 }
                 1 => params.arguments = Some(value),
-                2 => {
-                    params.meta = Some(value.get());
-                    params.progress_token = patch::find(value.get(), &["progressToken"]);
-                }
+                2 => params.set_meta(value.get()),
                 _ => {}
             }
         }

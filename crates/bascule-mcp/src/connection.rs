@@ -16,7 +16,7 @@ use crate::http_or_sse::HttpOrSseLink;
 use crate::http_sse::SseLink;
 use crate::router::{Listener, MessageRouter, OnProgress, RequestHandler, RequestResult, SharedRequestState};
 use crate::tail::Tail;
-use crate::transport::Link;
+use crate::transport::TransportSender;
 use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, request, with_extra_members};
 
 /// A handle; clones share the connection. Dropping the last one ends the tasks and the process of the connection. Only
@@ -25,7 +25,7 @@ use crate::{Failure, ProtocolVersion, Transport, TransportError, notification, r
 pub struct Connection(Arc<Inner>);
 
 struct Inner {
-    link: Link,
+    link: TransportSender,
     router: Arc<MessageRouter>,
     stderr: Arc<Tail>,
     pid: Option<u32>,
@@ -70,17 +70,19 @@ impl Connection {
                 let (stdin_queue, supervisor) =
                     child.split(limit, router.clone(), stderr.clone(), stop.clone());
                 tasks.spawn(supervisor);
-                Link::Stdio(stdin_queue)
+                TransportSender::Stdio(stdin_queue)
             }
-            Transport::Http(endpoint) => Link::Http(Arc::new(HttpLink::new(http_client(endpoint)))),
-            Transport::Sse(endpoint) => Link::Sse(SseLink::open(http_client(endpoint), None)),
+            Transport::Http(endpoint) => {
+                TransportSender::Http(Arc::new(HttpLink::new(http_client(endpoint))))
+            }
+            Transport::Sse(endpoint) => TransportSender::Sse(SseLink::open(http_client(endpoint), None)),
             Transport::HttpOrSse(endpoint) => {
-                Link::HttpOrSse(Arc::new(HttpOrSseLink::new(http_client(endpoint))))
+                TransportSender::HttpOrSse(Arc::new(HttpOrSseLink::new(http_client(endpoint))))
             }
             Transport::Memory(client) => {
                 let (sender, read_loop) = client.split(router.clone(), stop.clone());
                 tasks.spawn(read_loop);
-                Link::Memory(sender)
+                TransportSender::Memory(sender)
             }
         };
         let version = OnceLock::new();

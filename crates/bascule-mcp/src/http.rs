@@ -21,8 +21,8 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 
 pub(crate) use client::{
-    CLOSE_TIMEOUT, DRAIN_TIMEOUT, EVENT_STREAM, HttpClient, JSON, LargeDelivery, MAX_FED_BYTES, MessageKind,
-    has_media_type, path_of, transport_failure,
+    CLOSE_TIMEOUT, DRAIN_TIMEOUT, EVENT_STREAM, HttpClient, JSON, MAX_FED_BYTES, MessageKind,
+    PendingDelivery, has_media_type, path_of, transport_failure,
 };
 pub use endpoint::{HttpEndpoint, InvalidEndpoint, redact_url};
 #[cfg(feature = "grpc")]
@@ -36,7 +36,7 @@ use crate::{Failure, ProtocolVersion, TransportError};
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
 const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
-/// A [`Link`](crate::transport::Link) over Streamable HTTP.
+/// A [`TransportSender`](crate::transport::TransportSender) over Streamable HTTP.
 pub(crate) struct HttpLink {
     client: Arc<HttpClient>,
     /// The headers of every POST. Session and version are added when they are known.
@@ -183,7 +183,7 @@ impl HttpLink {
         self: &Arc<Self>,
         frame: impl AsRef<[u8]> + Send + 'static,
         stream_request_id: Option<u64>,
-    ) -> Option<LargeDelivery> {
+    ) -> Option<PendingDelivery> {
         let link = self.clone();
         let reply = move |reply| async move { link.send_and_wait(reply).await };
         self.client.deliver_any(frame, stream_request_id, reply)

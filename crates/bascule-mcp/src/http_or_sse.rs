@@ -11,7 +11,7 @@ use crate::http::{HttpClient, HttpLink, MessageKind, transport_failure};
 use crate::http_sse::SseLink;
 use crate::router::SharedRequestState;
 
-/// A [`Link`](crate::transport::Link) over Streamable HTTP until the server rejects that, over HTTP+SSE from then on.
+/// A [`TransportSender`](crate::transport::TransportSender) over Streamable HTTP until the server rejects that, over HTTP+SSE from then on.
 pub(crate) struct HttpOrSseLink {
     client: Arc<HttpClient>,
     http: Arc<HttpLink>,

@@ -11,14 +11,14 @@ use tokio::sync::watch;
 
 use crate::connection::Exchange;
 use crate::http::{
-    EVENT_STREAM, HttpClient, LargeDelivery, MAX_FED_BYTES, MessageKind, has_media_type, path_of, redact_url,
-    transport_failure,
+    EVENT_STREAM, HttpClient, MAX_FED_BYTES, MessageKind, PendingDelivery, has_media_type, path_of,
+    redact_url, transport_failure,
 };
 use crate::router::SharedRequestState;
 use crate::sse::{EventReader, SseEvent};
 use crate::{Failure, TransportError};
 
-/// A [`Link`](crate::transport::Link) over HTTP+SSE. Responses arrive on the stream.
+/// A [`TransportSender`](crate::transport::TransportSender) over HTTP+SSE. Responses arrive on the stream.
 pub(crate) struct SseLink {
     client: Arc<HttpClient>,
     headers: HeaderMap,
@@ -143,7 +143,7 @@ impl SseLink {
         self: &Arc<Self>,
         event: SseEvent,
         url_sender: &watch::Sender<Option<Uri>>,
-    ) -> Result<Option<LargeDelivery>, TransportError> {
+    ) -> Result<Option<PendingDelivery>, TransportError> {
         match event {
             SseEvent::Endpoint(reference) if url_sender.borrow().is_none() => {
                 let url = self.resolve(&String::from_utf8_lossy(&reference))?;

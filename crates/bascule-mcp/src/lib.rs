@@ -14,6 +14,7 @@
 
 mod call_params;
 mod envelope;
+mod json_check;
 mod names;
 pub mod patch;
 mod uris;
@@ -87,7 +88,7 @@ pub use serve::{
     TraceHeaders,
 };
 #[cfg(feature = "client")]
-pub use stdio::{Lifeline, ShutdownTimeouts, StderrSink, StdioChild};
+pub use stdio::{ProcessGuard, ShutdownTimeouts, StderrSink, StdioChild};
 #[cfg(feature = "client")]
 pub use transport::{MemoryServer, Transport};
 

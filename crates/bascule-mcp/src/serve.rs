@@ -21,6 +21,7 @@ mod response_body;
 mod response_stream;
 mod router;
 mod service;
+mod slow_response_timer;
 mod stdio;
 mod streamable_http;
 mod timed_socket;

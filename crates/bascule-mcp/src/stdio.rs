@@ -59,7 +59,7 @@ impl Default for ShutdownTimeouts {
 }
 
 /// A guard of a confined process: when it is dropped, the jail ends the process and its descendants.
-pub type Lifeline = Box<dyn Send + Sync>;
+pub type ProcessGuard = Box<dyn Send + Sync>;
 
 /// Receives the bytes of a process's stderr. Must not block.
 pub type StderrSink = Box<dyn FnMut(&[u8]) + Send + Sync>;
@@ -72,7 +72,7 @@ pub struct StdioChild {
     stderr: ChildStderr,
     on_stderr: Option<StderrSink>,
     shutdown_timeouts: ShutdownTimeouts,
-    lifeline: Option<Lifeline>,
+    lifeline: Option<ProcessGuard>,
 }
 
 impl fmt::Debug for StdioChild {
@@ -87,7 +87,7 @@ impl StdioChild {
     pub fn spawn(
         command: std::process::Command,
         shutdown_timeouts: ShutdownTimeouts,
-        lifeline: Option<Lifeline>,
+        lifeline: Option<ProcessGuard>,
     ) -> Result<Self, TransportError> {
         let program = command.get_program().to_string_lossy().into_owned();
         let failed = |reason| TransportError::Spawn { program: program.clone(), reason };
@@ -153,7 +153,7 @@ struct Supervisor {
     lines: LineReader<pipe::Receiver>,
     stderr: JoinHandle<()>,
     shutdown_timeouts: ShutdownTimeouts,
-    lifeline: Option<Lifeline>,
+    lifeline: Option<ProcessGuard>,
     router: Arc<MessageRouter>,
     stdin_queue: Arc<StdinQueue>,
     stop: CancellationToken,

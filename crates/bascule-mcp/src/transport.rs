@@ -80,7 +80,7 @@ impl MemoryClient {
 }
 
 /// The sending side of an open transport.
-pub(crate) enum Link {
+pub(crate) enum TransportSender {
     Stdio(Arc<StdinQueue>),
     Http(Arc<HttpLink>),
     Sse(Arc<SseLink>),
@@ -88,7 +88,7 @@ pub(crate) enum Link {
     Memory(mpsc::Sender<Vec<u8>>),
 }
 
-impl Link {
+impl TransportSender {
     /// Sends a request without waiting. Over HTTP, returns the exchange: nothing is sent until the caller polls it. Its
     /// result and its failure reach the router.
     pub(crate) fn send_request(
@@ -98,13 +98,13 @@ impl Link {
         shared: &Arc<SharedRequestState>,
     ) -> Result<Option<Exchange>, Failure> {
         match self {
-            Link::Stdio(stdin_queue) => {
+            TransportSender::Stdio(stdin_queue) => {
                 stdin_queue.send(Some(id), frame).map(|()| None).map_err(Failure::not_sent)
             }
-            Link::Http(link) => Ok(Some(link.request_exchange(id, frame, shared.clone()))),
-            Link::Sse(link) => Ok(Some(link.request_exchange(id, frame, shared.clone()))),
-            Link::HttpOrSse(link) => Ok(Some(link.request_exchange(id, frame, shared.clone()))),
-            Link::Memory(sender) => send_in_memory(sender, frame).map(|()| None),
+            TransportSender::Http(link) => Ok(Some(link.request_exchange(id, frame, shared.clone()))),
+            TransportSender::Sse(link) => Ok(Some(link.request_exchange(id, frame, shared.clone()))),
+            TransportSender::HttpOrSse(link) => Ok(Some(link.request_exchange(id, frame, shared.clone()))),
+            TransportSender::Memory(sender) => send_in_memory(sender, frame).map(|()| None),
         }
     }
 
@@ -112,11 +112,13 @@ impl Link {
     /// time is dropped.
     pub(crate) fn send(&self, kind: MessageKind, frame: Vec<u8>) -> Result<(), Failure> {
         match self {
-            Link::Stdio(stdin_queue) => stdin_queue.send(None, frame).map_err(Failure::not_sent)?,
-            Link::Http(link) => link.send(kind, frame),
-            Link::Sse(link) => link.send(kind, frame),
-            Link::HttpOrSse(link) => link.send(kind, frame),
-            Link::Memory(sender) => send_in_memory(sender, frame)?,
+            TransportSender::Stdio(stdin_queue) => {
+                stdin_queue.send(None, frame).map_err(Failure::not_sent)?
+            }
+            TransportSender::Http(link) => link.send(kind, frame),
+            TransportSender::Sse(link) => link.send(kind, frame),
+            TransportSender::HttpOrSse(link) => link.send(kind, frame),
+            TransportSender::Memory(sender) => send_in_memory(sender, frame)?,
         }
         Ok(())
     }
@@ -124,23 +126,23 @@ impl Link {
     /// Sends a notification or a response. Over HTTP, waits until the server has accepted it.
     pub(crate) async fn send_and_wait(&self, frame: Vec<u8>) -> Result<(), Failure> {
         match self {
-            Link::Http(link) => link.send_and_wait(frame).await,
-            Link::Sse(link) => link.send_and_wait(frame).await,
-            Link::HttpOrSse(link) => link.send_and_wait(frame).await,
-            Link::Stdio(_) | Link::Memory(_) => self.send(MessageKind::Reply, frame),
+            TransportSender::Http(link) => link.send_and_wait(frame).await,
+            TransportSender::Sse(link) => link.send_and_wait(frame).await,
+            TransportSender::HttpOrSse(link) => link.send_and_wait(frame).await,
+            TransportSender::Stdio(_) | TransportSender::Memory(_) => self.send(MessageKind::Reply, frame),
         }
     }
 
     /// Removes a queued request. Returns false if any byte of it was written, or if the transport has no queue.
     pub(crate) fn remove_unsent(&self, id: u64) -> bool {
-        matches!(self, Link::Stdio(stdin_queue) if stdin_queue.remove_unsent(id))
+        matches!(self, TransportSender::Stdio(stdin_queue) if stdin_queue.remove_unsent(id))
     }
 
     /// Returns the Streamable HTTP transport, if that is in use.
     pub(crate) fn http(&self) -> Option<&Arc<HttpLink>> {
         match self {
-            Link::Http(link) => Some(link),
-            Link::HttpOrSse(link) => link.http(),
+            TransportSender::Http(link) => Some(link),
+            TransportSender::HttpOrSse(link) => link.http(),
             _ => None,
         }
     }

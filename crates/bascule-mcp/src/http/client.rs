@@ -7,8 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bascule_model::error_chain;
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE};
+use http::header::{
+    ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, HOST, HeaderMap, HeaderValue, LOCATION, WWW_AUTHENTICATE,
+};
 use http::{Method, Request, Response, Uri};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -42,8 +45,8 @@ pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time limit for a server to accept a message that has no response.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Delivers a message to the router that is too large for the runtime's thread. The next message waits for it.
-pub(crate) type LargeDelivery = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// A delivery that is not finished yet: the message is too large for the runtime's thread. The next message waits for it.
+pub(crate) type PendingDelivery = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// Sends the HTTP requests of one MCP connection.
 pub(crate) struct HttpClient {
@@ -111,6 +114,8 @@ impl HttpClient {
         let mut headers = self.get_headers();
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
+        // The map of each request is a copy of this one, and need not grow for the length of its body.
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
         headers
     }
 
@@ -124,7 +129,16 @@ impl HttpClient {
         headers
     }
 
-    pub(crate) fn request(&self, method: Method, headers: HeaderMap, body: Vec<u8>) -> Request<Full<Bytes>> {
+    pub(crate) fn request(
+        &self,
+        method: Method,
+        mut headers: HeaderMap,
+        body: Vec<u8>,
+    ) -> Request<Full<Bytes>> {
+        match method {
+            Method::POST => drop(headers.insert(CONTENT_LENGTH, body.len().into())),
+            _ => drop(headers.remove(CONTENT_LENGTH)),
+        }
         let mut request = Request::new(Full::new(Bytes::from(body)));
         *request.method_mut() = method;
         *request.uri_mut() = self.path.clone();
@@ -154,7 +168,7 @@ impl HttpClient {
                 Some(sender) => sender,
                 None => {
                     let connected = Box::pin(pool.connect(self.endpoint.url.clone())).await;
-                    connected.map_err(|error| self.unreachable(chain(&*error)))?
+                    connected.map_err(|error| self.unreachable(error_chain(&*error)))?
                 }
             };
             is_sent.store(true, Ordering::Relaxed);
@@ -168,11 +182,11 @@ impl HttpClient {
                     Some(unsent) => {
                         is_sent.store(false, Ordering::Relaxed);
                         if !is_reused {
-                            return Err(self.unreachable(chain(&error.into_error())));
+                            return Err(self.unreachable(error_chain(&error.into_error())));
                         }
                         request = unsent;
                     }
-                    None => return Err(self.interrupted(chain(&error.into_error()))),
+                    None => return Err(self.interrupted(error_chain(&error.into_error()))),
                 },
             }
         }
@@ -232,7 +246,7 @@ impl HttpClient {
         frame: impl AsRef<[u8]> + Send + 'static,
         stream_request_id: Option<u64>,
         reply: impl FnOnce(Vec<u8>) -> R + Send + 'static,
-    ) -> Option<LargeDelivery>
+    ) -> Option<PendingDelivery>
     where
         R: Future<Output = Result<(), Failure>> + Send + 'static,
     {
@@ -264,7 +278,7 @@ impl HttpClient {
         &self,
         body: &mut Incoming,
         events: &mut EventReader,
-        mut on_event: impl FnMut(SseEvent) -> Option<LargeDelivery>,
+        mut on_event: impl FnMut(SseEvent) -> Option<PendingDelivery>,
     ) -> Result<(), TransportError> {
         while let Some(chunk) = self.next_chunk(body).await? {
             for part in chunk.chunks(MAX_FED_BYTES) {
@@ -284,7 +298,7 @@ impl HttpClient {
         match body.frame().await {
             None => Ok(None),
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
-            Some(Err(error)) => Err(self.interrupted(chain(&error))),
+            Some(Err(error)) => Err(self.interrupted(error_chain(&error))),
         }
     }
 
@@ -422,18 +436,4 @@ fn quote(body: &[u8]) -> String {
         long if long > MAX_EXCERPT => format!(": {}…", text.chars().take(MAX_EXCERPT).collect::<String>()),
         _ => format!(": {text}"),
     }
-}
-
-/// Joins an error and its sources by colons.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let reason = cause.to_string();
-        if !text.ends_with(&reason) {
-            text = format!("{text}: {reason}");
-        }
-        next = cause.source();
-    }
-    text
 }

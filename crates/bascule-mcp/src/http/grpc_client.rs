@@ -5,6 +5,7 @@
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
+use bascule_model::error_chain;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue, TE};
 use http::{Method, Request, Uri};
@@ -19,7 +20,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tower_service::Service;
 
-use super::client::chain;
 use super::pool::{CONNECT_TIMEOUT, tcp_connector, tls_without_roots};
 use super::{HttpEndpoint, redact_url};
 
@@ -92,7 +92,7 @@ impl GrpcClient {
             sender.ready().await?;
             sender.send_request(request).await
         };
-        let response = answered.await.map_err(|error| self.interrupted(chain(&error)))?;
+        let response = answered.await.map_err(|error| self.interrupted(error_chain(&error)))?;
         let message = self.read_response(response).await;
         if !matches!(message, Err(GrpcError::Interrupted { .. })) {
             *self.idle() = Some(sender);
@@ -119,9 +119,9 @@ impl GrpcClient {
         let mut connector = connector.clone().map_err(failed)?;
         let url = self.endpoint.url.clone();
         let connecting = async {
-            poll_fn(|cx| connector.poll_ready(cx)).await.map_err(|error| chain(&*error))?;
-            let stream = connector.call(url).await.map_err(|error| chain(&*error))?;
-            http2::handshake(self.tasks.clone(), stream).await.map_err(|error| chain(&error))
+            poll_fn(|cx| connector.poll_ready(cx)).await.map_err(|error| error_chain(&*error))?;
+            let stream = connector.call(url).await.map_err(|error| error_chain(&*error))?;
+            http2::handshake(self.tasks.clone(), stream).await.map_err(|error| error_chain(&error))
         };
         let too_slow = |_| Err(format!("no connection within {CONNECT_TIMEOUT:?}"));
         let connected = timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(too_slow);
@@ -140,7 +140,7 @@ impl GrpcClient {
         let mut status = head.headers;
         let mut data = BytesMut::new();
         while let Some(part) = body.frame().await {
-            let part = part.map_err(|error| self.interrupted(chain(&error)))?;
+            let part = part.map_err(|error| self.interrupted(error_chain(&error)))?;
             match part.into_data() {
                 Ok(bytes) if data.len() + bytes.len() > self.limit + FRAME_HEAD => {
                     return Err(self.not_grpc(format!("the response is longer than {} bytes", self.limit)));

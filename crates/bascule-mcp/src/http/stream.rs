@@ -1,4 +1,5 @@
-//! Resumes interrupted event streams, and keeps the GET stream open on which a server sends requests and notifications.
+//! Reads the event streams of Streamable HTTP. The stream of a response is resumed when it breaks. The GET stream, on which a
+//! server sends its own requests and notifications, is kept open.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use http::header::{HeaderName, HeaderValue};
 use hyper::body::Incoming;
 use tokio::time::{Instant, sleep};
 
-use super::{EVENT_STREAM, HttpLink, LargeDelivery, has_media_type, transport_failure};
+use super::{EVENT_STREAM, HttpLink, PendingDelivery, has_media_type, transport_failure};
 use crate::scan::ScannedMessage;
 use crate::sse::{EventReader, ResumePoint, SseEvent};
 use crate::{Failure, TransportError};
@@ -50,7 +51,7 @@ impl HttpLink {
         }
     }
 
-    fn deliver_event(self: &Arc<Self>, id: u64, event: SseEvent) -> Option<LargeDelivery> {
+    fn deliver_event(self: &Arc<Self>, id: u64, event: SseEvent) -> Option<PendingDelivery> {
         match event {
             SseEvent::Data(data) | SseEvent::Endpoint(data) => return self.deliver(data, Some(id)),
             // The stream belongs to one request and holds no other response.

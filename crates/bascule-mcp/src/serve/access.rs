@@ -88,11 +88,12 @@ fn is_allowed_origin(origin: &str, allowed: &[String]) -> bool {
 fn split_port(host: &str) -> Option<(&str, Option<&str>)> {
     let after_name = match host.strip_prefix('[') {
         Some(rest) => rest.find(']')? + 2,
-        None => host.find(':').unwrap_or(host.len()),
+        None => host.bytes().position(|byte| byte == b':').unwrap_or(host.len()),
     };
     let (name, rest) = host.split_at_checked(after_name)?;
-    let is_name =
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b));
+    let is_of_name =
+        |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'[' | b']' | b':');
+    let is_name = !name.is_empty() && name.bytes().all(is_of_name);
     match rest.strip_prefix(':') {
         Some(port) if is_name => port.bytes().all(|b| b.is_ascii_digit()).then_some((name, Some(port))),
         None if is_name && rest.is_empty() => Some((name, None)),

@@ -18,8 +18,8 @@ const SMALL_BODY_BYTES: usize = 64 << 10;
 /// The slowest accepted average rate after the initial grace.
 const BYTES_PER_SECOND: u64 = 64 << 10;
 
-/// Reads the body within `grace` and one second for every 64 KiB received. `budget` has a permit for each byte of all large
-/// bodies in memory; those of this body are returned with it. Nothing waits for permits: all requests might wait for each
+/// Reads the body within `grace` and one second for every 64 KiB received. `budget` has a permit for each byte of large
+/// bodies in memory, without those that arrive before a body passes 64 KiB; the permits of this body are returned with it. Nothing waits for permits: all requests might wait for each
 /// other.
 pub(super) async fn read_body<'a>(
     body: &mut Incoming,

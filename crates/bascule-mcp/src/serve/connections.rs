@@ -1,8 +1,9 @@
 //! The open connections of an HTTP server, and which of them is closed when there is no room for a new one.
 //!
-//! A connection without an accepted request goes first: a peer without a token must not keep clients out. Then an idle one
-//! goes, and then one that holds only a session's event stream: their clients connect again. A connection with a request in
-//! flight stays. Each time the peer with the most such connections gives up its oldest.
+//! A connection is *silent* until its first request has passed all access checks. Silent ones go first: a peer without a token
+//! must not keep clients out. Then an idle one goes, and then one that holds only a session's event stream: their clients
+//! connect again. A connection with a request in flight stays. Each time the peer with the most such connections gives up its
+//! oldest.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio_util::sync::CancellationToken;
 
 use super::peer_id::{PeerAddress, PeerId};
+use super::slow_response_timer::SlowResponseTimer;
 use super::timed_socket::Activity;
 
 #[derive(Default)]
@@ -27,6 +29,7 @@ pub(super) struct ConnectionState {
     /// The sender of the last accepted request; `None` before the first one.
     peer: Mutex<Option<PeerId>>,
     has_event_stream: AtomicBool,
+    pub(super) slow_response_timer: SlowResponseTimer,
     /// Closes the connection.
     pub(super) evicted: CancellationToken,
 }
@@ -39,6 +42,7 @@ impl Connections {
             activity: Arc::default(),
             peer: Mutex::default(),
             has_event_stream: AtomicBool::new(false),
+            slow_response_timer: SlowResponseTimer::default(),
             evicted: CancellationToken::new(),
         });
         self.remove_outdated(address);
@@ -51,8 +55,8 @@ impl Connections {
     pub(super) fn make_room(&mut self) -> bool {
         let evicted = self
             .take_silent()
-            .or_else(|| self.find(ConnectionState::is_idle))
-            .or_else(|| self.find(ConnectionState::holds_only_event_stream));
+            .or_else(|| self.oldest_of_busiest_peer(ConnectionState::is_idle))
+            .or_else(|| self.oldest_of_busiest_peer(ConnectionState::holds_only_event_stream));
         evicted.inspect(|state| state.evicted.cancel()).is_some()
     }
 
@@ -72,7 +76,10 @@ impl Connections {
 
     /// Returns the oldest connection that satisfies the predicate, of the peer that has most of them. Called only while no
     /// connection is silent, so that a flood of silent ones does not repeat the search.
-    fn find(&mut self, predicate: fn(&ConnectionState) -> bool) -> Option<Arc<ConnectionState>> {
+    fn oldest_of_busiest_peer(
+        &mut self,
+        predicate: fn(&ConnectionState) -> bool,
+    ) -> Option<Arc<ConnectionState>> {
         self.all.retain(|state| state.strong_count() > 0);
         let found: Vec<_> =
             self.all.iter().filter_map(Weak::upgrade).filter(|state| predicate(state)).collect();
@@ -115,13 +122,13 @@ fn remove_from(
 
 impl ConnectionState {
     /// To be called when a request has passed all access checks.
-    pub(super) fn accept_request(&self, peer: PeerId) {
+    pub(super) fn record_accepted_request(&self, peer: PeerId) {
         *self.peer.lock().unwrap_or_else(PoisonError::into_inner) = Some(peer);
         self.has_event_stream.store(false, Ordering::Relaxed);
     }
 
     /// To be called when the accepted request opens the event stream of a session.
-    pub(super) fn open_event_stream(&self) {
+    pub(super) fn record_event_stream(&self) {
         self.has_event_stream.store(true, Ordering::Relaxed);
     }
 
@@ -159,7 +166,7 @@ mod tests {
         let add = |(from, token): &(&str, Option<usize>)| {
             let state = connections.add(address(from));
             if token.is_some() {
-                state.accept_request(PeerId { token: *token, address: state.address });
+                state.record_accepted_request(PeerId { token: *token, address: state.address });
             }
             state
         };

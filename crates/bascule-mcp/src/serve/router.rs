@@ -139,7 +139,8 @@ impl PathPattern {
         let mut path = path.strip_prefix(self.start)?;
         let mut params = Vec::with_capacity(self.rest.len());
         for text in &self.rest {
-            let (segment, rest) = path.split_at(path.find('/').unwrap_or(path.len()));
+            let (segment, rest) =
+                path.split_at(path.bytes().position(|byte| byte == b'/').unwrap_or(path.len()));
             params.push(decode(segment)?);
             path = rest.strip_prefix(text)?;
         }

@@ -70,7 +70,7 @@ impl HttpService {
         let sender = PeerId { token, address: state.address };
         if access == RouteAccess::Clients {
             peer.check(&self.config.access, &self.peer_check_lock).await?;
-            state.accept_request(sender);
+            state.record_accepted_request(sender);
         }
         match found {
             RouteMatch::Found(route, params) => {

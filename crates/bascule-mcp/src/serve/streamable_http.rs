@@ -1,26 +1,28 @@
 //! The routes of MCP over Streamable HTTP: POST takes a message, GET opens an event stream, DELETE ends a session.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, Response, StatusCode};
 use memchr::memchr2;
-use tokio::time::timeout;
+use tokio::time::Instant;
 
 use super::http_error::HttpError;
 use super::response_body::{EventStream, ResponseContent, missing_response_error};
 use super::response_stream::{FrameReceiver, ResponseFrame};
 use super::router::{RouteAccess, RouteRequest, Router};
 use super::service::response_of_type;
-use super::{ClientMessage, Endpoint, Host, HttpServer, PeerId, ResponseStream, TraceHeaders};
+use super::slow_response_timer::SlowResponseTimer;
+use super::{ClientMessage, Endpoint, Host, ResponseStream, TraceHeaders};
 use crate::envelope::replace_line_breaks;
 use crate::{Message, MessageError, ProtocolVersion, RpcError, is_large, run_large};
 
-const TRACE_PARENT: HeaderName = HeaderName::from_static("traceparent");
-const TRACE_STATE: HeaderName = HeaderName::from_static("tracestate");
-const BAGGAGE: HeaderName = HeaderName::from_static("baggage");
-const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
-const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const TRACE_PARENT: &str = "traceparent";
+const TRACE_STATE: &str = "tracestate";
+const BAGGAGE: &str = "baggage";
+const SESSION_ID: &str = "mcp-session-id";
+const PROTOCOL_VERSION: &str = "mcp-protocol-version";
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
@@ -70,10 +72,10 @@ async fn post<H: Host>(host: Arc<H>, mut request: RouteRequest<'_>) -> HttpResul
     };
     match delivered? {
         // Boxed: most messages are no `initialize`, and need not have room for it.
-        Delivered::Initialize(id) => {
-            Box::pin(initialize(&host, (endpoint, request.sender), id, frame, config)).await
+        Delivered::Initialize(id) => Box::pin(initialize(&host, endpoint, &request, id, frame)).await,
+        Delivered::Request(id, receiver) => {
+            Ok(respond(id, receiver, config.keep_alive, &request.connection.slow_response_timer).await)
         }
-        Delivered::Request(id, receiver) => Ok(respond(id, receiver, config).await),
         Delivered::Other => Ok(empty_response(StatusCode::ACCEPTED)),
     }
 }
@@ -97,11 +99,12 @@ fn deliver<H: Host>(
 ) -> Result<Delivered, HttpError> {
     join_lines(frame).map_err(invalid_message)?;
     let mut message = ClientMessage::parse(frame).map_err(invalid_message)?;
-    message.trace = trace_headers(headers);
+    let mcp_headers = McpHeaders::find(headers);
+    if mcp_headers.has_trace {
+        message.trace = trace_headers(headers);
+    }
     let id: Option<Box<str>> = match &message.message {
-        Message::Request { id, method, .. }
-            if method == "initialize" && !headers.contains_key(SESSION_ID) =>
-        {
+        Message::Request { id, method, .. } if method == "initialize" && mcp_headers.session.is_none() => {
             return match is_large(frame.len()) {
                 true => Err(HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, "`initialize` is too large")),
                 false => Ok(Delivered::Initialize(id.as_json().into())),
@@ -110,7 +113,7 @@ fn deliver<H: Host>(
         Message::Request { id, .. } => Some(id.as_json().into()),
         _ => None,
     };
-    let client = match find_client(host, endpoint, headers) {
+    let client = match find_client(host, endpoint, &mcp_headers) {
         Ok(client) => client,
         Err(error) => return Err(error.with_request_id(id)),
     };
@@ -120,9 +123,33 @@ fn deliver<H: Host>(
     Ok(id.map_or(Delivered::Other, |id| Delivered::Request(id, receiver)))
 }
 
-/// Returns the trace and the baggage that the headers name. Few requests have any.
+/// The headers of MCP, found in one pass: a look-up of each would take longer.
+#[derive(Default)]
+struct McpHeaders<'a> {
+    session: Option<&'a HeaderValue>,
+    version: Option<&'a HeaderValue>,
+    /// Some header belongs to a trace. Few requests have one.
+    has_trace: bool,
+}
+
+impl<'a> McpHeaders<'a> {
+    fn find(headers: &'a HeaderMap) -> Self {
+        let mut found = Self::default();
+        for (name, value) in headers {
+            match name.as_str() {
+                SESSION_ID => drop(found.session.get_or_insert(value)),
+                PROTOCOL_VERSION => drop(found.version.get_or_insert(value)),
+                TRACE_PARENT | TRACE_STATE | BAGGAGE => found.has_trace = true,
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+/// Returns the trace and the baggage that the headers name.
 fn trace_headers(headers: &HeaderMap) -> Option<Box<TraceHeaders>> {
-    let joined = |name: HeaderName| {
+    let joined = |name: &str| {
         let lines = headers.get_all(name).iter().map(HeaderValue::to_str);
         let text = lines.collect::<Result<Vec<&str>, _>>().ok()?.join(",");
         (!text.is_empty()).then_some(text)
@@ -134,16 +161,18 @@ fn trace_headers(headers: &HeaderMap) -> Option<Box<TraceHeaders>> {
 
 async fn initialize<H: Host>(
     host: &Arc<H>,
-    (endpoint, sender): (Endpoint, PeerId),
+    endpoint: Endpoint,
+    request: &RouteRequest<'_>,
     id: Box<str>,
     frame: Vec<u8>,
-    config: &HttpServer,
 ) -> HttpResult {
+    let config = &request.service.config;
     let stream = ResponseStream::new(config.stream_limit);
     let receiver = stream.receiver();
-    let session = host.initialize(endpoint.clone(), sender, frame, stream).await;
+    let session = host.initialize(endpoint.clone(), request.sender, frame, stream).await;
     let session = session.map(|session| session_header(host, &endpoint, &session)).transpose()?;
-    let mut response = respond(id, receiver, config).await;
+    let mut response =
+        respond(id, receiver, config.keep_alive, &request.connection.slow_response_timer).await;
     if let Some(session) = session {
         response.headers_mut().insert(SESSION_ID, session);
     }
@@ -164,14 +193,22 @@ fn session_header<H: Host>(
 
 /// A single response is sent as JSON. If other messages come first, or nothing for a while, the response is an event stream:
 /// clients and proxies give up connections on which nothing moves.
-async fn respond(id: Box<str>, receiver: FrameReceiver, config: &HttpServer) -> Response<ResponseContent> {
-    let first = match timeout(config.keep_alive, receiver.next()).await {
-        Ok(Some(ResponseFrame { bytes, is_response: true })) => return json_response(bytes),
-        Ok(None) => return json_response(missing_response_error(&id)),
-        Ok(first) => first,
-        Err(_) => None,
+async fn respond(
+    id: Box<str>,
+    receiver: FrameReceiver,
+    keep_alive: Duration,
+    timer: &SlowResponseTimer,
+) -> Response<ResponseContent> {
+    let first = tokio::select! {
+        biased;
+        first = receiver.next() => match first {
+            Some(ResponseFrame { bytes, is_response: true }) => return json_response(bytes),
+            None => return json_response(missing_response_error(&id)),
+            first => first,
+        },
+        () = timer.wait_until(Instant::now() + keep_alive) => None,
     };
-    event_stream_response(EventStream::for_request(id, first, receiver, config.keep_alive))
+    event_stream_response(EventStream::for_request(id, first, receiver, keep_alive))
 }
 
 fn get<H: Host>(host: &Arc<H>, request: RouteRequest<'_>) -> HttpResult {
@@ -180,17 +217,18 @@ fn get<H: Host>(host: &Arc<H>, request: RouteRequest<'_>) -> HttpResult {
         let reason = "`Accept` must include text/event-stream";
         return Err(HttpError::new(StatusCode::NOT_ACCEPTABLE, reason));
     }
-    let (endpoint, session) = (endpoint(request.params), session_id(headers)?);
+    let (endpoint, session) = (endpoint(request.params), session_id(&McpHeaders::find(headers))?);
     let client = host.find_session(&endpoint, session).ok_or_else(unknown_session)?;
     let stream = host.open_stream(&client);
-    request.connection.open_event_stream();
+    request.connection.record_event_stream();
     let receiver = stream.receiver();
     let guard = service.event_streams.insert((endpoint, session.to_owned()), stream.closer());
     Ok(event_stream_response(EventStream::new(receiver, service.config.keep_alive, Some(guard))))
 }
 
 fn delete<H: Host>(host: &Arc<H>, request: RouteRequest<'_>) -> HttpResult {
-    match host.end_session(&endpoint(request.params), session_id(&request.head.headers)?) {
+    let headers = McpHeaders::find(&request.head.headers);
+    match host.end_session(&endpoint(request.params), session_id(&headers)?) {
         true => Ok(empty_response(StatusCode::NO_CONTENT)),
         false => Err(unknown_session()),
     }
@@ -204,22 +242,21 @@ fn endpoint(mut params: Vec<String>) -> Endpoint {
 fn find_client<H: Host>(
     host: &Arc<H>,
     endpoint: &Endpoint,
-    headers: &HeaderMap,
+    headers: &McpHeaders<'_>,
 ) -> Result<Arc<H::Client>, HttpError> {
     host.find_session(endpoint, session_id(headers)?).ok_or_else(unknown_session)
 }
 
 /// Returns the session id of a request. Also checks the protocol version, which was agreed with the session.
-fn session_id(headers: &HeaderMap) -> Result<&str, HttpError> {
-    if let Some(version) = headers.get(PROTOCOL_VERSION) {
+fn session_id<'a>(headers: &McpHeaders<'a>) -> Result<&'a str, HttpError> {
+    if let Some(version) = headers.version {
         let is_known = version.to_str().is_ok_and(|version| ProtocolVersion::negotiate(version).is_ok());
         if !is_known {
             return Err(HttpError::bad_request("this `MCP-Protocol-Version` is not supported"));
         }
     }
-    let id = headers
-        .get(SESSION_ID)
-        .ok_or_else(|| HttpError::bad_request("the header `Mcp-Session-Id` is missing"))?;
+    let id =
+        headers.session.ok_or_else(|| HttpError::bad_request("the header `Mcp-Session-Id` is missing"))?;
     id.to_str().map_err(|_| unknown_session())
 }
 

@@ -20,7 +20,7 @@ fn push(stream: &ResponseStream, text: &str) -> bool {
     stream.push(text.as_bytes().to_vec())
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn delivers_frames_in_order_and_nothing_after_the_response() {
     let stream = ResponseStream::new(100);
     assert!(push(&stream, "a") && push(&stream, "b") && !stream.is_closed());
@@ -31,7 +31,7 @@ async fn delivers_frames_in_order_and_nothing_after_the_response() {
     assert_eq!(stream.next().await, None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn closes_when_a_frame_does_not_fit() {
     let stream = ResponseStream::new(3);
     assert!(push(&stream, "long enough"), "one frame always fits");
@@ -45,7 +45,7 @@ async fn closes_when_a_frame_does_not_fit() {
     assert_eq!(received(&stream).await, ["abc", "the response always fits."]);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn closed_returns_when_the_receiver_is_dropped() {
     let stream = ResponseStream::new(100);
     let receiver = stream.receiver();
@@ -60,7 +60,7 @@ async fn closed_returns_when_the_receiver_is_dropped() {
     assert!(stream.is_closed() && !push(&stream, "more"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn receiver_sees_the_end_when_all_senders_are_dropped() {
     let stream = ResponseStream::new(100);
     let receiver = stream.receiver();
@@ -73,7 +73,7 @@ async fn receiver_sees_the_end_when_all_senders_are_dropped() {
     assert_eq!(timeout(DEADLINE, receiver.next()).await.unwrap(), None);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn branches_forward_in_the_order_of_pushes() {
     let stream = ResponseStream::new(1000);
     let (one, two, late) = (stream.branch("1"), stream.branch("2"), ResponseStream::new(1000));
@@ -93,7 +93,7 @@ async fn branches_forward_in_the_order_of_pushes() {
 }
 
 // req: GW-03
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn limit_applies_to_messages_but_not_to_responses() {
     let stream = ResponseStream::new(3);
     let branches: Vec<ResponseStream> = (0..4).map(|id| stream.branch(&id.to_string())).collect();
@@ -106,7 +106,7 @@ async fn limit_applies_to_messages_but_not_to_responses() {
     assert!(push(&branches[3], "abc") && !push(&branches[3], "d") && stream.has_overflowed());
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn wait_for_room_returns_after_a_read_and_after_the_receiver_is_dropped() {
     for by_reading in [true, false] {
         let stream = ResponseStream::new(3);
@@ -126,7 +126,7 @@ async fn wait_for_room_returns_after_a_read_and_after_the_receiver_is_dropped() 
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn closing_the_target_closes_its_branches() {
     let stream = ResponseStream::new(1000);
     let (branch, late) = (stream.branch("1"), ResponseStream::new(1000));
