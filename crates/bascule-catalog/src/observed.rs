@@ -31,8 +31,8 @@ const RAREST: u32 = 64;
 /// The number of unchanged looks after which the type has been stable for long.
 const LONG_STABLE: u32 = 64;
 
-/// The longest type of a result on one line.
-const MAX_COMPACT: usize = 1_500;
+/// The longest type of a result on one line that is kept whole.
+const MAX_KEPT_BYTES: usize = 1_500;
 
 /// The answers of one tool, as far as they are known.
 #[derive(Debug)]
@@ -106,7 +106,7 @@ impl ObservedResult {
     fn learn(&self, answer: BoundedShape) -> Look {
         let mut state = self.state();
         let joined = state.shape.clone().join(answer);
-        let has_changed = joined != state.shape;
+        let has_changed = !joined.describes_same(&state.shape);
         let was_stable = state.unchanged >= STABLE;
         state.unchanged = if has_changed { 0 } else { state.unchanged.saturating_add(1) };
         let has_become_stable = state.unchanged == STABLE;
@@ -114,10 +114,12 @@ impl ObservedResult {
         let mut drift = Vec::new();
         if has_changed {
             if was_stable {
-                drift = differences(&state.shape.shape, &joined.shape);
+                let (old, new) = (&state.shape.shape, &joined.shape);
+                drift = differences(&old.without_data_names(), &new.without_data_names());
             }
-            (state.shape, state.types) = (joined, None);
+            state.types = None;
         }
+        state.shape = joined;
         Look { has_news: has_changed || has_become_stable, drift }
     }
 
@@ -186,7 +188,7 @@ fn types_of(shape: &Shape) -> ResultTypes {
         reduced.truncate(depth);
         types(&reduced)
     };
-    let is_short = |types: &ResultTypes| types.compact().len() <= MAX_COMPACT;
+    let is_short = |types: &ResultTypes| types.compact().len() <= MAX_KEPT_BYTES;
     match is_short(&whole) {
         true => whole,
         false => {
@@ -213,7 +215,8 @@ impl StoredObservation {
     pub fn join(self, other: &Self) -> Self {
         let (own, others) = (self.bounded(), other.bounded());
         let joined = own.clone().join(others.clone());
-        let is_stable = (self.is_stable && joined == own) || (other.is_stable && joined == others);
+        let is_stable = (self.is_stable && joined.describes_same(&own))
+            || (other.is_stable && joined.describes_same(&others));
         Self { depth: joined.depth, is_stable, schema: to_schema(&joined.shape) }
     }
 }

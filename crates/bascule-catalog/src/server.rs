@@ -1,9 +1,10 @@
 //! The tools of one server after its filter is applied.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use bascule_model::{ServerName, ToolDefinition, ToolId};
+use foldhash::{HashMap, HashMapExt as _};
 
 use crate::nearest::nearest_name;
 use crate::{CatalogTool, NamePattern, ToolFilter};
@@ -30,6 +31,16 @@ impl ServerTools {
     /// Builds the tools of an earlier run, which the server has not listed in this one.
     pub fn from_last_listing(name: ServerName, filter: ToolFilter, definitions: Vec<ToolDefinition>) -> Self {
         Self::assemble(name, filter, definitions, true, |_| None)
+    }
+
+    /// Takes the tools of another catalog, which have passed their filter, with their compiled schemas and observed results.
+    pub fn of_tools(name: ServerName, tools: Vec<Arc<CatalogTool>>) -> Self {
+        let mut server = Self::assemble(name, ToolFilter::default(), Vec::new(), false, |_| None);
+        for tool in tools {
+            server.by_name.insert(tool.definition().name.as_str().into(), server.tools.len());
+            server.tools.push(tool);
+        }
+        server
     }
 
     /// Builds the next version from a new list. Unchanged tools keep their compiled schemas and their observed results.

@@ -3,12 +3,15 @@
 //! Every schema has a type: a schema that TypeScript cannot express becomes a wider type, with the reason in a comment.
 //! An object without a statement about further properties is closed, so that the compiler finds misspelt keys.
 
+mod circles;
+mod combine;
 mod declarations;
 mod json;
 mod names;
 mod render;
 mod translate;
 mod types;
+mod work;
 
 pub use declarations::{DeclaredServer, DeclaredTool, declarations};
 
@@ -22,6 +25,8 @@ use types::TypeDocument;
 
 /// The longest call in an error message.
 const MAX_CALL: usize = 800;
+/// A type that is too long for one line.
+const TOO_LONG: &str = "object /* too long: see the declaration */";
 /// The comment of a type that was learned from answers.
 const OBSERVED: &str = "Observed result, not declared by the server.";
 
@@ -29,6 +34,8 @@ const OBSERVED: &str = "Observed result, not declared by the server.";
 #[derive(Debug)]
 pub(crate) struct ToolTypes {
     arguments: TypeDocument,
+    /// The type of the arguments on one line; `None` if it is too long.
+    arguments_line: Option<String>,
     /// `None` if the server declares no output schema.
     result: Option<Arc<ResultTypes>>,
 }
@@ -70,8 +77,10 @@ impl ToolTypes {
     pub(crate) fn new(tool: &CatalogTool) -> Self {
         let definition = tool.definition();
         let result = definition.output_schema.as_ref();
+        let arguments = translate_text(definition.input_schema.get()).into_arguments();
         Self {
-            arguments: translate_text(definition.input_schema.get()).into_arguments(),
+            arguments_line: Renderer::compact(&arguments, "Args").one_line(),
+            arguments,
             result: result.map(|schema| Arc::new(ResultTypes::new(schema.get(), false))),
         }
     }
@@ -83,26 +92,28 @@ impl ToolTypes {
     /// One line: the call, the type of its arguments and of its result. `call` is the expression that scripts use.
     pub(crate) fn signature(&self, call: &str, result: Option<&ResultTypes>) -> String {
         let result = result.map_or_else(|| "unknown".to_owned(), ResultTypes::signature);
-        format!("{call}({}{}): Promise<{result}>", self.parameter(), inline(&self.arguments, "Args"))
+        let arguments = self.arguments_line.as_deref().unwrap_or(TOO_LONG);
+        format!("{call}({}{arguments}): Promise<{result}>", self.parameter())
     }
 
     /// The call and the type of its arguments. Arguments with a long type are named only.
     pub(crate) fn call_signature(&self, call: &str) -> String {
-        let arguments = Renderer::compact(&self.arguments, "Args").union(&self.arguments.root, "", 0);
-        match call.len() + arguments.len() > MAX_CALL {
-            true => format!("{call}({}{})", self.parameter(), self.arguments.named_properties(MAX_CALL)),
-            false => format!("{call}({}{arguments})", self.parameter()),
+        match &self.arguments_line {
+            Some(arguments) if call.len() + arguments.len() <= MAX_CALL => {
+                format!("{call}({}{arguments})", self.parameter())
+            }
+            _ => format!("{call}({}{})", self.parameter(), self.arguments.property_list(MAX_CALL)),
         }
     }
 
     /// The parameter's name, with a question mark if a call needs no arguments.
     fn parameter(&self) -> &'static str {
-        if self.arguments.is_optional_argument() { "args?: " } else { "args: " }
+        if self.arguments.accepts_empty_object() { "args?: " } else { "args: " }
     }
 }
 
 fn inline(document: &TypeDocument, prefix: &str) -> String {
-    Renderer::compact(document, prefix).root()
+    Renderer::compact(document, prefix).one_line().unwrap_or_else(|| TOO_LONG.into())
 }
 
 #[cfg(test)]

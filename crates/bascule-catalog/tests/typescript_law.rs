@@ -72,7 +72,7 @@ fn schema(random: &mut Random, depth: usize) -> Value {
     if depth == 0 {
         return scalar_schema(random);
     }
-    match random.below(13) {
+    match random.below(16) {
         0 => json!({}),
         1 => json!(true),
         2 | 3 => json!({ "type": "array", "items": schema(random, depth - 1) }),
@@ -88,9 +88,46 @@ fn schema(random: &mut Random, depth: usize) -> Value {
         8 => json!({ "oneOf": [object(random, depth - 1), { "type": "string" }, { "type": "null" }] }),
         9 => json!({ "$ref": "#/$defs/shared" }),
         10 => json!({ "allOf": [object(random, depth - 1)], "nullable": false }),
+        12..=14 => combined_reference(random, depth - 1),
         11 => json!({ "anyOf": [tagged(random, "x", depth - 1), tagged(random, "y", depth - 1)] }),
         _ => object(random, depth - 1),
     }
+}
+
+/// A reference in `allOf`, or beside other keywords.
+fn combined_reference(random: &mut Random, depth: usize) -> Value {
+    let extension = json!({ "properties": { "x": schema(random, depth) }, "required": ["x"] });
+    let (open, further) = (json!({ "$ref": "#/$defs/open" }), json!({ "$ref": "#/$defs/further" }));
+    match random.below(9) {
+        0 => json!({ "allOf": [open, further] }),
+        1 => json!({ "allOf": [open, extension], "unevaluatedProperties": false }),
+        2 => {
+            json!({ "$ref": "#/$defs/open", "properties": extension["properties"], "required": ["x"], "unevaluatedProperties": false })
+        }
+        3 => json!({ "type": "array", "$ref": "#/$defs/list" }),
+        4 => json!({ "type": "string", "allOf": [{ "$ref": "#/$defs/many" }] }),
+        5 => json!({ "type": "object", "$ref": "#/$defs/shared" }),
+        6 => json!({ "allOf": [{ "$ref": "#/$defs/node" }, extension] }),
+        7 => json!({ "type": "object", "$ref": "#/$defs/node" }),
+        _ => json!({ "type": "string", "$ref": "#/$defs/shared" }),
+    }
+}
+
+/// The definitions that schemas refer to. Types of open objects are closed, so their values have no further properties.
+fn definitions(random: &mut Random) -> Value {
+    let open = |name: &str, kind: &str| json!({ "type": "object", "properties": { name: { "type": kind } }, "required": [name] });
+    json!({
+        "shared": object(random, 0),
+        "open": open("o", "string"),
+        "further": open("f", "number"),
+        "list": { "type": "array", "items": scalar_schema(random) },
+        "many": { "enum": ["a", "b", "c", "d", "e", "f", "g", "h", "i"] },
+        "node": {
+            "type": "object",
+            "properties": { "next": { "$ref": "#/$defs/node" }, "label": { "type": "string" } },
+            "required": ["label"],
+        },
+    })
 }
 
 /// An object that a property tells apart from others.
@@ -120,10 +157,10 @@ fn value(random: &mut Random, schema: &Value, root: &Value) -> Value {
     if random.is_one_in(12) {
         return any_value(random, 2);
     }
-    if let Some(reference) = schema["$ref"].as_str() {
-        return value(random, root.pointer(&reference[1..]).unwrap(), root);
+    if schema.get("$ref").is_some() || schema.get("allOf").is_some() {
+        return combined_value(random, schema, root);
     }
-    for keyword in ["anyOf", "oneOf", "allOf"] {
+    for keyword in ["anyOf", "oneOf"] {
         if let Some(members) = schema[keyword].as_array() {
             let member = random.pick(members);
             return value(random, &member, root);
@@ -150,6 +187,20 @@ fn value(random: &mut Random, schema: &Value, root: &Value) -> Value {
     }
 }
 
+/// A value of all parts of a combination, if they are objects; else of one.
+fn combined_value(random: &mut Random, schema: &Value, root: &Value) -> Value {
+    let mut parts: Vec<Value> = schema["allOf"].as_array().cloned().unwrap_or_default();
+    parts.extend(schema["$ref"].as_str().map(|reference| root.pointer(&reference[1..]).unwrap().clone()));
+    parts.extend(schema.get("properties").is_some().then(|| json!({ "properties": schema["properties"] })));
+    if parts.len() == 1 {
+        return value(random, &parts[0], root);
+    }
+    let references = parts.iter_mut().filter(|part| part.get("$ref").is_some());
+    references.for_each(|part| *part = root.pointer(&part["$ref"].as_str().unwrap()[1..]).unwrap().clone());
+    let objects = parts.iter().map(|part| object_value(random, part, root));
+    Value::from_iter(objects.flat_map(|object| object.as_object().unwrap().clone()))
+}
+
 fn array_value(random: &mut Random, schema: &Value, root: &Value) -> Value {
     match schema["prefixItems"].as_array() {
         Some(items) => {
@@ -170,6 +221,8 @@ fn object_value(random: &mut Random, schema: &Value, root: &Value) -> Value {
     }
     let further = match &schema["additionalProperties"] {
         Value::Bool(false) => random.is_one_in(8).then(|| json!({})),
+        // The type of an open object is closed.
+        Value::Null => None,
         rest => Some(rest.clone()),
     };
     if let Some(further) = further {
@@ -219,6 +272,34 @@ fn refused_lines(folder: &Path) -> BTreeSet<usize> {
     errors.map(number).collect()
 }
 
+/// Schemas whose definitions are names of each other, or of themselves.
+const CIRCULAR: [&str; 8] = [
+    r##"{"$ref":"#"}"##,
+    r##"{"properties":{"x":{"$ref":"#"}}}"##,
+    r##"{"$ref":"#/$defs/a","$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}"##,
+    r##"{"properties":{"x":{"$ref":"#/$defs/a"},"y":{"$ref":"#/$defs/b"}},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}"##,
+    r##"{"$ref":"#/$defs/a","$defs":{"a":{"allOf":[{"$ref":"#/$defs/b"}]},"b":{"allOf":[{"$ref":"#/$defs/a"},{"type":"object"}]}}}"##,
+    r##"{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/b"},{"type":"string"}]},"b":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}]}}}"##,
+    r##"{"allOf":[{"$ref":"#/allOf/1"},{"$ref":"#/allOf/0"}]}"##,
+    r##"{"$ref":"#/$defs/a","$defs":{"a":{"type":"array","items":{"anyOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}]}},"b":{"anyOf":[{"$ref":"#/$defs/a"},{"$ref":"#/$defs/b"}]}}}"##,
+];
+
+// req: CM-08
+#[test]
+fn compiler_accepts_definitions_that_refer_to_each_other() {
+    let tools: Vec<CatalogTool> = CIRCULAR
+        .iter()
+        .enumerate()
+        .map(|(index, schema)| tool(index, &serde_json::from_str(schema).unwrap()))
+        .collect();
+    let declared = tools.iter().map(|tool| DeclaredTool { name: tool.id().tool().into(), tool }).collect();
+    let declared = declarations(&[DeclaredServer { name: "s".into(), tools: declared }]);
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("mcp.d.ts"), &declared).unwrap();
+    fs::write(folder.path().join("values.ts"), "").unwrap();
+    assert!(refused_lines(folder.path()).is_empty(), "{declared}");
+}
+
 // req: CM-08
 #[test]
 fn value_has_the_type_if_and_only_if_it_is_valid() {
@@ -229,7 +310,7 @@ fn value_has_the_type_if_and_only_if_it_is_valid() {
         if !schema.is_object() {
             schema = json!({ "allOf": [schema] });
         }
-        schema["$defs"] = json!({ "shared": object(&mut random, 0) });
+        schema["$defs"] = definitions(&mut random);
         let tool = tool(index, &schema);
         let compiled = Schema::compile(&to_raw_value(&schema).unwrap()).unwrap();
         for _ in 0..VALUES {

@@ -36,7 +36,8 @@ fn compare(old: &Shape, new: &Shape, pointer: &str, pointers: &mut Vec<String>) 
 }
 
 fn compare_objects(old: &ObjectShape, new: &ObjectShape, pointer: &str, pointers: &mut Vec<String>) {
-    if new.is_map && !old.is_map {
+    // The names of a map are data, also if they are kept now.
+    if new.is_map != old.is_map {
         return pointers.push(format!("{pointer}/*"));
     }
     for (name, property) in &new.properties {

@@ -4,8 +4,13 @@ use serde_json::{Map, Value, json};
 
 use super::shape::{MAX_DEPTH, MAX_PROPERTIES, ObjectShape, ObservedProperty, Scalars, Shape};
 
-/// Returns the schema of the values of a shape. That of any value is `true`, that of no value so far `{}`.
+/// Returns the schema of the values of a shape, without names that are probably data. That of any value is `true`, that of no
+/// value so far `{}`.
 pub(super) fn to_schema(shape: &Shape) -> Value {
+    write(&shape.without_data_names())
+}
+
+fn write(shape: &Shape) -> Value {
     if shape.is_any {
         return Value::Bool(true);
     }
@@ -17,7 +22,7 @@ pub(super) fn to_schema(shape: &Shape) -> Value {
     }
     if let Some(items) = &shape.array {
         kinds.push("array".into());
-        schema.insert("items".into(), to_schema(items));
+        schema.insert("items".into(), write(items));
     }
     let scalars = Scalars::NAMED.into_iter().filter(|(kind, _)| shape.scalars.contains(*kind));
     kinds.extend(scalars.map(|(_, name)| Value::from(name)));
@@ -37,14 +42,14 @@ fn object_keywords(object: &ObjectShape) -> Map<String, Value> {
         let required: Vec<&str> = required.map(|(name, _)| &**name).collect();
         let properties = object.properties.iter();
         let properties: Map<String, Value> =
-            properties.map(|(name, property)| (name.to_string(), to_schema(&property.shape))).collect();
+            properties.map(|(name, property)| (name.to_string(), write(&property.shape))).collect();
         keywords.insert("properties".into(), properties.into());
         if !required.is_empty() {
             keywords.insert("required".into(), json!(required));
         }
     }
     if object.is_map || object.rest.is_some() {
-        let rest = object.rest.as_ref().map_or_else(|| json!({}), to_schema);
+        let rest = object.rest.as_ref().map_or_else(|| json!({}), write);
         keywords.insert("additionalProperties".into(), rest);
     }
     keywords
@@ -82,11 +87,13 @@ fn read_object(schema: &Value, depth: usize) -> ObjectShape {
         schema["required"].as_array().is_some_and(|names| names.iter().any(|required| required == name))
     };
     let property = |(name, value): (&String, &Value)| {
-        let property = ObservedProperty { shape: read(value, depth), is_required: is_required(name) };
-        (name.as_str().into(), property)
+        (name.as_str().into(), ObservedProperty::new(read(value, depth), is_required(name)))
     };
     let named = schema["properties"].as_object();
     let properties = named.into_iter().flatten().take(MAX_PROPERTIES).map(property).collect();
     let rest = schema.get("additionalProperties").map(|rest| read(rest, depth));
-    ObjectShape { properties, is_map: rest.is_some() && named.is_none(), rest }
+    let is_map = rest.is_some() && named.is_none();
+    let mut object = ObjectShape { properties, is_map, rest, ..ObjectShape::default() };
+    object.note_alike();
+    object
 }

@@ -114,6 +114,7 @@ impl<'de> Visitor<'de> for ShapeReader<'_> {
         if is_map_of_alike(&object) {
             object.forget_names();
         }
+        object.note_alike();
         Ok(if self.depth == 0 { Shape::any() } else { Shape::object(object) })
     }
 }

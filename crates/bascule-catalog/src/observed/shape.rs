@@ -1,8 +1,9 @@
 //! The shape of values: the kinds and property names of all values that were joined into it, never the values.
 //!
-//! Joining is commutative, associative and idempotent, so the order of answers does not matter. Three bounds hold: an object
-//! with more than [`MAX_PROPERTIES`] names is a map, which keeps no names; a shape that weighs more than [`MAX_WEIGHT`] loses
-//! its deepest levels; nothing below [`MAX_DEPTH`] is kept.
+//! Joining is commutative, associative and idempotent, so the order of answers does not matter. Four bounds hold: an object
+//! with more than [`MAX_PROPERTIES`] names is a map, which keeps no names; so is one with [`MIN_DATA_NAMES`] names of objects
+//! or arrays, of which none was in every answer, or of values of one kind in objects of nothing else; a shape that weighs more than [`MAX_WEIGHT`] loses its deepest levels; nothing below
+//! [`MAX_DEPTH`] is kept.
 
 use std::collections::BTreeMap;
 
@@ -10,6 +11,9 @@ use std::collections::BTreeMap;
 pub(super) const MAX_DEPTH: usize = 8;
 /// An object with more property names is a map.
 pub(super) const MAX_PROPERTIES: usize = 100;
+/// An object without a required property is a map from this number of properties on, if they are alike: the names of its
+/// properties are probably data, such as those of users.
+pub(super) const MIN_DATA_NAMES: usize = 8;
 /// The largest shape, in nodes. A map counts as an object with the most properties: then joining never makes a shape lighter,
 /// which the bound needs to be associative.
 const MAX_WEIGHT: usize = 10_000;
@@ -39,6 +43,14 @@ impl Scalars {
     pub(super) fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
+
+    fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
 }
 
 /// The shape of some values. The default is the shape of none.
@@ -59,6 +71,8 @@ pub(super) struct ObjectShape {
     pub(super) rest: Option<Shape>,
     /// No names are kept.
     pub(super) is_map: bool,
+    /// The kinds of alike objects among those that were joined: all values of an alike object are of one kind, or null.
+    pub(super) alike: Scalars,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,6 +80,16 @@ pub(super) struct ObservedProperty {
     pub(super) shape: Shape,
     /// Every object had the property.
     pub(super) is_required: bool,
+    /// The kinds of the alike objects that had the property.
+    alike: Scalars,
+    /// The kinds whose alike objects all had the property.
+    always_alike: Scalars,
+}
+
+impl ObservedProperty {
+    pub(super) fn new(shape: Shape, is_required: bool) -> Self {
+        Self { shape, is_required, alike: Scalars::default(), always_alike: Scalars::default() }
+    }
 }
 
 /// A shape within its bounds.
@@ -91,6 +115,11 @@ impl BoundedShape {
             bounded.shape.truncate(bounded.depth);
         }
         bounded
+    }
+
+    /// Returns true if both describe the same values.
+    pub(super) fn describes_same(&self, other: &Self) -> bool {
+        self.depth == other.depth && self.shape.describes_same(&other.shape)
     }
 
     pub(super) fn join(self, other: Self) -> Self {
@@ -133,6 +162,63 @@ impl Shape {
         }
     }
 
+    /// Makes objects whose names are probably data maps: [`ObjectShape::has_alike_names`] at every level.
+    ///
+    /// Joining does not do this: two objects may be alike until a third one is joined.
+    pub(super) fn without_data_names(&self) -> Self {
+        let mut shape = self.clone();
+        shape.forget_data_names();
+        shape
+    }
+
+    fn forget_data_names(&mut self) {
+        if let Some(items) = &mut self.array {
+            items.forget_data_names();
+        }
+        let Some(object) = &mut self.object else { return };
+        if object.has_alike_names() {
+            object.forget_names();
+        }
+        object.properties.values_mut().for_each(|property| property.shape.forget_data_names());
+        object.rest.iter_mut().for_each(Self::forget_data_names);
+    }
+
+    /// Returns true if the shapes describe the same values. What is known about alike objects may differ.
+    pub(super) fn describes_same(&self, other: &Self) -> bool {
+        self == other || self.without_alike() == other.without_alike()
+    }
+
+    pub(super) fn without_alike(&self) -> Self {
+        let mut shape = self.clone();
+        shape.forget_alike();
+        shape
+    }
+
+    fn forget_alike(&mut self) {
+        self.array.iter_mut().for_each(|items| items.forget_alike());
+        let Some(object) = &mut self.object else { return };
+        object.alike = Scalars::default();
+        object.rest.iter_mut().for_each(Self::forget_alike);
+        for property in object.properties.values_mut() {
+            (property.alike, property.always_alike) = (Scalars::default(), Scalars::default());
+            property.shape.forget_alike();
+        }
+    }
+
+    /// Returns the kinds of values without parts; `None` if other values are among them, or nothing is known.
+    fn scalars_only(&self) -> Option<Scalars> {
+        let has_others = self.is_any || self.array.is_some() || self.object.is_some();
+        (!has_others && self.scalars != Scalars::default()).then_some(self.scalars)
+    }
+
+    /// Returns true if the kinds of values are the same. Parts may differ.
+    fn is_alike(&self, other: &Self) -> bool {
+        self.is_any == other.is_any
+            && self.scalars == other.scalars
+            && self.array.is_some() == other.array.is_some()
+            && self.object.is_some() == other.object.is_some()
+    }
+
     /// Removes what is deeper than `depth` levels.
     pub(super) fn truncate(&mut self, depth: usize) {
         let Some(depth) = depth.checked_sub(1) else {
@@ -165,34 +251,98 @@ fn join_parts<T>(left: Option<Box<T>>, right: Option<Box<T>>, join: fn(T, T) -> 
 impl ObjectShape {
     fn join(mut self, other: Self) -> Self {
         for (name, property) in &mut self.properties {
-            property.is_required &= other.properties.get(name).is_some_and(|other| other.is_required);
+            let twin = other.properties.get(name);
+            property.is_required &= twin.is_some_and(|twin| twin.is_required);
+            // A kind of which only one side has alike objects says nothing about the other side.
+            let always = twin.map_or(Scalars::default(), |twin| twin.always_alike);
+            property.always_alike = property
+                .always_alike
+                .intersection(always)
+                .union(property.always_alike.without(other.alike))
+                .union(always.without(self.alike));
+            property.alike = property.alike.union(twin.map_or(Scalars::default(), |twin| twin.alike));
         }
-        for (name, property) in other.properties {
-            let is_required = property.is_required && self.properties.contains_key(&name);
-            self.add(name, property.shape, is_required);
+        for (name, mut property) in other.properties {
+            match self.properties.get_mut(&name) {
+                Some(known) => known.shape = std::mem::take(&mut known.shape).join(property.shape),
+                None => {
+                    property.is_required = false;
+                    property.always_alike = property.always_alike.without(self.alike);
+                    self.properties.insert(name, property);
+                }
+            }
         }
+        self.alike = self.alike.union(other.alike);
         if let Some(rest) = other.rest {
             self.add_rest(rest);
         }
-        if self.is_map || other.is_map || self.properties.len() > MAX_PROPERTIES {
+        let is_map = self.is_map || other.is_map || self.properties.len() > MAX_PROPERTIES;
+        if is_map || self.has_names_of_parts() || self.has_names_of_alike() {
             self.forget_names();
         }
         self
     }
 
-    /// Adds a property, or joins its shape with that of the one of the same name.
-    fn add(&mut self, name: Box<str>, shape: Shape, is_required: bool) {
-        match self.properties.get_mut(&name) {
-            Some(known) => known.shape = std::mem::take(&mut known.shape).join(shape),
-            None => drop(self.properties.insert(name, ObservedProperty { shape, is_required })),
+    /// Notes that the object is alike, if it is. An object of several answers counts as one.
+    pub(super) fn note_alike(&mut self) {
+        let Some(kind) = self.only_kind().filter(|_| !self.is_map) else { return };
+        self.alike = kind;
+        for property in self.properties.values_mut() {
+            property.alike = kind;
+            property.always_alike = if property.is_required { kind } else { Scalars::default() };
         }
+    }
+
+    /// Returns the kind of all values, beside null.
+    fn only_kind(&self) -> Option<Scalars> {
+        let mut shapes = self.properties.values().map(|property| &property.shape).chain(&self.rest);
+        let kinds =
+            shapes.try_fold(Scalars::default(), |kinds, shape| Some(kinds.union(shape.scalars_only()?)))?;
+        let kind = if kinds == Scalars::NULL { kinds } else { kinds.without(Scalars::NULL) };
+        Scalars::NAMED.into_iter().map(|(one, _)| one).find(|one| *one == kind)
+    }
+
+    /// Returns true if alike objects of one kind had many properties, and none of these was in all of them. Joining more never
+    /// makes this false, and other objects do not matter: so names do not come back after an answer of another form.
+    fn has_names_of_alike(&self) -> bool {
+        Scalars::NAMED.into_iter().any(|(kind, _)| {
+            let properties = || self.properties.values();
+            properties().filter(|property| property.alike.contains(kind)).count() >= MIN_DATA_NAMES
+                && !properties().any(|property| property.always_alike.contains(kind))
+        })
+    }
+
+    fn has_required(&self) -> bool {
+        self.properties.values().any(|property| property.is_required)
+    }
+
+    /// Returns true if many properties have values with parts, and none is required. Joining more never makes this false,
+    /// and the loss of a level, after which nothing is known of a value with parts, does not change it: so joining stays associative.
+    fn has_names_of_parts(&self) -> bool {
+        let has_parts = |property: &&ObservedProperty| {
+            let shape = &property.shape;
+            shape.object.is_some() || shape.array.is_some() || shape.is_any
+        };
+        self.properties.values().filter(has_parts).count() >= MIN_DATA_NAMES && !self.has_required()
+    }
+
+    /// Returns true if many properties, and all of them, have values of the same kinds, and none is required.
+    fn has_alike_names(&self) -> bool {
+        let mut shapes = self.properties.values().map(|property| &property.shape);
+        let Some(first) = shapes.next() else { return false };
+        self.properties.len() >= MIN_DATA_NAMES
+            && !self.has_required()
+            && shapes.all(|shape| shape.is_alike(first))
     }
 
     /// Adds a property of one object.
     pub(super) fn add_own(&mut self, name: &str, shape: Shape) {
         match self.is_map {
             true => self.add_rest(shape),
-            false => self.add(name.into(), shape, true),
+            false => match self.properties.get_mut(name) {
+                Some(known) => known.shape = std::mem::take(&mut known.shape).join(shape),
+                None => drop(self.properties.insert(name.into(), ObservedProperty::new(shape, true))),
+            },
         }
         if self.properties.len() > MAX_PROPERTIES {
             self.forget_names();
@@ -210,6 +360,7 @@ impl ObjectShape {
     /// Makes the object a map.
     pub(super) fn forget_names(&mut self) {
         self.is_map = true;
+        self.alike = Scalars::default();
         for property in std::mem::take(&mut self.properties).into_values() {
             self.add_rest(property.shape);
         }

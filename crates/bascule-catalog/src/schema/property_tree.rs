@@ -1,9 +1,9 @@
-//! The names of the properties that a schema declares, at each level of the value.
+//! Finds keys that differ from a declared property only in letter case.
 //!
-//! A server whose decoder ignores letter case reads `Path` as its property `path`, but the validator does not. So a key that
-//! differs from a declared one only in letter case is found here.
+//! A server whose decoder ignores letter case reads `Path` as its property `path`, but the validator does not. The tree has
+//! the names of the properties that a schema declares, at each level of the value.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use bascule_model::differ_only_in_case;
 use serde_json::Value;
@@ -15,7 +15,7 @@ const MAX_SUBSCHEMAS: usize = 2000;
 /// The declared properties of an object, and those of the items of an array. All alternatives of the schema together.
 #[derive(Debug, Default)]
 pub(super) struct PropertyTree {
-    members: HashMap<String, PropertyTree>,
+    members: BTreeMap<String, PropertyTree>,
     items: Option<Box<PropertyTree>>,
 }
 

@@ -94,9 +94,15 @@ impl ToolTypeNames {
 fn declare_document(document: &TypeDocument, name: &str, stem: &str, taken: &mut HashSet<String>) -> String {
     let prefix = free_prefix(document, stem, taken);
     let renderer = Renderer::full(document, &prefix);
-    let declare = |name: &str, value| match renderer.interface(value, "  ") {
-        Some(members) => format!("  interface {name} {members}\n"),
-        None => format!("  type {name} = {};\n", renderer.union(value, "  ", 0)),
+    let declare = |name: &str, value| {
+        let declared = match renderer.interface_body(value, "  ") {
+            Some(members) => format!("  interface {name} {members}\n"),
+            None => format!("  type {name} = {};\n", renderer.write_type(value, "  ", 0)),
+        };
+        match renderer.is_full() {
+            true => format!("  type {name} = unknown /* too long */;\n"),
+            false => declared,
+        }
     };
     let mut text = declare(name, &document.root);
     for definition in &document.definitions {

@@ -210,7 +210,9 @@ fn upper_first(word: &str) -> String {
 
 /// Returns the name, with a number if it is taken, and takes it.
 pub(super) fn take_name(taken: &mut HashSet<String>, name: &str) -> String {
-    let numbered = (2..).map(|number| format!("{name}{number}"));
+    // After twenty names, larger numbers are surely free, and few are tried.
+    let numbers = (2..=20).chain(taken.len() + 20..);
+    let numbered = numbers.map(|number| format!("{name}{number}"));
     let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
     let free = free.expect("the numbers do not end");
     taken.insert(free.clone());

@@ -1,5 +1,6 @@
 //! Small schemas and their types. The types of real catalogs are in `tests/typescript.rs`.
 
+use super::translate::translate_within;
 use super::*;
 use crate::tool::tests::tool;
 
@@ -12,9 +13,9 @@ fn check(schema: &str, expected: &str) {
 fn check_full(schema: &str, expected: &str) {
     let document = translate_text(schema);
     let renderer = Renderer::full(&document, "T");
-    let mut text = renderer.union(&document.root, "", 0);
+    let mut text = renderer.write_type(&document.root, "", 0);
     for definition in &document.definitions {
-        text.push_str(&format!("\nT{} = {}", definition.name, renderer.union(&definition.value, "", 0)));
+        text.push_str(&format!("\nT{} = {}", definition.name, renderer.write_type(&definition.value, "", 0)));
     }
     assert_eq!(text, expected, "{schema}");
 }
@@ -73,6 +74,85 @@ fn combinations_are_merged() {
 
 // req: CM-08
 #[test]
+fn references_are_combined_with_other_parts() {
+    let defs = r##""$defs":{"A":{"type":"object","properties":{"a":{"type":"string"}},"required":["a"]},
+        "B":{"type":"object","properties":{"b":{"type":"number"}}},
+        "List":{"type":"array","items":{"type":"string"}},
+        "Many":{"enum":["a","b","c","d","e","f","g","h","i"]},
+        "Outer":{"type":"object","properties":{"in":{"$ref":"#/$defs/A"}}},
+        "Node":{"type":"object","properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/Node"}}}},
+        "Other":{"type":"object","properties":{"kids":{"type":"array","items":{"$ref":"#/$defs/Other"}},"n":{}}}}"##;
+    let check = |schema: &str, expected: &str| check(&format!("{{{schema},{defs}}}"), expected);
+    check(r##""allOf":[{"$ref":"#/$defs/A"},{"$ref":"#/$defs/B"}]"##, "{ a: string; b?: number }");
+    check(
+        r##""allOf":[{"$ref":"#/$defs/A"},{"properties":{"x":{"type":"null"}}}]"##,
+        "{ a: string; x?: null }",
+    );
+    check(r##""$ref":"#/$defs/A","properties":{"x":{"type":"null"}}"##, "{ a: string; x?: null }");
+    check(r##""type":"array","$ref":"#/$defs/List""##, "string[]");
+    check(r##""type":"object","allOf":[{"$ref":"#/$defs/A"}]"##, "{ a: string }");
+    check(
+        r##""type":"string","allOf":[{"$ref":"#/$defs/Many"}]"##,
+        r#"("a" | "b" | "c" | "d" | "e" | "f" | "g" | "h" | "i")"#,
+    );
+    check(r##""type":"string","$ref":"#/$defs/A""##, "never");
+    check(
+        r##""allOf":[{"$ref":"#/$defs/Outer"},{"properties":{"in":{"properties":{"c":{"type":"number"}}}}}]"##,
+        "{ in?: { a: string; c?: number } }",
+    );
+    check(
+        r##""allOf":[{"$ref":"#/$defs/Node"},{"properties":{"name":{"type":"string"}}}]"##,
+        "{ kids?: unknown[]; name?: string }",
+    );
+    check(
+        r##""allOf":[{"$ref":"#/$defs/Node"},{"$ref":"#/$defs/Other"}]"##,
+        "{ kids?: unknown[]; n?: unknown }",
+    );
+}
+
+// req: CM-08
+#[test]
+fn recursive_definition_keeps_its_name_beside_its_kind() {
+    let node = r##""$defs":{"Node":{"type":"object","properties":{"kids":{"type":"array","items":{"type":"object","$ref":"#/$defs/Node"}}}}}"##;
+    check_full(
+        &format!(r##"{{"properties":{{"root":{{"type":"object","$ref":"#/$defs/Node"}}}},{node}}}"##),
+        "{\n  root?: TNode;\n}\nTNode = {\n  kids?: TNode[];\n}",
+    );
+}
+
+// req: CM-08
+#[test]
+fn unevaluated_properties_close_the_whole_combination() {
+    let closed = |rest: &str| {
+        format!(
+            r#"{{"type":"object","properties":{{"a":{{"type":"string"}}}},{rest},"unevaluatedProperties":false}}"#
+        )
+    };
+    check(
+        &closed(r#""allOf":[{"properties":{"b":{"type":"number"}},"required":["b"]}]"#),
+        "{ a?: string; b: number }",
+    );
+    check(
+        &closed(r#""anyOf":[{"properties":{"b":{"type":"number"}},"required":["b"]},{"required":["a"]}]"#),
+        "{ a?: string; b: number } | { a: string }",
+    );
+    check(&closed(r#""$defs":{}"#), "{ a?: string }");
+    check(
+        r#"{"type":"object","allOf":[{"type":"object"}],"unevaluatedProperties":false}"#,
+        "{ [key: string]: never }",
+    );
+    check(
+        r#"{"type":"object","allOf":[{"type":"object"}],"unevaluatedProperties":{"type":"number"}}"#,
+        "{ [key: string]: number }",
+    );
+    // `if` may name properties.
+    let inexpressible = closed(r#""allOf":[{"if":{},"then":{"properties":{"b":{"type":"number"}}}}]"#);
+    let combined = format!(r#"{{"allOf":[{inexpressible},{{"properties":{{"b":{{}}}},"required":["b"]}}]}}"#);
+    check(&combined, "{ a?: string; b: unknown }");
+}
+
+// req: CM-08
+#[test]
 fn closed_objects_refuse_properties_of_others() {
     check(
         r#"{"allOf":[{"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false},
@@ -106,6 +186,22 @@ fn references_are_named_and_may_be_recursive() {
         "{ a?: number }",
     );
     check(r##"{"$ref":"#"}"##, "unknown");
+}
+
+// req: CM-08
+#[test]
+fn definitions_that_are_only_names_of_each_other_are_unknown() {
+    let reason = "unknown /* the definition refers only to itself */";
+    check_full(r##"{"$ref":"#"}"##, &format!("TTool\nTTool = {reason}"));
+    check_full(
+        r##"{"properties":{"x":{"$ref":"#/$defs/a"}},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}"##,
+        &format!("{{\n  x?: TA;\n}}\nTA = {reason}\nTB = TA"),
+    );
+    // In an object or an array, the definition says something.
+    check_full(
+        r##"{"properties":{"x":{"$ref":"#/$defs/a"}},"$defs":{"a":{"type":"array","items":{"$ref":"#/$defs/a"}}}}"##,
+        "{\n  x?: TA;\n}\nTA = TA[]",
+    );
 }
 
 // req: CM-08
@@ -152,7 +248,109 @@ fn definitions_that_refer_to_each_other_are_visited_once() {
         r##"{{"type":"object","anyOf":[{{"$ref":"#/$defs/D0"}}],"$defs":{{{}}}}}"##,
         definitions.join(",")
     );
-    assert!(!translate_text(&schema).into_arguments().is_optional_argument());
+    // Nothing is known of definitions that are only names of each other.
+    assert!(translate_text(&schema).into_arguments().accepts_empty_object());
+}
+
+/// Schemas of which a part is copied or compared again and again.
+fn laborious_schemas() -> Vec<String> {
+    let object = |prefix: &str, last: &str| {
+        let properties: Vec<String> = (0..300).map(|n| format!(r#""{prefix}{n}":1"#)).collect();
+        format!(r#"{{"properties":{{{},"{last}":1}}}}"#, properties.join(","))
+    };
+    let any_of = |object: &dyn Fn(usize) -> String| {
+        let members: Vec<String> = (0..16).map(object).collect();
+        format!(r#"{{"anyOf":[{}]}}"#, members.join(","))
+    };
+    let (left, right) =
+        (any_of(&|n| object(&format!("a{n}_"), "z")), any_of(&|n| object(&format!("b{n}_"), "z")));
+    let alike = any_of(&|n| object("c", &format!("z{n}")));
+    let times = |part: &str, count: usize| vec![part; count].join(",");
+    let long = format!(r#"{{"const":"{}"}}"#, "x".repeat(100_000));
+    let chain: Vec<String> = (1..60)
+        .map(|n| format!(r##""D{n}":{{"allOf":[{{"properties":{{"l":{{"$ref":"#/$defs/D{}"}},"r":{{"$ref":"#/$defs/D{0}"}}}}}},{{"properties":{{"l":{{"properties":{{"x{n}":1}}}},"r":{{"properties":{{"y{n}":1}}}}}}}}]}}"##, n - 1))
+        .collect();
+    vec![
+        format!(r#"{{"allOf":[{left},{right},{}]}}"#, times("1", 40_000)),
+        format!(r#"{{"allOf":[{left},{right},{}]}}"#, times(r#"{"properties":{}}"#, 8_000)),
+        format!(r#"{{"allOf":[{alike},{alike},{}]}}"#, times("{}", 10_000)),
+        format!(r#"{{"anyOf":[{}]}}"#, times(&object("c", "z"), 60)),
+        format!(r##"{{"allOf":[{}],"$defs":{{"a":{long}}}}}"##, times(r##"{"$ref":"#/$defs/a"}"##, 5_000)),
+        format!(
+            r#"{{"type":[{}],{}}}"#,
+            times(r#""object""#, 10_000),
+            &object("c", "z")[1..object("c", "z").len() - 1]
+        ),
+        format!(
+            r##"{{"$ref":"#/$defs/D59","$defs":{{"D0":{{"properties":{{"p":1}}}},{}}}}}"##,
+            chain.join(",")
+        ),
+    ]
+}
+
+// req: CM-08, BR-12
+#[test]
+fn work_of_a_translation_is_bounded() {
+    for (index, schema) in laborious_schemas().into_iter().enumerate() {
+        assert!(schema.len() < 256 << 10, "{index}: {}", schema.len());
+        let work = work::Work::default();
+        let document = translate_within(&schema, &work);
+        let (spent, refused) = work.counts();
+        // What comes after the bound is asked for once a part.
+        assert!(spent <= work::MAX_WORK && refused < schema.len(), "{index}: {spent}, {refused}");
+        assert!(inline(&document, "T").len() < 5_000, "{index}");
+        let parts: usize = document.definitions.iter().map(|definition| definition.value.weight()).sum();
+        assert!(parts + document.root.weight() < 2 * work::MAX_WORK, "{index}: {parts}");
+    }
+}
+
+// req: CM-08, BR-12
+#[test]
+fn type_that_is_too_much_work_is_unknown() {
+    let schema = &laborious_schemas()[0];
+    let document =
+        translate_text(&format!(r#"{{"properties":{{"big":{schema},"after":{{"type":"string"}}}}}}"#));
+    let text = Renderer::full(&document, "T").write_type(&document.root, "", 0);
+    assert!(text.contains("big?: unknown /* ") && text.contains("the schema is too complex"), "{text}");
+}
+
+// req: CM-08, BR-12
+#[test]
+fn deep_definitions_are_not_combined() {
+    let nested = |inner: &str| format!("{}{inner}{}", r#"{"properties":{"p":"#.repeat(40), "}}".repeat(40));
+    let chain: Vec<String> = (1..40)
+        .map(|n| {
+            nested(&format!(r##"{{"allOf":[{{"$ref":"#/$defs/D{}"}},{{"properties":{{"x":1}}}}]}}"##, n - 1))
+        })
+        .enumerate()
+        .map(|(n, schema)| format!(r#""D{}":{schema}"#, n + 1))
+        .collect();
+    let first = nested("{}");
+    let schema = format!(
+        r##"{{"properties":{{"a":{{"$ref":"#/$defs/D39"}}}},"$defs":{{"D0":{first},{}}}}}"##,
+        chain.join(",")
+    );
+    let document = translate_text(&schema);
+    assert!(document.definitions.iter().all(|definition| definition.value.depth() < 300));
+}
+
+// req: CM-08, BR-12
+#[test]
+fn long_declaration_is_cut() {
+    let lines = "\\n".repeat(2_000);
+    let properties: Vec<String> =
+        (0..60).map(|n| format!(r#""p{n}":{{"description":"x{lines}x"}}"#)).collect();
+    let inner = format!(r#"{{"properties":{{{}}}}}"#, properties.join(","));
+    let deep = format!("{}{inner}{}", r#"{"properties":{"p":"#.repeat(20), "}}".repeat(20));
+    let tool = tool(&format!(r#"{{"name":"t","inputSchema":{deep}}}"#));
+    let declared = DeclaredTool { name: "t".into(), tool: &tool };
+    let declared = declarations(&[DeclaredServer { name: "s".into(), tools: vec![declared] }]);
+    assert!(
+        declared.contains("type TArgs = unknown /* too long */;"),
+        "{}",
+        &declared[..declared.len().min(500)]
+    );
+    assert!(tool.signature("t").len() < 5_000);
 }
 
 // req: CM-08, BR-12

@@ -2,13 +2,17 @@
 //!
 //! Keywords that TypeScript cannot express (`not`, `if`, `dependentSchemas`) widen the type and leave a note.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 
 use percent_encoding::percent_decode_str;
 
+use super::circles::on_circles;
+use super::combine::Combiner;
 use super::json::Json;
 use super::names::{pascal_case, take_name};
 use super::types::{Alternative, Definition, LiteralKind, Object, Property, Rest, Tuple, Type, TypeDocument};
+use super::work::Work;
 
 /// The deepest translated schema.
 const MAX_DEPTH: usize = 100;
@@ -26,50 +30,79 @@ const MAX_REFERENCES: usize = 2_000;
 const MAX_VALUES: usize = 200;
 /// The longest default value in a comment.
 const MAX_DEFAULT: usize = 60;
+/// The longest name of a definition.
+const MAX_NAME: usize = 80;
+/// The largest number of kinds in `type`. JSON Schema has seven.
+const MAX_KINDS: usize = 8;
 
 const OBJECT_KEYWORDS: [&str; 6] =
     ["properties", "required", "additionalProperties", "patternProperties", "minProperties", "propertyNames"];
 const ARRAY_KEYWORDS: [&str; 5] = ["items", "prefixItems", "minItems", "uniqueItems", "contains"];
+/// Keywords that add parts to a schema.
+const COMBINATIONS: [&str; 5] = ["$ref", "$recursiveRef", "allOf", "anyOf", "oneOf"];
 /// Keywords that restrict values in ways that no type expresses, and that change much of a schema's meaning.
 const WIDENED: [&str; 6] =
     ["not", "if", "dependentSchemas", "dependentRequired", "dependencies", "$dynamicRef"];
 
 pub(super) fn translate_text(schema: &str) -> TypeDocument {
+    translate_within(schema, &Work::default())
+}
+
+pub(super) fn translate_within(schema: &str, work: &Work) -> TypeDocument {
     if schema.len() > MAX_LENGTH {
         let root = Type::unknown_because("the schema is too long");
         return TypeDocument { root, definitions: Vec::new() };
     }
-    translate(&Json::parse(schema))
+    // A property of such a name only makes the type wider.
+    let is_expressible = !WIDENED.iter().any(|keyword| schema.contains(&format!("\"{keyword}\"")));
+    let schema = Json::parse(schema);
+    let mut translator = Translator::new(&schema, work);
+    translator.is_expressible = is_expressible;
+    let root = translator.translate(&schema);
+    let mut definitions = translator.definitions;
+    open_circles(&mut definitions);
+    TypeDocument { root, definitions }
 }
 
-fn translate(schema: &Json) -> TypeDocument {
-    let mut translator = Translator::new(schema);
-    let root = translator.translate(schema);
-    TypeDocument { root, definitions: translator.definitions }
+/// Replaces definitions that are only names of each other, which the compiler refuses: no value of theirs is described. A
+/// definition may contain itself in an object or an array.
+fn open_circles(definitions: &mut [Definition]) {
+    let is_circular = on_circles(definitions);
+    for (definition, _) in definitions.iter_mut().zip(is_circular).filter(|(_, is_circular)| *is_circular) {
+        definition.value = Type::unknown_because("the definition refers only to itself");
+    }
 }
 
 struct Translator<'a> {
     document: &'a Json,
+    work: &'a Work,
     definitions: Vec<Definition>,
-    /// The definitions by reference, and if their translation is complete.
-    references: HashMap<String, (usize, bool)>,
+    /// The definitions by reference.
+    references: HashMap<String, usize>,
+    /// The parts of the document by anchor.
+    anchors: OnceCell<HashMap<&'a str, &'a Json>>,
     names: HashSet<String>,
     depth: usize,
     subschemas: usize,
     /// The number of different references so far.
     looked_up: usize,
+    /// No part of the document has a keyword that types cannot express.
+    is_expressible: bool,
 }
 
 impl<'a> Translator<'a> {
-    fn new(document: &'a Json) -> Self {
+    fn new(document: &'a Json, work: &'a Work) -> Self {
         Self {
             document,
+            work,
             definitions: Vec::new(),
             references: HashMap::new(),
+            anchors: OnceCell::new(),
             names: HashSet::new(),
             depth: 0,
             subschemas: 0,
             looked_up: 0,
+            is_expressible: true,
         }
     }
 
@@ -80,6 +113,9 @@ impl<'a> Translator<'a> {
         }
         if self.subschemas > MAX_SUBSCHEMAS {
             return Type::unknown_because("the schema is too large");
+        }
+        if self.work.is_exceeded() {
+            return Work::exceeded();
         }
         match schema {
             Json::Bool(true) => Type::unknown(),
@@ -98,46 +134,80 @@ impl<'a> Translator<'a> {
     fn translate_object(&mut self, schema: &Json) -> Type {
         let mut result = self.stated_type(schema);
         if let Some(reference) = schema.get("$ref").or_else(|| schema.get("$recursiveRef")) {
-            result = self.reference(reference).intersect(result);
+            let target = self.reference(reference);
+            result = self.intersect(target, result);
         }
         for member in schema.get("allOf").map_or(&[][..], Json::items) {
-            result = result.intersect(self.translate(member));
+            let member = self.translate(member);
+            result = self.intersect(result, member);
         }
         for keyword in ["anyOf", "oneOf"] {
             if let Some(members) = schema.get(keyword).map(Json::items).filter(|members| !members.is_empty())
             {
-                result = result.intersect(self.union(members));
+                let union = self.union(members);
+                result = self.intersect(result, union);
             }
         }
-        if let Some(values) = enumerated(schema) {
-            result = result.intersect(values);
+        if let Some(values) = self.enumerated(schema) {
+            result = self.intersect(result, values);
         }
+        self.apply_unevaluated(&mut result, schema);
         if schema.get("nullable") == Some(&Json::Bool(true)) {
-            result.add(Alternative::Null);
+            result.add(Alternative::Null, self.work);
         }
         result.add_note(widened_note(schema));
         result
+    }
+
+    fn intersect(&self, left: Type, right: Type) -> Type {
+        Combiner::new(&self.definitions, self.work).intersect(left, right)
     }
 
     fn union(&mut self, members: &[Json]) -> Type {
         if members.len() > MAX_MEMBERS {
             return Type::unknown_because(format!("more than {MAX_MEMBERS} alternatives"));
         }
-        Type::union(members.iter().map(|member| self.translate(member)))
+        let work = self.work;
+        Type::union(members.iter().map(|member| self.translate(member)), work)
+    }
+
+    /// Closes the objects of a combination: `unevaluatedProperties` is about what none of its parts names.
+    fn apply_unevaluated(&mut self, combined: &mut Type, schema: &Json) {
+        let Some(further) = schema.get("unevaluatedProperties").filter(|_| has_any(schema, &COMBINATIONS))
+        else {
+            return;
+        };
+        // Parts of the schema, or of what it combines, that no type expresses may name properties too.
+        if !self.is_expressible || has_any(schema, &["additionalProperties"]) {
+            return;
+        }
+        let rest = match further {
+            Json::Bool(false) => Rest::Closed,
+            further => Rest::Typed(Box::new(self.translate(further))),
+        };
+        for alternative in &mut combined.alternatives {
+            if let Alternative::Object(object) = alternative
+                && object.rest == Rest::Unstated
+                && object.properties.len() < MAX_PROPERTIES
+            {
+                object.rest = rest.clone();
+            }
+        }
     }
 
     /// The type that `type` states, or that the other keywords imply.
     fn stated_type(&mut self, schema: &Json) -> Type {
         let kinds: Vec<&str> = match schema.get("type") {
             Some(Json::String(kind)) => vec![kind],
-            Some(Json::Array(kinds)) => kinds.iter().filter_map(Json::as_str).collect(),
+            Some(Json::Array(kinds)) => distinct_kinds(kinds),
             Some(_) => return Type::unknown_because("`type` is not a string"),
             None => implied_kinds(schema),
         };
         if kinds.is_empty() {
             return Type::unknown();
         }
-        Type::union(kinds.into_iter().map(|kind| self.type_of_kind(kind, schema)))
+        let work = self.work;
+        Type::union(kinds.into_iter().map(|kind| self.type_of_kind(kind, schema)), work)
     }
 
     fn type_of_kind(&mut self, kind: &str, schema: &Json) -> Type {
@@ -174,27 +244,33 @@ impl<'a> Translator<'a> {
     fn object(&mut self, schema: &Json) -> Object {
         let required = schema.get("required").map_or(&[][..], Json::items).iter().filter_map(Json::as_str);
         let required: Vec<&str> = required.take(MAX_PROPERTIES).collect();
+        let is_required: HashSet<&str> = required.iter().copied().collect();
         let stated = schema.get("properties").map_or(&[][..], Json::members);
+        let declared = &stated[..stated.len().min(MAX_PROPERTIES)];
+        // The last of several properties with the same name counts.
+        let last: HashMap<&str, usize> =
+            declared.iter().enumerate().map(|(index, (name, _))| (name.as_str(), index)).collect();
         let mut properties: Vec<Property> = Vec::new();
-        for (name, value) in stated.iter().take(MAX_PROPERTIES) {
-            let value_type = self.translate(value);
-            let is_required = required.contains(&name.as_str());
-            properties.retain(|earlier| earlier.name != *name);
-            // No value is valid for an optional property: it must be absent.
-            properties.push(Property { name: name.clone(), value: value_type, is_required, doc: doc(value) });
-        }
-        for name in required {
-            if !properties.iter().any(|property| property.name == name) {
-                let (name, value) = (name.to_owned(), Type::unknown());
-                properties.push(Property { name, value, is_required: true, doc: None });
+        for (index, (name, value)) in declared.iter().enumerate() {
+            if last.get(name.as_str()) == Some(&index) {
+                // No value is valid for an optional property: it must be absent.
+                let (name, doc, is_required) =
+                    (name.clone(), doc(value), is_required.contains(name.as_str()));
+                properties.push(Property { name, value: self.translate(value), is_required, doc });
             }
+        }
+        let mut undeclared = HashSet::new();
+        for name in required.into_iter().filter(|name| !last.contains_key(name) && undeclared.insert(*name)) {
+            let (name, value) = (name.to_owned(), Type::unknown());
+            properties.push(Property { name, value, is_required: true, doc: None });
         }
         let rest = if stated.len() > MAX_PROPERTIES { Rest::Unstated } else { self.rest(schema) };
         Object { properties, rest }
     }
 
     fn rest(&mut self, schema: &Json) -> Rest {
-        let additional = schema.get("additionalProperties").or_else(|| schema.get("unevaluatedProperties"));
+        let unevaluated = || schema.get("unevaluatedProperties").filter(|_| !has_any(schema, &COMBINATIONS));
+        let additional = schema.get("additionalProperties").or_else(unevaluated);
         let patterns = schema.get("patternProperties").map_or(&[][..], Json::members);
         let additional = match additional {
             None if patterns.is_empty() => return Rest::Unstated,
@@ -203,7 +279,7 @@ impl<'a> Translator<'a> {
             Some(additional) => self.translate(additional),
         };
         let patterned: Vec<Type> = patterns.iter().map(|(_, value)| self.translate(value)).collect();
-        let mut rest = Type::union(std::iter::once(additional).chain(patterned));
+        let mut rest = Type::union(std::iter::once(additional).chain(patterned), self.work);
         if !patterns.is_empty() {
             let names: Vec<String> = patterns.iter().map(|(pattern, _)| format!("/{pattern}/")).collect();
             rest.add_note(Some(format!("keys match {}", names.join(" or "))));
@@ -216,34 +292,71 @@ impl<'a> Translator<'a> {
         let Some(reference) = reference.as_str() else {
             return Type::unknown_because("`$ref` is not a string");
         };
-        if let Some((index, is_complete)) = self.references.get(reference).copied() {
-            self.definitions[index].is_recursive |= !is_complete;
-            return self.named(index, is_complete);
+        if let Some(index) = self.references.get(reference).copied() {
+            let definition = &mut self.definitions[index];
+            definition.is_recursive |= !definition.is_complete;
+            return self.named(index);
         }
-        let document = self.document;
         self.looked_up += 1;
         if self.looked_up > MAX_REFERENCES {
             return Type::unknown_because("too many references");
         }
-        let Some(target) = resolve(document, reference) else {
+        let Some(target) = self.resolve(reference) else {
             return Type::unknown_because(format!("`$ref` to `{reference}` is not in the schema"));
         };
         let index = self.definitions.len();
-        let name =
-            take_name(&mut self.names, &pascal_case(reference.rsplit(['/', '#']).next().unwrap_or("")));
-        self.definitions.push(Definition { name, value: Type::unknown(), is_recursive: false });
-        self.references.insert(reference.to_owned(), (index, false));
+        let mut name = pascal_case(reference.rsplit(['/', '#']).next().unwrap_or(""));
+        name.truncate(MAX_NAME);
+        let name = take_name(&mut self.names, &name);
+        let value = Type::unknown();
+        self.definitions.push(Definition { name, value, is_recursive: false, is_complete: false });
+        self.references.insert(reference.to_owned(), index);
         let value = self.translate(target);
-        self.definitions[index].value = value;
-        self.references.insert(reference.to_owned(), (index, true));
-        self.named(index, true)
+        let definition = &mut self.definitions[index];
+        (definition.value, definition.is_complete) = (value, true);
+        self.named(index)
     }
 
     /// Returns the definition itself if it is complete and not recursive, so that it can be combined with other types.
-    fn named(&self, index: usize, is_complete: bool) -> Type {
+    fn named(&self, index: usize) -> Type {
         let definition = &self.definitions[index];
-        let is_open = is_complete && !definition.is_recursive && is_small(&definition.value);
-        if is_open { definition.value.clone() } else { Alternative::Named(index).into() }
+        let is_open = definition.is_complete && !definition.is_recursive && is_small(&definition.value);
+        match is_open {
+            true if self.work.spend(definition.value.weight()) => definition.value.clone(),
+            true => Work::exceeded(),
+            false => Alternative::Named(index).into(),
+        }
+    }
+
+    /// Finds the target of a local reference: a pointer, an anchor, or the whole schema.
+    fn resolve(&self, reference: &str) -> Option<&'a Json> {
+        let document = self.document;
+        let fragment = match reference.split_once('#') {
+            Some(("", fragment)) => fragment,
+            Some((id, fragment)) if document.get("$id").and_then(Json::as_str) == Some(id) => fragment,
+            _ => return None,
+        };
+        let fragment = percent_decode_str(fragment).decode_utf8().ok()?;
+        match fragment.strip_prefix('/') {
+            Some(pointer) => document.pointer(pointer),
+            None if fragment.is_empty() => Some(document),
+            None => self.anchors.get_or_init(|| anchors(document)).get(&*fragment).copied(),
+        }
+    }
+
+    /// The type of `enum` and `const`.
+    fn enumerated(&self, schema: &Json) -> Option<Type> {
+        let constant = schema.get("const").map(std::slice::from_ref);
+        let listed = schema.get("enum").filter(|listed| matches!(listed, Json::Array(_))).map(Json::items);
+        let union = |values: &[Json]| match values.len() > MAX_VALUES {
+            true => Type::unknown_because(format!("one of {} values", values.len())),
+            false => Type::union(values.iter().map(literal), self.work),
+        };
+        match (constant, listed) {
+            (None, None) => None,
+            (Some(values), None) | (None, Some(values)) => Some(union(values)),
+            (Some(constant), Some(listed)) => Some(self.intersect(union(constant), union(listed))),
+        }
     }
 }
 
@@ -255,56 +368,47 @@ fn is_small(value: &Type) -> bool {
     value.alternatives.len() <= 8 && value.alternatives.iter().all(is_plain)
 }
 
-/// Finds the target of a local reference: a pointer, an anchor, or the whole schema.
-fn resolve<'a>(document: &'a Json, reference: &str) -> Option<&'a Json> {
-    let fragment = match reference.split_once('#') {
-        Some(("", fragment)) => fragment,
-        Some((id, fragment)) if document.get("$id").and_then(Json::as_str) == Some(id) => fragment,
-        _ => return None,
-    };
-    let fragment = percent_decode_str(fragment).decode_utf8().ok()?;
-    match fragment.strip_prefix('/') {
-        Some(pointer) => document.pointer(pointer),
-        None if fragment.is_empty() => Some(document),
-        None => find_anchor(document, &fragment),
+/// The parts of a document by anchor. The first of several with the same anchor counts.
+fn anchors(document: &Json) -> HashMap<&str, &Json> {
+    let mut anchors = HashMap::new();
+    let mut pending = vec![document];
+    while let Some(schema) = pending.pop() {
+        for keyword in ["$anchor", "$dynamicAnchor"] {
+            if let Some(name) = schema.get(keyword).and_then(Json::as_str) {
+                anchors.entry(name).or_insert(schema);
+            }
+        }
+        pending.extend(schema.members().iter().rev().map(|(_, value)| value));
+        pending.extend(schema.items().iter().rev());
     }
+    anchors
 }
 
-fn find_anchor<'a>(schema: &'a Json, name: &str) -> Option<&'a Json> {
-    let is_anchor = |key: &str| schema.get(key).and_then(Json::as_str) == Some(name);
-    if is_anchor("$anchor") || is_anchor("$dynamicAnchor") {
-        return Some(schema);
+/// The kinds that `type` lists, each once.
+fn distinct_kinds(kinds: &[Json]) -> Vec<&str> {
+    let mut distinct = Vec::new();
+    for kind in kinds.iter().filter_map(Json::as_str) {
+        if distinct.len() < MAX_KINDS && !distinct.contains(&kind) {
+            distinct.push(kind);
+        }
     }
-    let members = schema.members().iter().map(|(_, value)| value);
-    members.chain(schema.items()).find_map(|value| find_anchor(value, name))
+    distinct
+}
+
+fn has_any(schema: &Json, keywords: &[&str]) -> bool {
+    keywords.iter().any(|keyword| schema.get(keyword).is_some())
 }
 
 /// The kinds of values that keywords imply where `type` is missing.
 fn implied_kinds(schema: &Json) -> Vec<&'static str> {
-    let has_any = |keywords: &[&str]| keywords.iter().any(|keyword| schema.get(keyword).is_some());
     let mut kinds = Vec::new();
-    if has_any(&OBJECT_KEYWORDS) {
+    if has_any(schema, &OBJECT_KEYWORDS) {
         kinds.push("object");
     }
-    if has_any(&ARRAY_KEYWORDS) {
+    if has_any(schema, &ARRAY_KEYWORDS) {
         kinds.push("array");
     }
     kinds
-}
-
-/// The type of `enum` and `const`.
-fn enumerated(schema: &Json) -> Option<Type> {
-    let constant = schema.get("const").map(std::slice::from_ref);
-    let listed = schema.get("enum").filter(|listed| matches!(listed, Json::Array(_))).map(Json::items);
-    let union = |values: &[Json]| match values.len() > MAX_VALUES {
-        true => Type::unknown_because(format!("one of {} values", values.len())),
-        false => Type::union(values.iter().map(literal)),
-    };
-    match (constant, listed) {
-        (None, None) => None,
-        (Some(values), None) | (None, Some(values)) => Some(union(values)),
-        (Some(constant), Some(listed)) => Some(union(constant).intersect(union(listed))),
-    }
 }
 
 /// The type with one value.

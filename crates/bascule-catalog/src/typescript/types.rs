@@ -1,9 +1,10 @@
-//! A type as a union of alternatives, and the intersection of two types.
+//! A TypeScript type, between JSON Schema and text: a union of alternatives. [`combine`](super::combine) has the intersection of two types.
 
-/// The largest number of alternatives in a union. Beyond it an intersection becomes a wider type.
-const MAX_ALTERNATIVES: usize = 256;
+use super::work::Work;
 
-/// A union. Without alternatives no value is valid.
+/// The longest note of a type, in bytes. Further reasons are left out.
+const MAX_NOTE: usize = 500;
+
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Type {
     pub(super) alternatives: Vec<Alternative>,
@@ -78,6 +79,8 @@ pub(super) struct Definition {
     pub(super) name: String,
     pub(super) value: Type,
     pub(super) is_recursive: bool,
+    /// The value is translated.
+    pub(super) is_complete: bool,
 }
 
 impl Type {
@@ -87,7 +90,9 @@ impl Type {
 
     /// The type of any value, because of the reason.
     pub(super) fn unknown_because(reason: impl Into<String>) -> Self {
-        Self { alternatives: vec![Alternative::Unknown], note: Some(reason.into()) }
+        let mut unknown = Self::unknown();
+        unknown.add_note(Some(reason.into()));
+        unknown
     }
 
     pub(super) fn is_unknown(&self) -> bool {
@@ -98,19 +103,25 @@ impl Type {
         self.alternatives.is_empty()
     }
 
-    pub(super) fn union(types: impl IntoIterator<Item = Self>) -> Self {
+    pub(super) fn union(types: impl IntoIterator<Item = Self>, work: &Work) -> Self {
         let mut union = Self::default();
         for member in types {
             union.add_note(member.note);
             for alternative in member.alternatives {
-                union.add(alternative);
+                union.add(alternative, work);
             }
         }
         union
     }
 
     /// Adds an alternative unless another one covers it.
-    pub(super) fn add(&mut self, new: Alternative) {
+    pub(super) fn add(&mut self, new: Alternative, work: &Work) {
+        let alike = self.alternatives.iter().filter(|old| old.has_parts_like(&new)).count();
+        let compared = if alike == 0 { 0 } else { alike.saturating_mul(new.weight()) };
+        if !self.is_never() && !work.spend(1 + self.alternatives.len() / 8 + compared) {
+            *self = Work::exceeded();
+            return;
+        }
         if self.alternatives.iter().any(|old| old.covers(&new)) {
             return;
         }
@@ -127,10 +138,14 @@ impl Type {
     }
 
     pub(super) fn add_note(&mut self, note: Option<String>) {
-        let Some(note) = note else { return };
+        let Some(mut note) = note else { return };
+        if note.len() > MAX_NOTE {
+            note.truncate(note.floor_char_boundary(MAX_NOTE));
+            note.push('…');
+        }
         match &mut self.note {
             None => self.note = Some(note),
-            Some(old) if old.contains(&note) => {}
+            Some(old) if old.contains(&note) || old.len() > MAX_NOTE => {}
             Some(old) => {
                 old.push_str("; ");
                 old.push_str(&note);
@@ -138,22 +153,15 @@ impl Type {
         }
     }
 
-    /// The values that are valid for both types.
-    pub(super) fn intersect(mut self, other: Self) -> Self {
-        if self.alternatives.len().saturating_mul(other.alternatives.len()) > MAX_ALTERNATIVES {
-            self.add_note(Some("too many combinations".into()));
-            return self;
-        }
-        let mut both = Self { alternatives: Vec::new(), note: self.note.take() };
-        both.add_note(other.note);
-        for left in &self.alternatives {
-            for right in &other.alternatives {
-                if let Some(alternative) = left.intersect(right) {
-                    both.add(alternative);
-                }
-            }
-        }
-        both
+    /// The work of copying the type.
+    pub(super) fn weight(&self) -> usize {
+        let note = self.note.as_ref().map_or(0, |note| text_weight(note));
+        1 + note + self.alternatives.iter().map(Alternative::weight).sum::<usize>()
+    }
+
+    /// The number of objects, arrays and tuples inside each other.
+    pub(super) fn depth(&self) -> usize {
+        self.alternatives.iter().map(Alternative::depth).max().unwrap_or(0)
     }
 }
 
@@ -165,7 +173,7 @@ impl From<Alternative> for Type {
 
 impl Alternative {
     /// Returns true if every value of the other alternative is one of this.
-    fn covers(&self, other: &Self) -> bool {
+    pub(super) fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Unknown, _) => true,
             (Self::Boolean, Self::Literal(LiteralKind::Boolean, _))
@@ -175,91 +183,60 @@ impl Alternative {
         }
     }
 
-    fn intersect(&self, other: &Self) -> Option<Self> {
-        if self.covers(other) {
-            return Some(other.clone());
-        }
-        if other.covers(self) {
-            return Some(self.clone());
-        }
+    /// Returns true if the parts of both must be compared to see if they are equal.
+    fn has_parts_like(&self, other: &Self) -> bool {
         match (self, other) {
-            (Self::Array(left), Self::Array(right)) => {
-                Some(Self::Array(Box::new((**left).clone().intersect((**right).clone()))))
-            }
-            (Self::Tuple(tuple), Self::Array(items)) | (Self::Array(items), Self::Tuple(tuple)) => {
-                Some(Self::Tuple(tuple.with_items(items)))
-            }
-            (Self::Object(left), Self::Object(right)) => left.intersect(right).map(Self::Object),
-            // A definition may be recursive, so it is not opened: the type of the definition is kept.
-            (Self::Named(_), Self::Object(_) | Self::Named(_)) => Some(self.clone()),
-            (Self::Object(_), Self::Named(_)) => Some(other.clone()),
-            _ => None,
+            (Self::Object(left), Self::Object(right)) => left.properties.len() == right.properties.len(),
+            (Self::Tuple(left), Self::Tuple(right)) => left.items.len() == right.items.len(),
+            (Self::Array(_), Self::Array(_)) => true,
+            _ => false,
         }
     }
-}
 
-impl Tuple {
-    fn with_items(&self, items: &Type) -> Self {
-        let narrow = |item: &Type| item.clone().intersect(items.clone());
-        Self {
-            items: self.items.iter().map(narrow).collect(),
-            required: self.required,
-            rest: self.rest.as_ref().map(|rest| Box::new(narrow(rest))),
+    pub(super) fn weight(&self) -> usize {
+        match self {
+            Self::Literal(_, text) => 1 + text_weight(text),
+            Self::Array(items) => 1 + items.weight(),
+            Self::Tuple(tuple) => {
+                let rest = tuple.rest.as_ref().map_or(0, |rest| rest.weight());
+                1 + rest + tuple.items.iter().map(Type::weight).sum::<usize>()
+            }
+            Self::Object(object) => object.weight(),
+            _ => 1,
         }
+    }
+
+    fn depth(&self) -> usize {
+        let inner = match self {
+            Self::Array(items) => items.depth(),
+            Self::Tuple(tuple) => {
+                tuple.items.iter().chain(tuple.rest.as_deref()).map(Type::depth).max().unwrap_or(0)
+            }
+            Self::Object(object) => object.depth(),
+            _ => return 0,
+        };
+        1 + inner
     }
 }
 
 impl Object {
-    fn property(&self, name: &str) -> Option<&Property> {
-        self.properties.iter().find(|property| property.name == name)
+    fn weight(&self) -> usize {
+        let rest = if let Rest::Typed(value) = &self.rest { value.weight() } else { 0 };
+        self.properties.iter().fold(1 + rest, |sum, property| {
+            let doc = property.doc.as_ref().map_or(0, |doc| text_weight(doc));
+            sum + 1 + text_weight(&property.name) + doc + property.value.weight()
+        })
     }
 
-    /// The type that this object gives to a property which it does not list.
-    fn rest_type(&self) -> Type {
-        match &self.rest {
-            Rest::Unstated => Type::unknown(),
-            Rest::Closed => Type::default(),
-            Rest::Typed(value) => (**value).clone(),
-        }
-    }
-
-    /// Returns `None` if a required property has no valid value.
-    fn intersect(&self, other: &Self) -> Option<Self> {
-        let mut both = Self { properties: Vec::new(), rest: self.rest.intersect(&other.rest) };
-        for property in &self.properties {
-            both.add(property, other.property(&property.name), other)?;
-        }
-        for property in other.properties.iter().filter(|property| self.property(&property.name).is_none()) {
-            both.add(property, None, self)?;
-        }
-        Some(both)
-    }
-
-    fn add(&mut self, property: &Property, twin: Option<&Property>, other: &Self) -> Option<()> {
-        let constraint = twin.map_or_else(|| other.rest_type(), |twin| twin.value.clone());
-        let value = property.value.clone().intersect(constraint);
-        let is_required = property.is_required || twin.is_some_and(|twin| twin.is_required);
-        if value.is_never() && is_required {
-            return None;
-        }
-        if !value.is_never() || twin.is_some() {
-            let doc = property.doc.clone().or_else(|| twin.and_then(|twin| twin.doc.clone()));
-            self.properties.push(Property { name: property.name.clone(), value, is_required, doc });
-        }
-        Some(())
+    fn depth(&self) -> usize {
+        let rest = if let Rest::Typed(value) = &self.rest { value.depth() } else { 0 };
+        self.properties.iter().map(|property| property.value.depth()).fold(rest, usize::max)
     }
 }
 
-impl Rest {
-    fn intersect(&self, other: &Self) -> Self {
-        match (self, other) {
-            (Self::Closed, _) | (_, Self::Closed) => Self::Closed,
-            (Self::Unstated, rest) | (rest, Self::Unstated) => rest.clone(),
-            (Self::Typed(left), Self::Typed(right)) => {
-                Self::Typed(Box::new((**left).clone().intersect((**right).clone())))
-            }
-        }
-    }
+/// The work of copying a text, in that of copying a small part of a type.
+fn text_weight(text: &str) -> usize {
+    text.len() / 64
 }
 
 impl TypeDocument {
@@ -273,7 +250,7 @@ impl TypeDocument {
     }
 
     /// Names the properties of an object without their types, up to a length. Required ones come first.
-    pub(super) fn named_properties(&self, max_length: usize) -> String {
+    pub(super) fn property_list(&self, max_length: usize) -> String {
         let [Alternative::Object(object)] = self.root.alternatives.as_slice() else { return "object".into() };
         let mut properties: Vec<&Property> = object.properties.iter().collect();
         properties.sort_by_key(|property| !property.is_required);
@@ -291,7 +268,7 @@ impl TypeDocument {
     }
 
     /// Returns true if `{}` is valid.
-    pub(super) fn is_optional_argument(&self) -> bool {
+    pub(super) fn accepts_empty_object(&self) -> bool {
         let mut seen = vec![false; self.definitions.len()];
         let mut pending: Vec<&Alternative> = self.root.alternatives.iter().collect();
         while let Some(alternative) = pending.pop() {
