@@ -1,6 +1,6 @@
 //! The texts of a tool that a search looks at.
 
-use bascule_model::ToolDefinition;
+use bascule_model::{ToolDefinition, clip};
 use serde_json::Value;
 
 /// The number of texts of a tool.
@@ -13,6 +13,8 @@ pub(crate) const LENGTH_PENALTIES: [f32; FIELDS] = [0.3, 0.0, 0.6, 0.6, 0.7];
 const MAX_DEPTH: usize = 6;
 /// The bytes of a field that are read.
 const MAX_FIELD: usize = 8_000;
+/// The bytes of all fields of a tool that are read.
+const MAX_TEXT: usize = 16_000;
 
 /// The texts of one tool, in the order of `WEIGHTS`.
 pub(crate) struct ToolFields(pub(crate) [String; FIELDS]);
@@ -25,7 +27,12 @@ impl ToolFields {
         }
         let description = tool.description.as_deref().unwrap_or_default();
         let texts = [tool.name.as_str(), server, description, names.as_str(), descriptions.as_str()];
-        Self(texts.map(|text| beginning(text, MAX_FIELD).to_owned()))
+        let mut room = MAX_TEXT;
+        Self(texts.map(|text| {
+            let read = clip(text, MAX_FIELD.min(room));
+            room -= read.len();
+            read.to_owned()
+        }))
     }
 
     pub(crate) fn description(&self) -> &str {
@@ -40,10 +47,13 @@ impl ToolFields {
 }
 
 fn add_parameters(schema: &Value, depth: usize, names: &mut String, descriptions: &mut String) {
-    if depth == 0 || names.len() > MAX_FIELD {
+    if depth == 0 {
         return;
     }
     for (name, parameter) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        if names.len() > MAX_FIELD {
+            return;
+        }
         add(names, name);
         add(descriptions, parameter.get("description").and_then(Value::as_str).unwrap_or_default());
         add_parameters(parameter, depth - 1, names, descriptions);
@@ -54,16 +64,13 @@ fn add_parameters(schema: &Value, depth: usize, names: &mut String, descriptions
     }
 }
 
+/// Adds as much of a text as a field may have.
 fn add(text: &mut String, more: &str) {
+    let more = clip(more, MAX_FIELD.saturating_sub(text.len()));
     if !more.is_empty() {
         text.push_str(more);
         text.push(' ');
     }
-}
-
-/// Returns at most `limit` bytes of a text.
-pub(crate) fn beginning(text: &str, limit: usize) -> &str {
-    &text[..text.floor_char_boundary(limit)]
 }
 
 #[cfg(test)]
@@ -86,6 +93,19 @@ mod tests {
             "files path mode fast ",
             "Paths One path ",
         );
+    }
+
+    // req: SE-01
+    #[test]
+    fn text_of_one_tool_is_bounded() {
+        let long = "word ".repeat(100_000);
+        let definition = format!(
+            r#"{{"name":"t","description":"{long}","inputSchema":{{"properties":{{"p":{{"description":"{long}"}},"{long}":{{}}}}}}}}"#
+        );
+        let definition = ToolDefinition::parse(RawValue::from_string(definition).unwrap()).unwrap();
+        let ToolFields(fields) = ToolFields::new("s", &definition);
+        assert_eq!(fields.iter().map(String::len).sum::<usize>(), MAX_TEXT);
+        assert!(fields.iter().all(|field| field.len() <= MAX_FIELD));
     }
 
     // req: SE-01

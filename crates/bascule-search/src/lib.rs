@@ -5,7 +5,8 @@
 //! formula. `words` and `word_pieces` cut texts, `word_reader` remembers their words, `token_table` is the built-in knowledge of
 //! meaning, `kernel` compares vectors. `sentence_model` (feature `local-model`) computes stronger vectors from a model's files.
 //!
-//! This crate does no I/O, reads no clock and uses no random source. Its `unsafe` blocks are all in `kernel`.
+//! This crate does no I/O, reads no clock and uses no random source. Its `unsafe` blocks are in `kernel`, and one is in
+//! `token_table::pages`.
 
 mod fields;
 mod intent;
@@ -28,5 +29,6 @@ pub use ranking::{RankedTool, SearchIndex};
 #[cfg(feature = "local-model")]
 pub use sentence_model::{ModelError, ModelFiles, SentenceModel};
 pub use server_index::ServerIndex;
+pub use token_table::release_table;
 pub use vectors::Embedding;
 pub use word_reader::embed_text;

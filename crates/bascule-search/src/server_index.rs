@@ -1,9 +1,9 @@
 //! The words and vectors of one server's tools. Immutable: a new list of tools makes a new index.
 
-use bascule_model::ToolDefinition;
+use bascule_model::{ToolDefinition, clip};
 
 use crate::Embedding;
-use crate::fields::{FIELDS, ToolFields, beginning};
+use crate::fields::{FIELDS, ToolFields};
 use crate::vectors::VectorList;
 use crate::word_reader::{WordId, WordReader};
 use crate::words::{Term, TermMap};
@@ -56,7 +56,7 @@ impl ServerIndex {
             text.push_str(word);
             text.push(' ');
         });
-        let description = beginning(tool.description.as_deref().unwrap_or_default(), MAX_ENCODED);
+        let description = clip(tool.description.as_deref().unwrap_or_default(), MAX_ENCODED);
         format!("{}: {description}", text.trim_end())
     }
 

@@ -4,7 +4,10 @@
 //! Layout, little endian: magic, dimensions, pieces, slots (u32 each); the scale of each row (f32); the end of each piece's text
 //! (u32); the hash table of piece ids (u16); the texts; the rows (i8).
 
-use crate::word_pieces::{CONTINUATION, Vocabulary};
+mod pages;
+
+pub use self::pages::release_table;
+use crate::word_pieces::{CONTINUATION, Vocabulary, letter_ends};
 
 static FILE: &[u8] = include_bytes!("../data/token-table.bin");
 
@@ -12,6 +15,9 @@ const MAGIC: &[u8; 4] = b"BTT1";
 const HEADER: usize = 16;
 /// A slot of the hash table without a piece.
 const EMPTY: u16 = u16::MAX;
+/// The longest text of a piece in bytes, without the mark of a continuation.
+const LONGEST_PIECE: usize = 18;
+
 /// The dimensions, pieces and hash slots of the table.
 pub(crate) struct TokenTable {
     dimensions: usize,
@@ -61,9 +67,21 @@ impl TokenTable {
 }
 
 impl Vocabulary for TokenTable {
-    fn id(&self, piece: &str, continues: bool) -> Option<u32> {
+    fn longest(&self, text: &str, continues: bool) -> Option<(usize, u32)> {
         let prefix = if continues { CONTINUATION.as_bytes() } else { &[] };
-        let hash = fnv_1a(fnv_1a(0x811c_9dc5, prefix), piece.as_bytes());
+        let (mut hash, mut hashed, mut longest) = (fnv_1a(0x811c_9dc5, prefix), 0, None);
+        for end in letter_ends(text).take_while(|end| *end <= LONGEST_PIECE) {
+            hash = fnv_1a(hash, &text.as_bytes()[hashed..end]);
+            hashed = end;
+            longest = self.find(hash, prefix, &text[..end]).map(|id| (end, id)).or(longest);
+        }
+        longest
+    }
+}
+
+impl TokenTable {
+    /// Finds the piece with a prefix and a text by the hash of both.
+    fn find(&self, hash: u32, prefix: &[u8], piece: &str) -> Option<u32> {
         let mut slot = hash as usize % self.slots;
         loop {
             let at = self.slot_table() + 2 * slot;
@@ -108,10 +126,10 @@ mod tests {
         for piece in 0..table.pieces {
             let text = std::str::from_utf8(table.text(piece)).unwrap();
             let found = match text.strip_prefix(CONTINUATION) {
-                Some(rest) => table.id(rest, true),
-                None => table.id(text, false),
+                Some(rest) => table.longest(rest, true),
+                None => table.longest(text, false),
             };
-            assert_eq!(found, Some(piece as u32), "{text}");
+            assert_eq!(found.map(|(_, id)| id), Some(piece as u32), "{text}");
         }
     }
 }

@@ -2,15 +2,16 @@
 
 use icu_normalizer::DecomposingNormalizerBorrowed;
 
-/// Longer words are unknown.
-const MAX_WORD_CHARS: usize = 100;
+/// Longer words are unknown: they are keys or encoded data.
+const MAX_WORD_CHARS: usize = 40;
 /// Marks a piece that continues a word.
 pub(crate) const CONTINUATION: &str = "##";
 
 /// A vocabulary of word pieces.
 pub(crate) trait Vocabulary {
-    /// Returns the id of a piece. Pieces that continue a word have the prefix `##` in the vocabulary.
-    fn id(&self, piece: &str, continues: bool) -> Option<u32>;
+    /// Returns the end and the id of the longest piece at the beginning of a text. It looks only at as many letters as the longest
+    /// piece has. Pieces that continue a word have the prefix `##` in the vocabulary.
+    fn longest(&self, text: &str, continues: bool) -> Option<(usize, u32)>;
 }
 
 /// Passes the piece ids of a text to `on_piece`, `None` for a word that the vocabulary cannot express.
@@ -74,19 +75,21 @@ fn is_ideograph(letter: char) -> bool {
 
 /// Takes the longest known piece from the beginning of the rest, again and again.
 fn pieces(word: &str, vocabulary: &impl Vocabulary) -> Option<Vec<u32>> {
-    if word.chars().count() > MAX_WORD_CHARS {
+    if word.chars().nth(MAX_WORD_CHARS).is_some() {
         return None;
     }
     let (mut rest, mut pieces) = (word, Vec::new());
     while !rest.is_empty() {
-        let ends = rest.char_indices().map(|(start, letter)| start + letter.len_utf8()).rev();
-        let longest =
-            ends.filter_map(|end| Some((end, vocabulary.id(&rest[..end], !pieces.is_empty())?))).next();
-        let (end, id) = longest?;
+        let (end, id) = vocabulary.longest(rest, !pieces.is_empty())?;
         pieces.push(id);
         rest = &rest[end..];
     }
     Some(pieces)
+}
+
+/// Returns the ends of the letters of a text, in bytes.
+pub(crate) fn letter_ends(text: &str) -> impl DoubleEndedIterator<Item = usize> {
+    text.char_indices().map(|(start, letter)| start + letter.len_utf8())
 }
 
 #[cfg(test)]
@@ -98,9 +101,10 @@ mod tests {
     struct Pieces;
 
     impl Vocabulary for Pieces {
-        fn id(&self, piece: &str, continues: bool) -> Option<u32> {
+        fn longest(&self, text: &str, continues: bool) -> Option<(usize, u32)> {
             let prefix = if continues { CONTINUATION } else { "" };
-            PIECES.iter().position(|known| *known == format!("{prefix}{piece}")).map(|id| id as u32)
+            let id = |piece: &str| PIECES.iter().position(|known| *known == format!("{prefix}{piece}"));
+            letter_ends(text).rev().find_map(|end| Some((end, id(&text[..end])? as u32)))
         }
     }
 
@@ -121,5 +125,6 @@ mod tests {
         check("zebra run", &["?", "run"]);
         check(" \n", &[]);
         check(&"x".repeat(1_000), &["?"]);
+        check(&format!("cafe{}", "s".repeat(37)), &["?"]);
     }
 }

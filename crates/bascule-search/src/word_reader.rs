@@ -1,5 +1,7 @@
 //! Cuts texts into words, and remembers the stem and the pieces of each word, because the same words come again and again.
 
+use std::ops::Range;
+
 use rust_stemmers::{Algorithm, Stemmer};
 
 use crate::Embedding;
@@ -8,7 +10,7 @@ use crate::token_table::TokenTable;
 use crate::word_pieces::for_each_piece;
 use crate::words::{Term, TermMap, for_each_word, hash, is_stop_word};
 
-/// The pieces of a text that count. Later ones repeat or digress.
+/// The pieces of a text that count. Later ones repeat or digress. A word without pieces counts as one.
 const MAX_PIECES: usize = 128;
 
 /// A word that a reader has met.
@@ -21,15 +23,16 @@ pub(crate) struct WordReader {
     /// The words by their hash.
     ids: TermMap<WordId>,
     known: Vec<KnownWord>,
-    /// The pieces of all known words.
+    /// The pieces of known words.
     pieces: Vec<u32>,
 }
 
 struct KnownWord {
     /// `None` for stop words.
     term: Option<Term>,
-    /// The end of its pieces; those of the word before it end where its own begin.
-    end: usize,
+    /// The place of its pieces. They are looked up when the word is first among the pieces of a text that count, because cutting
+    /// a word takes much longer than reading it.
+    pieces: Option<Range<usize>>,
 }
 
 impl WordReader {
@@ -46,7 +49,14 @@ impl WordReader {
     /// Returns the words of a text in their order.
     pub(crate) fn words(&mut self, text: &str) -> Vec<WordId> {
         let mut words = Vec::with_capacity(text.len() / 6);
-        for_each_word(text, |word| words.push(self.id(word)));
+        let mut room = MAX_PIECES;
+        for_each_word(text, |word| {
+            let id = self.id(word);
+            if room > 0 {
+                room = room.saturating_sub(self.cut(id, word).max(1));
+            }
+            words.push(id);
+        });
         words
     }
 
@@ -56,11 +66,21 @@ impl WordReader {
             return *id;
         }
         let id = WordId(self.known.len() as u32);
-        for_each_piece(word, &self.table, |piece| self.pieces.extend(piece));
         let term = (!is_stop_word(word)).then(|| hash(self.stemmer.stem(word).as_bytes()));
-        self.known.push(KnownWord { term, end: self.pieces.len() });
+        self.known.push(KnownWord { term, pieces: None });
         self.ids.insert(hash_of_word, id);
         id
+    }
+
+    /// Cuts a word into pieces unless that was done before. Returns their number.
+    fn cut(&mut self, id: WordId, word: &str) -> usize {
+        let known = &mut self.known[id.0 as usize];
+        let pieces = known.pieces.get_or_insert_with(|| {
+            let start = self.pieces.len();
+            for_each_piece(word, &self.table, |piece| self.pieces.extend(piece));
+            start..self.pieces.len()
+        });
+        pieces.len()
     }
 
     /// Returns the terms of words, without stop words.
@@ -71,17 +91,21 @@ impl WordReader {
     /// Embeds words with the built-in table: the weighted sum of their pieces, with length 1. Zero if no word is known.
     pub(crate) fn embed<'w>(&self, words: impl IntoIterator<Item = &'w WordId>) -> Embedding {
         let mut sum = vec![0.0; self.table.dimensions()];
-        for piece in words.into_iter().flat_map(|word| self.pieces_of(*word)).take(MAX_PIECES) {
-            let (row, factor) = self.table.row(*piece as usize);
-            add_scaled(&mut sum, row, factor);
+        let mut room = MAX_PIECES;
+        for word in words {
+            let pieces = self.pieces_of(*word);
+            for piece in pieces.iter().take(room) {
+                let (row, factor) = self.table.row(*piece as usize);
+                add_scaled(&mut sum, row, factor);
+            }
+            room = room.saturating_sub(pieces.len().max(1));
         }
         Embedding::new(sum)
     }
 
     fn pieces_of(&self, word: WordId) -> &[u32] {
-        let index = word.0 as usize;
-        let start = if index == 0 { 0 } else { self.known[index - 1].end };
-        &self.pieces[start..self.known[index].end]
+        let pieces = self.known[word.0 as usize].pieces.clone();
+        pieces.map_or(&[], |pieces| &self.pieces[pieces])
     }
 }
 
@@ -111,6 +135,20 @@ mod tests {
     fn stems_words_and_drops_stop_words() {
         assert_eq!(terms("Please list the commits"), terms("listing a commit"));
         assert!(terms("can you help me with this?").is_empty());
+    }
+
+    // req: SE-01
+    #[test]
+    fn cuts_only_the_words_that_count() {
+        let mut reader = WordReader::new();
+        let letter = |n: usize| char::from(b"qxzjvwkyuf"[n % 10]);
+        let words: Vec<String> =
+            (0..1_000).map(|n| [letter(n), letter(n / 10), letter(n / 100)].iter().collect()).collect();
+        let ids = reader.words(&words.join(" "));
+        assert!(reader.pieces.len() < MAX_PIECES + 100, "{}", reader.pieces.len());
+        let again = reader.words(&words[900]);
+        assert_eq!(reader.pieces_of(ids[900]), reader.pieces_of(again[0]));
+        assert!(!reader.pieces_of(again[0]).is_empty());
     }
 
     // req: SE-01

@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 
+use bascule_model::clip;
 use serde_json::Value;
 
 use super::ModelError;
-use crate::word_pieces::{CONTINUATION, Vocabulary, for_each_piece};
+use crate::word_pieces::{CONTINUATION, Vocabulary, for_each_piece, letter_ends};
 
 /// The word pieces of a model by their text.
 pub(super) struct ModelVocabulary {
     ids: HashMap<String, u32>,
+    /// The length of the longest piece in bytes.
+    longest: usize,
     unknown: u32,
     /// Stands before every text.
     start: u32,
@@ -49,7 +52,8 @@ impl ModelVocabulary {
                 .ok_or_else(|| ModelError::Tokenizer(format!("its vocabulary has no `{piece}`")))
         };
         let (unknown, start, end) = (id("[UNK]")?, id("[CLS]")?, id("[SEP]")?);
-        Ok(Self { unknown, start, end, ids })
+        let longest = ids.keys().map(String::len).max().unwrap_or(0);
+        Ok(Self { unknown, start, end, longest, ids })
     }
 
     /// The number after the largest id.
@@ -71,11 +75,12 @@ impl ModelVocabulary {
 }
 
 impl Vocabulary for ModelVocabulary {
-    fn id(&self, piece: &str, continues: bool) -> Option<u32> {
-        match continues {
-            true => self.ids.get(&[CONTINUATION, piece].concat()).copied(),
-            false => self.ids.get(piece).copied(),
-        }
+    fn longest(&self, text: &str, continues: bool) -> Option<(usize, u32)> {
+        let prefix = if continues { CONTINUATION } else { "" };
+        let text = clip(text, self.longest);
+        let marked = [prefix, text].concat();
+        let id = |end: usize| self.ids.get(&marked[..prefix.len() + end]).copied();
+        letter_ends(text).rev().find_map(|end| Some((end, id(end)?)))
     }
 }
 

@@ -1,8 +1,14 @@
-//! Recall on the sets in the folder `EVAL_DATA`, with the model in the folder `EVAL_MODEL` if there is one; nothing runs without
-//! `EVAL_DATA` (`make eval-search`).
+//! Recall on the sets in the folder `EVAL_DATA`, with the model in the folder `EVAL_MODEL` if there is one
+//! (`make eval-search`).
 //!
 //! A set is a folder with `tools.json` (tools with their server) and `queries.json` (intents with the ids of the right tools, or
 //! with groups of which one tool is enough).
+
+#![allow(clippy::print_stdout, reason = "the measurements are printed")]
+#![allow(clippy::unwrap_used, reason = "test helpers may panic")]
+
+mod encoder;
+mod support;
 
 use std::path::Path;
 use std::time::Instant;
@@ -10,7 +16,7 @@ use std::time::Instant;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::{Encoder, K, Tools, parse_tools, recall};
+use support::{K, Tools, parse_tools, recall};
 
 #[derive(Deserialize)]
 struct Query {
@@ -30,10 +36,12 @@ const FLOORS: [(&str, f64); 3] = [("metatool_single", 0.64), ("metatool_multi", 
 // req: SE-01
 #[test]
 fn recall_on_external_sets() {
-    let Some(folder) = std::env::var_os("EVAL_DATA") else { return };
+    let folder = std::env::var_os("EVAL_DATA").expect("`EVAL_DATA` names the folder of the sets");
     let mut sets: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     sets.retain(|set| set.join("queries.json").is_file());
     sets.sort();
+    let is_known = |set: &std::path::PathBuf| FLOORS.iter().any(|(name, _)| set.ends_with(name));
+    assert!(sets.iter().any(is_known), "`EVAL_DATA` has none of {FLOORS:?}");
     for set in sets {
         let name = set.file_name().unwrap().to_string_lossy().into_owned();
         let reached = measure(&name, &set);
@@ -76,5 +84,5 @@ fn tools(set: &Path) -> Tools {
         }
     }
     let servers = servers.into_iter().map(|(name, tools)| (name, parse_tools(tools))).collect();
-    Tools::with_encoder(servers, Encoder::from_environment())
+    Tools::new(servers)
 }

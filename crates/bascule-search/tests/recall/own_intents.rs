@@ -1,8 +1,31 @@
 //! Recall on intents of our own over the tools of 25 real servers.
 
-use super::{K, Tools, real_catalogs, recall};
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::support::{K, Tools, parse_tools, recall};
 
 const INTENTS: &str = include_str!("intents.txt");
+
+#[derive(Deserialize)]
+struct Listing {
+    server: String,
+    tools: Vec<Box<RawValue>>,
+}
+
+/// Reads the tools of 25 real servers.
+fn real_catalogs() -> Tools {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../bascule-catalog/tests/catalogs");
+    let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    let read = |file: &std::path::PathBuf| {
+        let Listing { server, tools } = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
+        (server, parse_tools(tools))
+    };
+    Tools::new(files.iter().map(read).collect())
+}
 
 struct LabelledIntent {
     text: &'static str,
