@@ -1,13 +1,15 @@
 //! Fingerprints of telling values: keyed hashes that can be compared and tell nothing else.
 //!
-//! The hash is SipHash-2-4 with 128 bits of output and a secret key of 128 bits, a pseudorandom function: without the key nobody
+//! The hash is SipHash-1-3 with 128 bits of output and a secret key of 128 bits, a pseudorandom function: without the key nobody
 //! can test a guessed value against a fingerprint. With the key anybody can, so a fingerprint must never be kept beside its key.
 //! The graph keeps neither: fingerprints live in memory for as long as their session is remembered.
 
+use std::borrow::Cow;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
-use siphasher::sip128::SipHasher24;
+use memchr::memchr2;
+use serde::de::IgnoredAny;
+use siphasher::sip128::SipHasher13;
 
 use crate::telling::{is_telling_number, is_telling_text, telling_words};
 
@@ -17,6 +19,8 @@ const MAX_JSON: usize = 256 * 1024;
 const MAX_FINGERPRINTS: usize = 256;
 /// JSON inside a text inside JSON is read this deep.
 const MAX_NESTING: usize = 3;
+/// A text of this many bytes has no telling word beside others.
+const MIN_WORDS_TEXT: usize = 5;
 /// The beginning of a text that is cut into words, in bytes.
 const MAX_WORDS_TEXT: usize = 16 * 1024;
 
@@ -35,7 +39,7 @@ impl FingerprintKey {
 
     /// Hashes a text. A number has the fingerprint of its decimal digits, because tools pass numbers as texts and back.
     fn hash(&self, text: &str) -> Fingerprint {
-        Fingerprint(SipHasher24::new_with_key(&self.0).hash(text.as_bytes()).as_u128())
+        Fingerprint(SipHasher13::new_with_key(&self.0).hash(text.as_bytes()).as_u128())
     }
 }
 
@@ -47,120 +51,134 @@ impl fmt::Debug for FingerprintKey {
 
 /// Returns the fingerprints of the telling values in a JSON text, sorted. Names of members are not values.
 ///
-/// Reads at most 256 KiB and returns at most 256 fingerprints; a text that is no JSON gives those before the first error.
+/// Reads at most 256 KiB and returns at most 256 fingerprints. The text may be cut anywhere: of a cut string, the words are read.
 pub fn fingerprints(json: &str, key: &FingerprintKey) -> Vec<Fingerprint> {
-    let mut found = Vec::new();
-    read_json(json, ValueReader { key, found: &mut found, nesting: 0 });
-    found.sort_unstable();
-    found.dedup();
-    found
+    let mut reader = ValueReader { key, found: Vec::new(), nesting: 0 };
+    reader.read_json(beginning(json, MAX_JSON));
+    reader.remove_repetitions();
+    reader.found
 }
 
-/// Reads the values of a JSON text. Returns false if it is no JSON.
-fn read_json(json: &str, reader: ValueReader<'_>) -> bool {
-    let mut deserializer = serde_json::Deserializer::from_str(beginning(json, MAX_JSON));
-    // Other errors are the end of a cut text, or of the room for fingerprints.
-    reader.deserialize(&mut deserializer).err().is_none_or(|error| !error.is_syntax())
-}
-
-/// Visits the values of a JSON text without building a tree.
+/// Reads the values of JSON texts. It needs no tree: a string is a value unless a colon follows it.
 struct ValueReader<'a> {
     key: &'a FingerprintKey,
-    found: &'a mut Vec<Fingerprint>,
+    found: Vec<Fingerprint>,
     nesting: usize,
 }
 
 impl ValueReader<'_> {
-    fn reborrow(&mut self) -> ValueReader<'_> {
-        ValueReader { key: self.key, found: self.found, nesting: self.nesting }
+    fn read_json(&mut self, json: &str) {
+        let (bytes, mut at) = (json.as_bytes(), 0);
+        while let Some(byte) = bytes.get(at).filter(|_| self.found.len() < MAX_FINGERPRINTS) {
+            at = match byte {
+                b'"' => self.read_string(json, at),
+                b'-' | b'0'..=b'9' => self.read_number(json, at),
+                _ => at + 1,
+            };
+        }
+    }
+
+    /// Reads a string, and returns its end.
+    fn read_string(&mut self, json: &str, start: usize) -> usize {
+        let string = JsonString::find(json, start);
+        let follows = json.as_bytes()[string.end..].iter().find(|byte| !byte.is_ascii_whitespace());
+        if follows != Some(&b':') {
+            self.read_text(&string.text(json, start), string.is_cut);
+        }
+        string.end
+    }
+
+    fn read_text(&mut self, text: &str, is_cut: bool) {
+        let text = text.trim();
+        if !is_cut && is_telling_text(text) {
+            self.add(text);
+        }
+        if !text.starts_with(['{', '[']) {
+            return self.read_words(text);
+        }
+        self.nesting += 1;
+        match self.nesting <= MAX_NESTING {
+            true if is_json(text) => self.read_json(text),
+            true => self.read_words(text),
+            false => {}
+        }
+        self.nesting -= 1;
+    }
+
+    fn read_words(&mut self, text: &str) {
+        if text.len() <= MIN_WORDS_TEXT {
+            return;
+        }
+        telling_words(beginning(text, MAX_WORDS_TEXT)).for_each(|word| self.add(word));
+    }
+
+    /// Reads a number, and returns its end.
+    fn read_number(&mut self, json: &str, start: usize) -> usize {
+        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+        let length = json.as_bytes()[start..].iter().take_while(|byte| is_digit(byte)).count();
+        let digits = &json[start..start + length];
+        if is_telling_number(digits) {
+            self.add(digits);
+        }
+        start + length
     }
 
     fn add(&mut self, text: &str) {
-        if self.found.len() < MAX_FINGERPRINTS {
-            self.found.push(self.key.hash(text));
+        if self.found.len() == MAX_FINGERPRINTS {
+            return;
+        }
+        self.found.push(self.key.hash(text));
+        // A value that is repeated takes no room of others.
+        if self.found.len() == MAX_FINGERPRINTS {
+            self.remove_repetitions();
         }
     }
 
-    fn read_text(&mut self, text: &str) {
-        let text = text.trim();
-        if is_telling_text(text) {
-            self.add(text);
-        }
-        let may_be_json = text.starts_with(['{', '[']);
-        let nesting = self.nesting + 1;
-        let inner = ValueReader { nesting, ..self.reborrow() };
-        if !may_be_json || (nesting <= MAX_NESTING && !read_json(text, inner)) {
-            telling_words(beginning(text, MAX_WORDS_TEXT)).for_each(|word| self.add(word));
-        }
-    }
-
-    fn read_number(&mut self, number: &impl ToString) {
-        let digits = number.to_string();
-        if is_telling_number(&digits) {
-            self.add(&digits);
-        }
-    }
-
-    /// Ends the reading when there is no room.
-    fn finish<E: Error>(&self) -> Result<(), E> {
-        if self.found.len() < MAX_FINGERPRINTS { Ok(()) } else { Err(E::custom("enough values")) }
+    fn remove_repetitions(&mut self) {
+        self.found.sort_unstable();
+        self.found.dedup();
     }
 }
 
-impl<'de> DeserializeSeed<'de> for ValueReader<'_> {
-    type Value = ();
+/// A string in a JSON text.
+struct JsonString {
+    /// Behind the closing quote, or the end of the text.
+    end: usize,
+    has_escapes: bool,
+    is_cut: bool,
+}
 
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_any(self)
+impl JsonString {
+    fn find(json: &str, start: usize) -> Self {
+        let (bytes, mut at, mut has_escapes) = (json.as_bytes(), start + 1, false);
+        while let Some(found) = bytes.get(at..).and_then(|rest| memchr2(b'"', b'\\', rest)) {
+            at += found;
+            if bytes[at] == b'"' {
+                return Self { end: at + 1, has_escapes, is_cut: false };
+            }
+            (at, has_escapes) = (at + 2, true);
+        }
+        Self { end: bytes.len(), has_escapes, is_cut: true }
+    }
+
+    fn text<'a>(&self, json: &'a str, start: usize) -> Cow<'a, str> {
+        let inside = &json[start + 1..if self.is_cut { self.end } else { self.end - 1 }];
+        match self.has_escapes {
+            true => unescape(inside).map_or(Cow::Borrowed(inside), Cow::Owned),
+            false => Cow::Borrowed(inside),
+        }
     }
 }
 
-impl<'de> Visitor<'de> for ValueReader<'_> {
-    type Value = ();
+/// Returns the text without its escapes. The last one may be cut.
+fn unescape(inside: &str) -> Option<String> {
+    let read = |text: &str| serde_json::from_str(&format!("\"{text}\"")).ok();
+    read(inside).or_else(|| read(&inside[..inside.rfind('\\')?]))
+}
 
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("any JSON value")
-    }
-
-    fn visit_bool<E: Error>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E: Error>(self) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E: Error>(mut self, number: u64) -> Result<(), E> {
-        self.read_number(&number);
-        self.finish()
-    }
-
-    fn visit_i64<E: Error>(mut self, number: i64) -> Result<(), E> {
-        self.read_number(&number);
-        self.finish()
-    }
-
-    fn visit_f64<E: Error>(mut self, number: f64) -> Result<(), E> {
-        self.read_number(&number);
-        self.finish()
-    }
-
-    fn visit_str<E: Error>(mut self, text: &str) -> Result<(), E> {
-        self.read_text(text);
-        self.finish()
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(mut self, mut items: A) -> Result<(), A::Error> {
-        while items.next_element_seed(self.reborrow())?.is_some() {}
-        Ok(())
-    }
-
-    fn visit_map<A: MapAccess<'de>>(mut self, mut members: A) -> Result<(), A::Error> {
-        while members.next_key::<IgnoredAny>()?.is_some() {
-            members.next_value_seed(self.reborrow())?;
-        }
-        Ok(())
-    }
+/// Tells if a text is JSON, or the beginning of it.
+fn is_json(text: &str) -> bool {
+    serde_json::from_str::<IgnoredAny>(text).err().is_none_or(|error| error.is_eof())
 }
 
 /// Returns at most `limit` bytes of a text, at a character boundary.
@@ -201,6 +219,24 @@ mod tests {
         let json = r#"{"a":true,"b":null,"c":"pending","d":42,"e":60000,"f":"in_progress","g":"text/plain",
             "h":"2026-11-18","i":"utf-8","j":"success","k":1.5,"l":"","a_long_member_name_1":"no"}"#;
         assert_eq!(fingerprints(json, &KEY), []);
+    }
+
+    // req: TR-02
+    #[test]
+    fn words_of_a_cut_string_are_read() {
+        let result = format!(r#"{{"content":[{{"text":"issue-48213-ab created\n{}"#, "filler ".repeat(3_000));
+        for cut in [40, 48, 2_000, result.len()] {
+            assert!(shares(&result[..cut], r#"{"issue":"issue-48213-ab"}"#), "{cut}");
+        }
+        assert!(shares(r#"["see page-2.json and \u00"#, r#"["page-2.json"]"#));
+    }
+
+    // req: TR-02
+    #[test]
+    fn repeated_values_take_no_room() {
+        let many = vec!["value-1"; 10 * MAX_FINGERPRINTS];
+        let list = serde_json::to_string(&[many, vec!["value-2"]].concat()).unwrap();
+        assert_eq!(fingerprints(&list, &KEY).len(), 2);
     }
 
     // req: TR-02

@@ -1,6 +1,6 @@
 //! The graph of tools: observes calls, remembers sessions, counts relations.
 
-use std::collections::HashMap;
+use foldhash::HashMap;
 
 use crate::session::SessionMemory;
 use crate::table::Table;

@@ -9,7 +9,7 @@ const MAX_ROUNDS: usize = 50;
 const TOLERANCE: f64 = 1e-9;
 
 /// A directed edge, with the share of its source's rank that it passes on.
-struct Link {
+struct WeightedLink {
     from: usize,
     to: usize,
     share: f64,
@@ -40,15 +40,15 @@ impl ToolGraph {
     }
 
     /// Returns all links, and which nodes have one. Co-occurrence leads both ways.
-    fn links(&self, capacity: usize) -> (Vec<Link>, Vec<bool>) {
+    fn links(&self, capacity: usize) -> (Vec<WeightedLink>, Vec<bool>) {
         let mut links = Vec::with_capacity(2 * self.edge_count());
         let mut totals = vec![0.0; capacity];
         for edge in self.table.edges().filter(|edge| edge.from != edge.to) {
             let (from, to) = (edge.from as usize, edge.to as usize);
-            links.push(Link { from, to, share: edge.tally.weight });
+            links.push(WeightedLink { from, to, share: edge.tally.weight });
             totals[from] += edge.tally.weight;
             if edge.kind == EdgeKind::CoOccurrence {
-                links.push(Link { from: to, to: from, share: edge.tally.weight });
+                links.push(WeightedLink { from: to, to: from, share: edge.tally.weight });
                 totals[to] += edge.tally.weight;
             }
         }

@@ -8,8 +8,10 @@
 //!   of that parent lies between them. Calls that overlap have no order.
 //! - *data flow*: the call was given a value that the other returned, and that nobody in the session had known before.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
+
+use foldhash::HashMap;
 
 use crate::{EdgeKind, Fingerprint, GraphLimits, TracedCall};
 

@@ -3,9 +3,9 @@
 //! A node with too many edges loses its weakest quarter; a table with too many nodes loses the weakest sixteenth. Dropping several at
 //! once keeps the cost of one insertion small.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
+use foldhash::HashMap;
 use serde::Serialize;
 
 use crate::GraphLimits;

@@ -26,10 +26,16 @@ const COMMON: [&str; 12] = [
 
 /// Tells if a whole text is telling.
 pub(crate) fn is_telling_text(text: &str) -> bool {
-    if text.contains(char::is_whitespace) {
-        return text.len() >= MIN_PHRASE && text.chars().any(char::is_alphanumeric) && !is_common(text);
+    // Many values are short words, which are no numbers.
+    let is_short = text.len() < MIN_STRUCTURED && text.starts_with(|first: char| first.is_ascii_alphabetic());
+    if is_short || text.len() < MIN_DIGITS {
+        return false;
     }
-    is_telling_word(text)
+    let traits = TextTraits::of(text);
+    match traits.has_space {
+        true => text.len() >= MIN_PHRASE && traits.has_letter_or_digit && !is_common(text),
+        false => is_telling_word(text, &traits),
+    }
 }
 
 /// Tells if the decimal text of a number is telling. Round numbers are limits and time-outs.
@@ -41,35 +47,71 @@ pub(crate) fn is_telling_number(digits: &str) -> bool {
 /// Returns the telling words of a text: identifiers, file names, parts of paths and addresses. A text that is one such word itself
 /// is not repeated.
 pub(crate) fn telling_words(text: &str) -> impl Iterator<Item = &str> {
-    let words = text.split(is_separator);
-    let words = words.map(|word| word.trim_matches(|c| matches!(c, '.' | ':' | '!' | '?' | '#' | '*')));
-    words.filter(move |word| word.len() < text.len() && is_telling_word(word))
+    let words = text.split(|c: char| c.is_ascii() && is_separator(c as u8));
+    // Most words are too short.
+    let words = words.filter(move |word| word.len() >= MIN_DIGITS && word.len() < text.len());
+    let words = words.map(|word| word.trim_matches(['.', ':', '!', '?', '#', '*']));
+    words.filter(|word| is_telling_word(word, &TextTraits::of(word)))
 }
 
-fn is_separator(c: char) -> bool {
-    let is_bracket = matches!(c, '<' | '>' | '(' | ')' | '[' | ']' | '{' | '}');
-    is_bracket || matches!(c, '/' | '"' | '\'' | '`' | ',' | ';' | '|' | '=') || c.is_whitespace()
+fn is_separator(byte: u8) -> bool {
+    let is_bracket = matches!(byte, b'<' | b'>' | b'(' | b')' | b'[' | b']' | b'{' | b'}');
+    is_bracket
+        || matches!(byte, b'/' | b'"' | b'\'' | b'`' | b',' | b';' | b'|' | b'=')
+        || byte.is_ascii_whitespace()
 }
 
-fn is_telling_word(word: &str) -> bool {
-    let is_number = |byte: u8| byte.is_ascii_digit() || byte == b'.' || byte == b'-';
-    if word.bytes().all(is_number) {
+fn is_telling_word(word: &str, traits: &TextTraits) -> bool {
+    if traits.is_number {
         return is_telling_number(word) && !is_date(word);
     }
-    if word.chars().take(MIN_STRUCTURED).count() < MIN_STRUCTURED || is_common(word) {
-        return false;
-    }
-    has_structure(word) || word.chars().take(MIN_NAME).count() == MIN_NAME
+    traits.characters >= MIN_STRUCTURED
+        && (traits.has_structure() || traits.characters >= MIN_NAME)
+        && !is_common(word)
 }
 
-/// Tells if a text has a digit, a character of addresses and paths, or capitals inside small letters.
-fn has_structure(word: &str) -> bool {
-    let has_digit = word.bytes().any(|byte| byte.is_ascii_digit());
-    let has_inner_dot = word.trim_matches('.').contains(['.', '@', '\\', ':']);
-    let is_path = word.matches('/').count() >= 2;
-    let changes = word.as_bytes().windows(2);
-    let humps = changes.filter(|pair| pair[0].is_ascii_lowercase() && pair[1].is_ascii_uppercase()).count();
-    has_digit || has_inner_dot || is_path || humps >= 3
+/// The traits of a text that decide if it is telling, found in one pass.
+#[derive(Default)]
+struct TextTraits {
+    characters: usize,
+    has_space: bool,
+    has_letter_or_digit: bool,
+    has_digit: bool,
+    /// Nothing but digits, dots and dashes.
+    is_number: bool,
+    /// A character of addresses and paths, or a dot with something on both sides.
+    has_mark: bool,
+    slashes: usize,
+    /// Capitals after small letters.
+    humps: usize,
+}
+
+impl TextTraits {
+    fn of(text: &str) -> Self {
+        let mut traits = Self { is_number: true, ..Self::default() };
+        let (mut before, mut has_other, mut has_dot) = (0, false, false);
+        for byte in text.bytes() {
+            // A character of several bytes counts at its first one.
+            traits.characters += usize::from(byte & 0xc0 != 0x80);
+            traits.is_number &= byte.is_ascii_digit() || matches!(byte, b'.' | b'-');
+            traits.has_digit |= byte.is_ascii_digit();
+            traits.has_letter_or_digit |= byte.is_ascii_alphanumeric() || !byte.is_ascii();
+            traits.has_space |= byte.is_ascii_whitespace();
+            traits.has_mark |= matches!(byte, b'@' | b'\\' | b':');
+            traits.slashes += usize::from(byte == b'/');
+            traits.humps += usize::from(u8::is_ascii_lowercase(&before) && byte.is_ascii_uppercase());
+            match byte {
+                b'.' => has_dot |= has_other,
+                _ => (traits.has_mark, has_other) = (traits.has_mark | has_dot, true),
+            }
+            before = byte;
+        }
+        traits
+    }
+
+    fn has_structure(&self) -> bool {
+        self.has_digit || self.has_mark || self.slashes >= 2 || self.humps >= 3
+    }
 }
 
 /// Tells if a text is a calendar date: today's is in many values.
