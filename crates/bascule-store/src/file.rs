@@ -57,12 +57,27 @@ pub(crate) fn open(path: &Path) -> Result<Connection, StoreError> {
     // either: two processes that begin a write-ahead log at once get an error without a wait.
     let lock = lock_file(path)?;
     lock.lock()?;
-    let opened = try_open(path);
+    let opened = remove_log_of_another_file(path).map_err(StoreError::from).and_then(|()| try_open(path));
     drop(lock);
     if !opened.as_ref().is_err_and(StoreError::is_damage) {
         return opened;
     }
     replace_damaged(path)
+}
+
+/// Removes the write-ahead log beside a new file. It belongs to a file that was moved or removed, which other bridges may still write:
+/// their entries must not get into the new one, nor those of the new one into theirs.
+fn remove_log_of_another_file(path: &Path) -> io::Result<()> {
+    if fs::metadata(path)?.len() > 0 {
+        return Ok(());
+    }
+    for suffix in ["-wal", "-shm"] {
+        match fs::remove_file(with_suffix(path, suffix)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 /// Sets a damaged file aside, and opens a new one.
@@ -89,10 +104,7 @@ fn check_pages(connection: Connection) -> Result<Connection, StoreError> {
     let problem: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
     match problem.as_str() {
         "ok" => Ok(connection),
-        _ => {
-            let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
-            Err(rusqlite::Error::SqliteFailure(code, Some(problem)).into())
-        }
+        _ => Err(damage(problem)),
     }
 }
 
@@ -121,7 +133,38 @@ fn try_open(path: &Path) -> Result<Connection, StoreError> {
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "cache_size", -4096)?;
     schema::migrate(&mut connection)?;
+    check_tables(&connection)?;
     Ok(connection)
+}
+
+/// Fails if a table is missing: nothing could be written.
+fn check_tables(connection: &Connection) -> Result<(), StoreError> {
+    let sql = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name IN
+               ('names', 'clients', 'spans', 'logs', 'counters', 'graph_nodes', 'graph_edges')";
+    match connection.query_row(sql, [], |row| row.get::<_, i64>(0))? {
+        7 => Ok(()),
+        found => Err(damage(format!("it has {found} of 7 tables"))),
+    }
+}
+
+fn damage(problem: String) -> StoreError {
+    let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
+    rusqlite::Error::SqliteFailure(code, Some(problem)).into()
+}
+
+/// The file behind a path. Another file may get the path later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    device: u64,
+    inode: u64,
+}
+
+impl FileId {
+    /// Returns `None` if there is no file.
+    pub(crate) fn at(path: &Path) -> Option<Self> {
+        let metadata = fs::metadata(path).ok()?;
+        Some(Self { device: metadata.dev(), inode: metadata.ino() })
+    }
 }
 
 /// Creates the file with its mode, which SQLite gives to the files beside it too.

@@ -101,8 +101,6 @@ fn load(connection: &Connection) -> ToolGraph {
 }
 
 fn traced_call(span: &Span, call: &ObservedCall, key: &FingerprintKey) -> TracedCall {
-    let values =
-        |text: &Option<Box<str>>| text.as_ref().map_or_else(Vec::new, |text| fingerprints(text, key));
     TracedCall {
         span: span.context.span_id.0,
         script: call.script,
@@ -111,7 +109,7 @@ fn traced_call(span: &Span, call: &ObservedCall, key: &FingerprintKey) -> Traced
         started_at: span.started_at,
         ended_at: span.started_at.saturating_add_unsigned(span.duration),
         success: span.outcome == Outcome::Ok,
-        given: values(&call.arguments),
-        returned: values(&call.result),
+        given: fingerprints(call.arguments(), key),
+        returned: fingerprints(call.result(), key),
     }
 }

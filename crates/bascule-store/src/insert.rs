@@ -1,16 +1,16 @@
 //! Writes entries into the tables, in one transaction for each batch.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use bascule_model::TraceId;
+use bascule_model::{Delivery, clip};
+use foldhash::HashMap;
 use rusqlite::{Connection, Statement, Transaction, TransactionBehavior, params};
 
 use crate::file::StoreError;
 use crate::log_line::{LogLine, MAX_TEXT};
 use crate::queue::{Batch, QueueEntry};
 use crate::retention;
-use crate::span::{ClientLabel, Span, SpanKind, delivery_number};
+use crate::span::{ClientLabel, Outcome, Span, SpanKind, delivery_number};
 
 /// Longer error messages are cut.
 const MAX_MESSAGE: usize = 1 << 10;
@@ -23,6 +23,11 @@ const SPAN: &str = "INSERT INTO spans (kind, outcome, server, name, own_name, st
   parent, face, client, agent, correlation, waited, attempts, isolation, argument_bytes, result_bytes, code, delivery, message,
   arguments, result)
   VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20, ?21, ?22, ?23, ?24, ?25)";
+/// An ordinary call, see [`is_ordinary`]. A column that is not bound costs nothing, and most spans are ordinary.
+const ORDINARY_CALL: &str =
+    "INSERT INTO spans (kind, outcome, delivery, server, name, started_at, duration, trace_high,
+  trace_low, span, face, client, waited, attempts, isolation, argument_bytes, result_bytes)
+  VALUES (0, 0, 2, ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
 const LOG: &str = "INSERT INTO logs (server, at, source, level, text) VALUES (?1, ?2, ?3, ?4, ?5)";
 const DROPPED: &str = "INSERT INTO counters (name, value) VALUES ('dropped', ?1)
   ON CONFLICT (name) DO UPDATE SET value = value + ?1";
@@ -112,9 +117,13 @@ pub(crate) fn write(
     let transaction = Transaction::new(connection, TransactionBehavior::Immediate)?;
     ids.check(&transaction)?;
     {
+        let mut ordinary_calls = transaction.prepare_cached(ORDINARY_CALL)?;
         let (mut spans, mut logs) = (transaction.prepare_cached(SPAN)?, transaction.prepare_cached(LOG)?);
         for entry in &batch.entries {
             match entry {
+                QueueEntry::Span(span, _) if is_ordinary(span) => {
+                    insert_ordinary_call(&transaction, &mut ordinary_calls, ids, span)?
+                }
                 QueueEntry::Span(span, _) => insert_span(&transaction, &mut spans, ids, span)?,
                 QueueEntry::Log(line) => insert_log(&transaction, &mut logs, ids, line)?,
             }
@@ -124,6 +133,51 @@ pub(crate) fn write(
         }
     }
     Ok(transaction.commit()?)
+}
+
+/// Tells if a span is a call that a tool has answered without an error, made by an MCP client or the command line, with nothing
+/// to store but numbers and known names.
+fn is_ordinary(span: &Span) -> bool {
+    span.kind == SpanKind::Call
+        && span.isolation.is_some()
+        && span.outcome == Outcome::Ok
+        && span.delivery == Some(Delivery::Answered)
+        && span.context.parent.is_none()
+        && (span.agent.is_none() && span.code.is_none() && span.message.is_none() && span.content.is_none())
+        && has_generated_id(span)
+}
+
+/// Tells if the correlation id is the trace id, which need not be stored twice.
+fn has_generated_id(span: &Span) -> bool {
+    span.correlation_id.as_trace_id() == Some(span.context.trace_id)
+}
+
+fn insert_ordinary_call(
+    connection: &Connection,
+    statement: &mut Statement<'_>,
+    ids: &mut KnownIds,
+    span: &Span,
+) -> Result<(), StoreError> {
+    let context = &span.context;
+    let client =
+        span.client.as_ref().map(|client| ids.client(connection, client, span.started_at)).transpose()?;
+    statement.execute(params![
+        ids.name(connection, span.server().unwrap_or_default())?,
+        ids.name(connection, &span.name)?,
+        span.started_at,
+        span.duration as i64,
+        ((context.trace_id.0 >> 64) as u64).cast_signed(),
+        (context.trace_id.0 as u64).cast_signed(),
+        context.span_id.0.cast_signed(),
+        span.face.number(),
+        client,
+        span.waited as i64,
+        span.attempts,
+        span.isolation.map(|isolation| isolation.number()),
+        span.argument_bytes as i64,
+        span.result_bytes.map(|bytes| bytes as i64),
+    ])?;
+    Ok(())
 }
 
 fn insert_span(
@@ -147,9 +201,7 @@ fn insert_span(
         span.client.as_ref().map(|client| ids.client(connection, client, span.started_at)).transpose()?;
     let agent = span.agent.as_ref().map(|agent| ids.name(connection, agent)).transpose()?;
     let code = span.code.as_ref().map(|code| ids.name(connection, code)).transpose()?;
-    // The trace id need not be stored twice.
-    let correlation =
-        Some(span.correlation_id.as_str()).filter(|id| TraceId::parse(id) != Some(context.trace_id));
+    let correlation = Some(span.correlation_id.as_str()).filter(|_| !has_generated_id(span));
     let captured = span.content.as_ref().map(|content| content.capture()).unwrap_or_default();
     statement.execute(params![
         span.kind.number(),
@@ -191,8 +243,4 @@ fn insert_log(
     let text = clip(&line.text, MAX_TEXT);
     statement.execute(params![server, line.at, line.source.number(), line.level, text])?;
     Ok(())
-}
-
-fn clip(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
 }

@@ -25,6 +25,6 @@ pub use log_line::{LogLine, LogSource};
 pub use observed_call::ObservedCall;
 pub use reader::{Found, LogFilter, Reader, SpanFilter};
 pub use retention::Retention;
-pub use span::{Captured, ClientLabel, Content, Face, Isolation, Outcome, Span, SpanKind};
+pub use span::{CapturableContent, Captured, ClientLabel, Face, Isolation, Outcome, Span, SpanKind};
 pub use statistics::ToolStatistics;
 pub use writer::{Store, StoreStatus};

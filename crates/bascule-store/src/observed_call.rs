@@ -1,10 +1,11 @@
 //! A call as the graph of tools observes it: its relations to other calls, and its values before they become fingerprints.
 
 use bascule_graph::CallSession;
+use bascule_model::clip;
 
 /// The beginning of arguments and of a result that is read, in bytes. It has room for most of the 256 values that a text may
 /// have, and the call waits for a small copy only.
-const MAX_VALUES: usize = 16 << 10;
+pub(crate) const MAX_VALUES: usize = 8 << 10;
 
 /// The part of a call that its span does not have. The texts may hold secrets: the writer thread turns them into fingerprints, and
 /// drops them.
@@ -12,8 +13,9 @@ pub struct ObservedCall {
     pub session: CallSession,
     /// The span of the script that made the call.
     pub script: Option<u64>,
-    pub(crate) arguments: Option<Box<str>>,
-    pub(crate) result: Option<Box<str>>,
+    /// The arguments, and behind them the result: one allocation for both.
+    texts: Box<str>,
+    arguments_end: usize,
 }
 
 impl ObservedCall {
@@ -25,15 +27,32 @@ impl ObservedCall {
         result: Option<&str>,
     ) -> Self {
         let is_related = session != CallSession::Single;
-        let copy = |text: &str| text[..text.floor_char_boundary(MAX_VALUES)].into();
-        let [arguments, result] = [arguments, result].map(|text| text.filter(|_| is_related).map(copy));
-        Self { session, script, arguments, result }
+        let [arguments, result] =
+            [arguments, result].map(|text| clip(text.filter(|_| is_related).unwrap_or_default(), MAX_VALUES));
+        let mut texts = String::with_capacity(arguments.len() + result.len());
+        texts.push_str(arguments);
+        texts.push_str(result);
+        Self { session, script, texts: texts.into_boxed_str(), arguments_end: arguments.len() }
+    }
+
+    /// The beginning of the arguments, empty if there are none.
+    pub(crate) fn arguments(&self) -> &str {
+        &self.texts[..self.arguments_end]
+    }
+
+    /// The beginning of the result, empty if there is none.
+    pub(crate) fn result(&self) -> &str {
+        &self.texts[self.arguments_end..]
+    }
+
+    /// Removes the texts.
+    pub(crate) fn strip(&mut self) {
+        (self.texts, self.arguments_end) = (Box::default(), 0);
     }
 
     /// The memory that it holds, roughly.
     pub(crate) fn bytes(&self) -> usize {
-        let values = [&self.arguments, &self.result].into_iter().flatten();
-        size_of::<Self>() + values.map(|text| text.len()).sum::<usize>()
+        size_of::<Self>() + self.texts.len()
     }
 }
 
@@ -47,8 +66,8 @@ mod tests {
         let long = "é".repeat(MAX_VALUES);
         let long = format!("x{long}");
         let call = ObservedCall::new(CallSession::Client(1), None, Some("{}"), Some(&long));
-        assert_eq!((call.arguments.as_deref(), call.result.unwrap().len()), (Some("{}"), MAX_VALUES - 1));
+        assert_eq!((call.arguments(), call.result().len()), ("{}", MAX_VALUES - 1));
         let alone = ObservedCall::new(CallSession::Single, None, Some("{}"), Some(&long));
-        assert!(alone.arguments.is_none() && alone.result.is_none());
+        assert_eq!((alone.arguments(), alone.result()), ("", ""));
     }
 }

@@ -1,7 +1,7 @@
 //! Reads the file, whether or not a bridge writes to it.
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bascule_graph::GraphRows;
@@ -9,10 +9,12 @@ use bascule_model::{CorrelationId, SpanContext, SpanId, TraceId};
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, Row, params_from_iter};
 
-use crate::file::{self, StoreError};
+use crate::file::{self, FileId, StoreError};
 use crate::graph_rows;
 use crate::log_line::{LogLine, LogSource};
-use crate::span::{Captured, ClientLabel, Content, Face, Isolation, Outcome, Span, SpanKind, delivery_from};
+use crate::span::{
+    CapturableContent, Captured, ClientLabel, Face, Isolation, Outcome, Span, SpanKind, delivery_from,
+};
 use crate::statistics::{Durations, ToolStatistics};
 
 /// The columns of a span, in the order of `read_span`.
@@ -27,6 +29,7 @@ pub struct SpanFilter {
     /// `server:tool`, or the name of a tool of any server.
     pub tool: Option<String>,
     pub server: Option<String>,
+    pub correlation_id: Option<String>,
     /// Spans with an error only.
     pub failed: bool,
     /// Spans that started at this time or later, in microseconds since 1970.
@@ -54,6 +57,8 @@ pub struct LogFilter {
 pub enum Found {
     /// All spans of one trace, in the order of their start.
     Trace(Vec<Span>),
+    /// The traces of a correlation id that was used more than once, newest first.
+    Correlated(Vec<Vec<Span>>),
     Nothing,
     /// The traces that the id may mean.
     Ambiguous(Vec<TraceId>),
@@ -61,6 +66,8 @@ pub enum Found {
 
 /// Reads one file.
 pub struct Reader {
+    path: PathBuf,
+    file: Option<FileId>,
     connection: Connection,
     names: HashMap<i64, Arc<str>>,
     clients: HashMap<i64, Arc<ClientLabel>>,
@@ -69,8 +76,14 @@ pub struct Reader {
 impl Reader {
     /// Opens an existing file.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
+        let file = FileId::at(path);
         let connection = file::open_for_reading(path)?;
-        Ok(Self { connection, names: HashMap::new(), clients: HashMap::new() })
+        Ok(Self { path: path.to_owned(), file, connection, names: HashMap::new(), clients: HashMap::new() })
+    }
+
+    /// Returns false if the file was moved or removed since it was opened: no bridge writes to it any more.
+    pub fn is_current(&self) -> bool {
+        FileId::at(&self.path) == self.file
     }
 
     /// Returns the chosen spans with their numbers, newest first.
@@ -88,6 +101,10 @@ impl Reader {
     /// Finds the trace of an id: that of a trace or a span, a correlation id, or the beginning of one of them.
     pub fn find(&mut self, id: &str) -> Result<Found, StoreError> {
         let mut traces = self.traces_of_correlation(id, false)?;
+        if traces.len() > 1 {
+            let traces = traces.into_iter().map(|trace| self.trace(trace)).collect::<Result<_, _>>()?;
+            return Ok(Found::Correlated(traces));
+        }
         if traces.is_empty() {
             traces = self.traces_of_number(id)?;
         }
@@ -211,6 +228,14 @@ impl Reader {
                 server.clone().into(),
             );
         }
+        if let Some(id) = &filter.correlation_id {
+            // The id of a call that came without one is that of its trace, and is not stored again.
+            let trace = TraceId::parse(id).map(|trace| halves(trace.0));
+            let own = trace.map_or_else(String::new, |[high, low]| {
+                format!(" OR (correlation IS NULL AND trace_high = {high} AND trace_low = {low})")
+            });
+            add(&format!("(correlation = ?{own})"), id.clone().into());
+        }
         if let Some(since) = filter.since {
             add("started_at >= ?", since.into());
         }
@@ -266,14 +291,17 @@ impl Reader {
 
     fn traces(&self, condition: &str, values: Vec<Value>) -> Result<Vec<TraceId>, StoreError> {
         const MAX: usize = 10;
-        let sql = format!("SELECT DISTINCT trace_high, trace_low FROM spans WHERE {condition} LIMIT {MAX}");
+        let sql = format!(
+            "SELECT trace_high, trace_low FROM spans WHERE {condition}
+             GROUP BY trace_high, trace_low ORDER BY max(id) DESC LIMIT {MAX}"
+        );
         let mut statement = self.connection.prepare(&sql)?;
         let read = |row: &Row<'_>| Ok(trace_id(row.get(0)?, row.get(1)?));
         Ok(statement.query_map(params_from_iter(values), read)?.collect::<Result<_, _>>()?)
     }
 
     fn query(&mut self, rest: &str, values: Vec<Value>) -> Result<Vec<(i64, Span)>, StoreError> {
-        let Self { connection, names, clients } = self;
+        let Self { connection, names, clients, .. } = self;
         let mut statement = connection.prepare(&format!("SELECT {COLUMNS} FROM spans {rest}"))?;
         let mut rows = statement.query(params_from_iter(values))?;
         let mut texts = Texts { connection, names, clients };
@@ -354,7 +382,7 @@ fn read_span(row: &Row<'_>, texts: &mut Texts<'_>) -> rusqlite::Result<Span> {
         code: texts.name(row.get(20)?)?,
         delivery: row.get::<_, Option<i64>>(21)?.map(delivery_from),
         message: row.get(22)?,
-        content: is_captured.then(|| Arc::new(captured) as Arc<dyn Content>),
+        content: is_captured.then(|| Arc::new(captured) as Arc<dyn CapturableContent>),
     })
 }
 

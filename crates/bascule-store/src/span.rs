@@ -48,7 +48,8 @@ stored_enum! {
 }
 
 stored_enum! {
-    /// The interface through which a call or a script reached the bridge. The order is stored: add members at the end.
+    /// The interface through which a call or a script reached the bridge. The order is stored: add members at the end. The next
+    /// one is `api`, the bridge's own API over HTTP, whose name other programs know already.
     Face {
         /// The command line, directly or over the control socket.
         Cli = "cli",
@@ -60,8 +61,6 @@ stored_enum! {
         Bus = "bus",
         /// A program that embeds the bridge.
         Library = "library",
-        /// The bridge's own API over HTTP.
-        Api = "api",
     }
 }
 
@@ -98,7 +97,7 @@ pub struct ClientLabel {
 
 /// The content of a call, if the configuration asks for it, and the rules for its error message. The writer thread asks for it,
 /// so that the call does not wait for redaction.
-pub trait Content: Send + Sync {
+pub trait CapturableContent: Send + Sync {
     fn capture(&self) -> Captured;
     /// Returns the error message of the span without its secrets.
     fn redact_message(&self, message: &str) -> String;
@@ -141,7 +140,7 @@ pub struct Span {
     pub delivery: Option<Delivery>,
     /// The error message.
     pub message: Option<String>,
-    pub content: Option<Arc<dyn Content>>,
+    pub content: Option<Arc<dyn CapturableContent>>,
 }
 
 impl Span {
@@ -191,7 +190,7 @@ impl Span {
 }
 
 /// Already captured content, as a reader returns it.
-impl Content for Captured {
+impl CapturableContent for Captured {
     fn capture(&self) -> Captured {
         self.clone()
     }

@@ -12,7 +12,7 @@ use bascule_graph::{CallSession, FingerprintKey};
 use rusqlite::Connection;
 use tracing::{info, warn};
 
-use crate::file::{self, StoreError};
+use crate::file::{self, FileId, StoreError};
 use crate::graph_keeper::GraphKeeper;
 use crate::insert::{self, KnownIds};
 use crate::log_line::LogLine;
@@ -32,8 +32,8 @@ const BUSY_PAUSE: Duration = Duration::from_millis(50);
 /// The entries, and the time, between two looks at the limits of the file.
 const RETAIN_ENTRIES: usize = 5_000;
 const RETAIN_TIME: Duration = Duration::from_secs(60);
-/// The time between two searches for clients and names without spans.
-const FORGET_TIME: Duration = Duration::from_secs(6 * 3600);
+/// The time between two looks at the path of the file, which may have been moved or removed.
+const PATH_TIME: Duration = Duration::from_secs(1);
 
 /// Accepts spans and log lines. Dropping it writes what was accepted, without waiting for it.
 pub struct Store {
@@ -90,7 +90,7 @@ impl Store {
     /// Accepts the span of a call that the graph observes, or drops and counts it. If there is little room, the graph observes
     /// the call without its values.
     pub fn offer_call(&self, span: Span, call: ObservedCall) {
-        self.offer(QueueEntry::Span(span, Some(Box::new(call))));
+        self.offer(QueueEntry::Span(span, Some(call)));
     }
 
     /// Reports that no further call of a session will come: the graph forgets its values.
@@ -140,6 +140,8 @@ struct Writer {
     retention: Retention,
     shared: Arc<Shared>,
     connection: Option<Connection>,
+    /// The file that is open, and the time of the last look at its path.
+    opened: Option<(FileId, Instant)>,
     ids: KnownIds,
     graph: Option<GraphKeeper>,
     /// Entries that were dropped and are not in the file's count yet.
@@ -152,7 +154,6 @@ struct Writer {
     retained_at: Option<Instant>,
     /// The last attempt to apply the limits has failed, and the failure was logged.
     retain_failed: bool,
-    forgot_at: Instant,
 }
 
 /// Repeats work on a file that another bridge uses. SQLite waits for most locks itself, but not for all.
@@ -182,6 +183,7 @@ impl Writer {
             retention,
             shared,
             connection: None,
+            opened: None,
             ids: KnownIds::default(),
             graph,
             uncounted: 0,
@@ -190,7 +192,6 @@ impl Writer {
             entries: 0,
             retained_at: None,
             retain_failed: false,
-            forgot_at: Instant::now(),
         }
     }
 
@@ -224,6 +225,7 @@ impl Writer {
         }
         // Other bridges write to the same file meanwhile.
         batch.capture();
+        self.leave_moved_file();
         match self.write_repaired(batch) {
             Ok(()) => self.on_written(batch),
             Err(error) => self.on_failed(batch, &error),
@@ -250,11 +252,34 @@ impl Writer {
 
     fn write(&mut self, batch: &Batch) -> Result<(), StoreError> {
         let connection = open_once(&mut self.connection, &self.path)?;
+        if self.opened.is_none() {
+            self.opened = FileId::at(&self.path).map(|file| (file, Instant::now()));
+        }
         insert::write(connection, &mut self.ids, batch, self.uncounted)
     }
 
+    /// Closes a file that was moved or removed: nobody would find what is written to it. The next write begins a new one.
+    fn leave_moved_file(&mut self) {
+        let Some(connection) = &self.connection else { return self.opened = None };
+        let now = Instant::now();
+        let is_due = self.opened.is_none_or(|(_, looked_at)| now.duration_since(looked_at) >= PATH_TIME);
+        if !is_due {
+            return;
+        }
+        let found = FileId::at(&self.path);
+        if found.is_some() && self.opened.is_none_or(|(opened, _)| Some(opened) == found) {
+            return self.opened = found.map(|found| (found, now));
+        }
+        info!("the file `{}` was moved or removed: a new one is begun", self.path.display());
+        // The log beside it keeps the old name, and would be missing to the file under its new one.
+        let moved = connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
+        drop(moved);
+        self.close();
+        self.graph.iter_mut().for_each(GraphKeeper::reset);
+    }
+
     fn close(&mut self) {
-        self.connection = None;
+        (self.connection, self.opened) = (None, None);
         self.ids.clear();
     }
 
@@ -328,13 +353,7 @@ impl Writer {
             return;
         }
         (self.entries, self.retained_at) = (0, Some(Instant::now()));
-        let forgets = self.forgot_at.elapsed() >= FORGET_TIME;
-        let retained = apply_limits(connection, &self.retention, forgets);
-        if forgets {
-            self.forgot_at = Instant::now();
-            self.ids.clear();
-        }
-        match retained {
+        match apply_limits(connection, &self.retention) {
             Ok(()) => self.retain_failed = false,
             Err(error) => self.on_retain_failed(&error),
         }
@@ -354,13 +373,9 @@ impl Writer {
     }
 }
 
-fn apply_limits(connection: &Connection, retention: &Retention, forgets: bool) -> Result<(), StoreError> {
+fn apply_limits(connection: &Connection, retention: &Retention) -> Result<(), StoreError> {
     retention::apply(connection, retention, now())?;
-    if forgets {
-        retention::forget_clients(connection, now())?;
-        retention::forget_names(connection)?;
-    }
-    Ok(())
+    Ok(retention::forget_unused(connection, now())?)
 }
 
 /// Returns the connection, and opens the file if there is none.

@@ -10,8 +10,8 @@ use std::time::{Duration, SystemTime};
 
 use bascule_model::{CorrelationId, Delivery, SpanContext, SpanId, TraceId};
 use bascule_store::{
-    Captured, ClientLabel, Content, Face, Found, Isolation, LogFilter, LogLine, LogSource, Outcome, Reader,
-    Retention, Span, SpanFilter, SpanKind, Store,
+    CapturableContent, Captured, ClientLabel, Face, Found, Isolation, LogFilter, LogLine, LogSource, Outcome,
+    Reader, Retention, Span, SpanFilter, SpanKind, Store,
 };
 
 const LONG: Duration = Duration::from_secs(30);
@@ -93,6 +93,43 @@ fn spans_survive_the_store_and_are_private() {
     assert_eq!((spans[1].delivery, spans[1].result_bytes), (Some(Delivery::Answered), Some(20)));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
+}
+
+// req: TR-01
+#[test]
+fn every_column_of_a_span_is_read_as_it_was_written() {
+    let ordinary = span(1);
+    let parent = Some(SpanId(77));
+    // Each differs from an ordinary call in one column.
+    let written = [
+        ordinary.clone(),
+        Span { client: None, face: Face::Cli, ..span(2) },
+        Span { agent: Some("research".into()), face: Face::Bus, ..span(3) },
+        Span { correlation_id: CorrelationId::parse("order-4").unwrap(), ..span(4) },
+        Span { context: SpanContext { parent, ..span(5).context }, ..span(5) },
+        Span { outcome: Outcome::ToolError, ..span(6) },
+        Span { code: Some("X".into()), ..span(7) },
+        Span { message: Some("a hint".into()), ..span(8) },
+        Span { delivery: None, ..span(9) },
+        Span { delivery: Some(Delivery::Unknown), ..span(10) },
+        Span { isolation: Some(Isolation::PerCall), attempts: 3, result_bytes: None, ..span(11) },
+        Span { kind: SpanKind::Script, isolation: None, ..span(12) },
+    ];
+    let (_folder, path) = folder();
+    let store = store_at(&path);
+    written.iter().for_each(|span| store.offer_span(span.clone()));
+    assert!(store.close(LONG));
+    let columns = |span: &Span| {
+        let Span { context, kind, face, client, agent, correlation_id, name, started_at, duration, .. } =
+            span;
+        let Span { waited, attempts, isolation, argument_bytes, result_bytes, .. } = span;
+        let Span { outcome, code, delivery, message, .. } = span;
+        let identity = format!("{context:?} {kind} {face} {client:?} {agent:?} {correlation_id} {name}");
+        let measures = format!("{started_at} {duration} {waited} {attempts} {isolation:?} {argument_bytes}");
+        format!("{identity} {measures} {result_bytes:?} {outcome} {code:?} {delivery:?} {message:?}")
+    };
+    let read: Vec<String> = read(&path).iter().rev().map(columns).collect();
+    assert_eq!(read, written.iter().map(columns).collect::<Vec<_>>());
 }
 
 // req: TR-01
@@ -329,7 +366,7 @@ fn filters_take_names_literally() {
 /// Content that says during its capture whether another bridge could write to the file.
 struct ObservingContent(PathBuf);
 
-impl Content for ObservingContent {
+impl CapturableContent for ObservingContent {
     fn capture(&self) -> Captured {
         let other = rusqlite::Connection::open(&self.0).unwrap();
         other.busy_timeout(Duration::ZERO).unwrap();
@@ -401,7 +438,7 @@ fn stores_messages_without_their_secrets() {
     let store = store_at(&path);
     store.offer_span(span(0));
     assert!(store.flush(LONG));
-    let content = Some(Arc::new(ObservingContent(path.clone())) as Arc<dyn Content>);
+    let content = Some(Arc::new(ObservingContent(path.clone())) as Arc<dyn CapturableContent>);
     store.offer_span(Span { message: Some("not hunter2".into()), content, ..span(1) });
     assert!(store.close(LONG));
     assert_eq!(read(&path)[0].message.as_deref(), Some("not ***"));
@@ -512,4 +549,130 @@ fn stores_that_begin_one_file_at_once_lose_nothing() {
         });
         assert_eq!(read(&path).len(), 6);
     }
+}
+
+// req: TR-01
+#[test]
+fn goes_on_in_a_new_file_after_the_file_was_moved_or_removed() {
+    let (_folder, path) = folder();
+    let store = store_at(&path);
+    store.offer_span(span(0));
+    assert!(store.flush(LONG));
+    let moved = path.with_extension("old");
+    fs::rename(&path, &moved).unwrap();
+    let mut number = 1;
+    // The path is looked at once a second.
+    while !path.exists() {
+        assert!(number < 600, "the store writes to a file without a name");
+        store.offer_span(span(number));
+        assert!(store.flush(LONG));
+        number += 1;
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    store.offer_span(span(number));
+    assert!(store.close(LONG));
+    assert_eq!(read(&path)[0].context.span_id, SpanId(number + 1));
+    assert_eq!(read(&moved).last().unwrap().context.span_id, SpanId(1));
+    let reader = Reader::open(&path).unwrap();
+    assert!(reader.is_current());
+    fs::remove_file(&path).unwrap();
+    assert!(!reader.is_current());
+}
+
+fn long_line(server: &str) -> LogLine {
+    LogLine {
+        server: server.into(),
+        at: now(),
+        source: LogSource::Stderr,
+        level: None,
+        text: "x".repeat(2_000),
+    }
+}
+
+// req: TR-01
+#[test]
+fn log_lines_do_not_displace_spans() {
+    let (_folder, path) = folder();
+    let max_bytes = 1 << 20;
+    let store = Store::new(path.clone(), Retention { max_bytes, ..Retention::default() }).unwrap();
+    (0..500).for_each(|number| store.offer_span(span(number)));
+    assert!(store.flush(LONG));
+    for server in 0..8 {
+        (0..900).for_each(|_| store.offer_log(long_line(&format!("server{server}"))));
+        assert!(store.flush(LONG));
+    }
+    assert!(store.close(LONG));
+    // The limits are applied when a bridge opens the file, too.
+    let store = Store::new(path.clone(), Retention { max_bytes, ..Retention::default() }).unwrap();
+    store.offer_span(span(500));
+    assert!(store.close(LONG));
+    assert_eq!(read(&path).len(), 501);
+    let size = fs::metadata(&path).unwrap().len();
+    assert!(size <= max_bytes, "{size}");
+    let filter = |server: &str| LogFilter { server: server.into(), after: None, since: None, limit: 10_000 };
+    assert!(!Reader::open(&path).unwrap().logs(&filter("server7")).unwrap().is_empty());
+}
+
+// req: TR-01
+#[test]
+fn a_short_run_forgets_old_clients_and_tells_other_bridges() {
+    let (_folder, path) = folder();
+    let client = |session: &str| {
+        Some(Arc::new(ClientLabel { name: "c".into(), version: "1".into(), session: session.into() }))
+    };
+    let other = store_at(&path);
+    other.offer_span(Span { client: client("old"), ..span(0) });
+    other.offer_span(Span { client: client("new"), ..span(1) });
+    assert!(other.flush(LONG));
+    let connection = rusqlite::Connection::open(&path).unwrap();
+    connection
+        .execute_batch(
+            "DELETE FROM spans WHERE id = 1; UPDATE clients SET seen = 1;
+             DELETE FROM counters WHERE name = 'forgot_at'",
+        )
+        .unwrap();
+    let store = store_at(&path);
+    store.offer_span(Span { client: client("new"), ..span(2) });
+    assert!(store.close(LONG));
+    let clients = "SELECT count(*) FROM clients WHERE session = 'old'";
+    assert_eq!(connection.query_row(clients, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
+    other.offer_span(Span { client: client("old"), ..span(3) });
+    assert!(other.close(LONG));
+    assert_eq!(read(&path)[0].client, client("old"));
+}
+
+// req: TR-01
+#[test]
+fn file_without_its_tables_is_set_aside() {
+    for table in ["spans", "graph_nodes"] {
+        let (_folder, path) = folder();
+        let store = store_at(&path);
+        store.offer_span(span(0));
+        assert!(store.close(LONG));
+        let connection = rusqlite::Connection::open(&path).unwrap();
+        connection.execute_batch(&format!("DROP TABLE {table}")).unwrap();
+        drop(connection);
+        let store = store_at(&path);
+        store.offer_span(span(1));
+        assert!(store.close(LONG));
+        assert_eq!(damaged_files(&path).len(), 1, "{table}");
+        assert_eq!(read(&path).len(), 1);
+    }
+}
+
+// req: TR-01
+#[test]
+fn correlation_id_that_was_used_twice_finds_both_traces() {
+    let (_folder, path) = folder();
+    let store = store_at(&path);
+    let id = CorrelationId::parse("order-1").unwrap();
+    (0..15).for_each(|number| store.offer_span(Span { correlation_id: id.clone(), ..span(number) }));
+    assert!(store.close(LONG));
+    let mut reader = Reader::open(&path).unwrap();
+    let Found::Correlated(traces) = reader.find("order-1").unwrap() else { panic!("both are found") };
+    let ids: Vec<u64> = traces.iter().map(|spans| spans[0].context.span_id.0).collect();
+    assert_eq!(ids, (6..=15).rev().collect::<Vec<_>>(), "the newest ten");
+    let of = |id: &str| SpanFilter { correlation_id: Some(id.into()), ..SpanFilter::default() };
+    assert_eq!(reader.spans(&of("order-1")).unwrap().len(), 15);
+    assert!(reader.spans(&of("order")).unwrap().is_empty());
 }
