@@ -8,7 +8,7 @@ use libc::c_long;
 use rustix::fs::{Gid, Mode, Timespec, Timestamps, UTIME_NOW, Uid, XattrFlags};
 use rustix::io::{Errno, Result};
 
-use crate::caller::Caller;
+use crate::notified_thread::NotifiedThread;
 
 /// Not yet defined in `libc`.
 pub(crate) const FCHMODAT2: c_long = 452;
@@ -77,7 +77,7 @@ const NO_FOLLOW: u64 = libc::AT_SYMLINK_NOFOLLOW as u64;
 const EMPTY_PATH: u64 = libc::AT_EMPTY_PATH as u64;
 
 impl AttributeCall {
-    pub(crate) fn read(caller: Caller, number: c_long, arguments: [u64; 6]) -> Result<Self> {
+    pub(crate) fn read(caller: NotifiedThread, number: c_long, arguments: [u64; 6]) -> Result<Self> {
         let [a, b, c, d, e, _] = arguments;
         let descriptor = Ok(NamedFile::Descriptor(a as i32));
         let path = |folder, address, flags| read_path(caller, folder, address, flags);
@@ -115,7 +115,7 @@ impl AttributeCall {
     }
 }
 
-fn read_path(caller: Caller, folder: u64, address: u64, flags: u64) -> Result<NamedFile> {
+fn read_path(caller: NotifiedThread, folder: u64, address: u64, flags: u64) -> Result<NamedFile> {
     // The kernel reads 32 bits of flags.
     let flags = flags & u64::from(u32::MAX);
     if flags & !(NO_FOLLOW | EMPTY_PATH) != 0 {
@@ -152,14 +152,14 @@ fn owner(user: u64, group: u64) -> Result<AttributeChange> {
     Ok(AttributeChange::Owner(given(user).map(Uid::from_raw), given(group).map(Gid::from_raw)))
 }
 
-fn read_nanoseconds(caller: Caller, address: u64) -> Result<AttributeChange> {
+fn read_nanoseconds(caller: NotifiedThread, address: u64) -> Result<AttributeChange> {
     read_times(caller, address, |[access, access_part, change, change_part]| {
         Ok([(access, access_part), (change, change_part)])
     })
 }
 
 #[cfg(target_arch = "x86_64")]
-fn read_microseconds(caller: Caller, address: u64) -> Result<AttributeChange> {
+fn read_microseconds(caller: NotifiedThread, address: u64) -> Result<AttributeChange> {
     let nanoseconds = |microseconds| match microseconds {
         0..1_000_000 => Ok(microseconds * 1000),
         _ => Err(Errno::INVAL),
@@ -170,13 +170,13 @@ fn read_microseconds(caller: Caller, address: u64) -> Result<AttributeChange> {
 }
 
 #[cfg(target_arch = "x86_64")]
-fn read_seconds(caller: Caller, address: u64) -> Result<AttributeChange> {
+fn read_seconds(caller: NotifiedThread, address: u64) -> Result<AttributeChange> {
     read_times(caller, address, |[access, change]| Ok([(access, 0), (change, 0)]))
 }
 
 /// No address means: now.
 fn read_times<const N: usize>(
-    caller: Caller,
+    caller: NotifiedThread,
     address: u64,
     convert: impl FnOnce([i64; N]) -> Result<[(i64, i64); 2]>,
 ) -> Result<AttributeChange> {
@@ -188,7 +188,7 @@ fn read_times<const N: usize>(
     Ok(AttributeChange::Times(Timestamps { last_access, last_modification }))
 }
 
-fn read_set(caller: Caller, name: u64, value: u64, size: u64, flags: u64) -> Result<AttributeChange> {
+fn read_set(caller: NotifiedThread, name: u64, value: u64, size: u64, flags: u64) -> Result<AttributeChange> {
     if size > MAX_VALUE {
         return Err(Errno::TOOBIG);
     }
@@ -198,11 +198,11 @@ fn read_set(caller: Caller, name: u64, value: u64, size: u64, flags: u64) -> Res
     Ok(AttributeChange::Set { name: read_name(caller, name)?, value: bytes, flags })
 }
 
-fn read_remove(caller: Caller, name: u64) -> Result<AttributeChange> {
+fn read_remove(caller: NotifiedThread, name: u64) -> Result<AttributeChange> {
     Ok(AttributeChange::Remove { name: read_name(caller, name)? })
 }
 
-fn read_name(caller: Caller, address: u64) -> Result<CString> {
+fn read_name(caller: NotifiedThread, address: u64) -> Result<CString> {
     caller.read_string(address, MAX_NAME, Errno::RANGE)
 }
 
@@ -229,7 +229,7 @@ mod tests {
     // req: SB-04
     #[test]
     fn every_notified_call_is_understood() {
-        let own = Caller { thread: std::process::id() };
+        let own = NotifiedThread { thread: std::process::id() };
         let text = c"user.a".as_ptr() as u64;
         for number in ATTRIBUTE_CALLS {
             // The same address serves as path, name, value and times; the flags are zero.

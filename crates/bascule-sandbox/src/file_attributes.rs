@@ -19,15 +19,15 @@ use rustix::fs::{
 use rustix::io::{Errno, Result};
 
 use crate::attribute_calls::{AttributeCall, AttributeChange, NamedFile};
-use crate::caller::{self, Caller};
 use crate::notifications::{SyscallAnswer, SyscallNotification};
+use crate::notified_thread::{self, NotifiedThread};
 use crate::policy::FileAccess;
 use crate::secrets::FileIdentity;
 use crate::{capabilities, filesystem};
 
 /// Returns true if this kernel lets the reaper read and execute the calls of its server.
 pub(crate) fn can_answer() -> bool {
-    caller::can_read_descendants() && open_path(CWD, c"/", OFlags::PATH).is_ok()
+    notified_thread::can_read_descendants() && open_path(CWD, c"/", OFlags::PATH).is_ok()
 }
 
 /// The paths below which a server may change attributes, as they were before it started.
@@ -133,7 +133,7 @@ fn answer_all(writable: &WritablePaths, calls: &Receiver<SyscallNotification>) {
 
 /// Makes the change that a call requests, if the server may.
 fn answer(writable: &WritablePaths, call: &SyscallNotification) -> Result<()> {
-    let caller = Caller { thread: call.thread };
+    let caller = NotifiedThread { thread: call.thread };
     let AttributeCall { file, change } = AttributeCall::read(caller, call.number, call.arguments)?;
     let file = open(caller, &file)?;
     // The thread's id may belong to another one by now.
@@ -146,7 +146,7 @@ fn answer(writable: &WritablePaths, call: &SyscallNotification) -> Result<()> {
 
 /// Opens the file without access to its content, so that no device, pipe or lease reacts. The server has our root folder: it
 /// cannot change its own.
-fn open(caller: Caller, file: &NamedFile) -> Result<OwnedFd> {
+fn open(caller: NotifiedThread, file: &NamedFile) -> Result<OwnedFd> {
     match file {
         NamedFile::Descriptor(descriptor) => caller.open_descriptor(*descriptor),
         NamedFile::WorkingFolder => caller.open_folder(libc::AT_FDCWD),

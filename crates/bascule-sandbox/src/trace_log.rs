@@ -15,7 +15,7 @@ use crate::file_verdict::FileNeed;
 
 /// A refused system call.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct RefusedCall {
+pub struct RefusedSyscall {
     /// The name of the system call.
     pub call: String,
     pub operation: RefusedOperation,
@@ -65,7 +65,7 @@ impl TraceLog {
     }
 
     /// Returns all calls so far, in order.
-    pub fn read(&self) -> io::Result<Vec<RefusedCall>> {
+    pub fn read(&self) -> io::Result<Vec<RefusedSyscall>> {
         let length = self.0.metadata()?.len().min(MAX_LINES as u64 * MAX_LINE_BYTES as u64);
         let mut text = vec![0; length as usize];
         self.0.read_exact_at(&mut text, 0)?;
@@ -83,7 +83,7 @@ const MAX_REPETITIONS: u32 = 100;
 pub(crate) struct TraceWriter {
     file: File,
     lines: usize,
-    seen: HashMap<RefusedCall, u32>,
+    seen: HashMap<RefusedSyscall, u32>,
 }
 
 impl TraceWriter {
@@ -91,7 +91,7 @@ impl TraceWriter {
         Self { file, lines: 0, seen: HashMap::new() }
     }
 
-    pub(crate) fn write(&mut self, call: RefusedCall) {
+    pub(crate) fn write(&mut self, call: RefusedSyscall) {
         let seen = self.seen.get(&call).copied().unwrap_or(0);
         if self.lines >= MAX_LINES || seen >= MAX_REPETITIONS {
             return;
@@ -115,7 +115,8 @@ mod tests {
         let log = TraceLog::create().unwrap();
         let writer = || TraceWriter::new(log.descriptor().unwrap().into());
         let (mut one, mut other) = (writer(), writer());
-        let call = |errno| RefusedCall { call: "openat".into(), operation: RefusedOperation::Other, errno };
+        let call =
+            |errno| RefusedSyscall { call: "openat".into(), operation: RefusedOperation::Other, errno };
         one.write(call(1));
         other.write(call(13));
         (0..1000).for_each(|_| one.write(call(1)));

@@ -9,20 +9,20 @@ use libc::c_long;
 use rustix::io::Errno;
 
 use crate::attribute_calls::{ATTRIBUTE_CALLS, AttributeCall, NamedFile};
-use crate::caller::Caller;
 use crate::file_verdict::FileNeed;
 use crate::fork_gate::FORK_SYSCALLS;
+use crate::notified_thread::NotifiedThread;
 use crate::server_syscalls::{REFUSED, is_limited_to_self};
 use crate::syscall_names::name_of;
-use crate::trace_log::{RefusedCall, RefusedOperation};
+use crate::trace_log::{RefusedOperation, RefusedSyscall};
 
 /// Returns the refused operations of a call that failed. A call with two paths may have two.
 pub(crate) fn refused_operations(
-    caller: Caller,
+    caller: NotifiedThread,
     number: c_long,
     arguments: [u64; 6],
     errno: i32,
-) -> Vec<RefusedCall> {
+) -> Vec<RefusedSyscall> {
     let operations = match errno {
         libc::EMFILE => vec![RefusedOperation::OpenFile],
         libc::ENOMEM => memory(number, arguments).into_iter().collect(),
@@ -32,7 +32,7 @@ pub(crate) fn refused_operations(
         libc::EXDEV => moved_files(caller, number, arguments),
         _ => Vec::new(),
     };
-    let call = |operation| RefusedCall { call: name_of(number), operation, errno };
+    let call = |operation| RefusedSyscall { call: name_of(number), operation, errno };
     operations.into_iter().map(call).collect()
 }
 
@@ -45,7 +45,12 @@ fn memory(number: c_long, [_, length, new_length, ..]: [u64; 6]) -> Option<Refus
     Some(RefusedOperation::Memory { bytes })
 }
 
-fn permission(caller: Caller, number: c_long, arguments: [u64; 6], errno: i32) -> Vec<RefusedOperation> {
+fn permission(
+    caller: NotifiedThread,
+    number: c_long,
+    arguments: [u64; 6],
+    errno: i32,
+) -> Vec<RefusedOperation> {
     let [a, b, ..] = arguments;
     match number {
         libc::SYS_socket => vec![RefusedOperation::Socket { family: a as i32 }],
@@ -76,7 +81,7 @@ fn is_filtered(number: c_long) -> bool {
 }
 
 /// Reads the file of a call that opens, executes or truncates it.
-fn opened_file(caller: Caller, number: c_long, [a, b, c, ..]: [u64; 6]) -> Option<RefusedOperation> {
+fn opened_file(caller: NotifiedThread, number: c_long, [a, b, c, ..]: [u64; 6]) -> Option<RefusedOperation> {
     const CURRENT: u64 = libc::AT_FDCWD as u64;
     let (folder, path, need) = match number {
         #[cfg(target_arch = "x86_64")]
@@ -107,7 +112,7 @@ fn need_of_flags(flags: u64) -> FileNeed {
 }
 
 /// Reads the entries that a call creates, removes or moves.
-fn moved_files(caller: Caller, number: c_long, [a, b, c, d, ..]: [u64; 6]) -> Vec<RefusedOperation> {
+fn moved_files(caller: NotifiedThread, number: c_long, [a, b, c, d, ..]: [u64; 6]) -> Vec<RefusedOperation> {
     const CURRENT: u64 = libc::AT_FDCWD as u64;
     let entries = match number {
         #[cfg(target_arch = "x86_64")]
@@ -128,7 +133,7 @@ fn moved_files(caller: Caller, number: c_long, [a, b, c, d, ..]: [u64; 6]) -> Ve
     entries.into_iter().filter_map(path).map(|path| file(&path, FileNeed::ChangeFolder)).collect()
 }
 
-fn attribute_path(caller: Caller, number: c_long, arguments: [u64; 6]) -> Option<PathBuf> {
+fn attribute_path(caller: NotifiedThread, number: c_long, arguments: [u64; 6]) -> Option<PathBuf> {
     match AttributeCall::read(caller, number, arguments).ok()?.file {
         NamedFile::Descriptor(descriptor) => folder_path(caller, descriptor),
         NamedFile::WorkingFolder => folder_path(caller, libc::AT_FDCWD),
@@ -137,7 +142,7 @@ fn attribute_path(caller: Caller, number: c_long, arguments: [u64; 6]) -> Option
 }
 
 /// Reads the path of a Unix socket's address. An abstract address has none.
-fn bound_path(caller: Caller, address: u64) -> Option<PathBuf> {
+fn bound_path(caller: NotifiedThread, address: u64) -> Option<PathBuf> {
     let mut family = [0; 2];
     caller.read_exact(address, &mut family).ok()?;
     let is_unix = i32::from(u16::from_ne_bytes(family)) == libc::AF_UNIX;
@@ -145,17 +150,17 @@ fn bound_path(caller: Caller, address: u64) -> Option<PathBuf> {
     if path.is_empty() { None } else { join(caller, libc::AT_FDCWD, path.to_bytes()) }
 }
 
-fn absolute(caller: Caller, folder: u64, address: u64) -> Option<PathBuf> {
+fn absolute(caller: NotifiedThread, folder: u64, address: u64) -> Option<PathBuf> {
     let path = caller.read_string(address, 4096, Errno::NAMETOOLONG).ok()?;
     join(caller, folder as i32, path.to_bytes())
 }
 
-fn join(caller: Caller, folder: i32, path: &[u8]) -> Option<PathBuf> {
+fn join(caller: NotifiedThread, folder: i32, path: &[u8]) -> Option<PathBuf> {
     let path = Path::new(std::ffi::OsStr::from_bytes(path));
     if path.is_absolute() { Some(path.to_path_buf()) } else { Some(folder_path(caller, folder)?.join(path)) }
 }
 
-fn folder_path(caller: Caller, descriptor: i32) -> Option<PathBuf> {
+fn folder_path(caller: NotifiedThread, descriptor: i32) -> Option<PathBuf> {
     let link = match descriptor {
         libc::AT_FDCWD => format!("/proc/{}/cwd", caller.thread),
         descriptor => format!("/proc/{}/fd/{descriptor}", caller.thread),

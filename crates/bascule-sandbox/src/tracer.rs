@@ -11,12 +11,12 @@ use std::os::unix::net::UnixStream;
 
 use libc::{c_int, c_long, pid_t};
 
-use crate::caller::Caller;
+use crate::notified_thread::NotifiedThread;
 use crate::reaper;
 use crate::seccomp;
 use crate::syscall_names::name_of;
 use crate::syscall_result::check;
-use crate::trace_log::{RefusedCall, RefusedOperation, TraceWriter};
+use crate::trace_log::{RefusedOperation, RefusedSyscall, TraceWriter};
 use crate::traced_calls::refused_operations;
 
 /// The descriptor of the record: the next after the configuration of the jail.
@@ -141,7 +141,7 @@ impl Tracer {
                 Some(_) => "a system call of another architecture".into(),
                 None => "an unknown system call".into(),
             };
-            self.record.write(RefusedCall { call, operation: RefusedOperation::Killed, errno: 0 });
+            self.record.write(RefusedSyscall { call, operation: RefusedOperation::Killed, errno: 0 });
         }
     }
 
@@ -197,7 +197,7 @@ impl Tracer {
     }
 
     fn record_refusal(&mut self, pid: pid_t, EnteredCall { number, arguments, .. }: EnteredCall, errno: i32) {
-        let caller = Caller { thread: pid.cast_unsigned() };
+        let caller = NotifiedThread { thread: pid.cast_unsigned() };
         for call in refused_operations(caller, number, arguments, errno) {
             self.record.write(call);
         }

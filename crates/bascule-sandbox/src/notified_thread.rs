@@ -10,12 +10,12 @@ use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::io::{Errno, Result};
 
 #[derive(Clone, Copy)]
-pub(crate) struct Caller {
+pub(crate) struct NotifiedThread {
     /// The thread's id in our PID namespace.
     pub(crate) thread: u32,
 }
 
-impl Caller {
+impl NotifiedThread {
     /// Copies a string of at most `max` bytes, with its final zero.
     pub(crate) fn read_string(self, address: u64, max: usize, too_long: Errno) -> Result<CString> {
         let mut bytes = vec![0; max];
@@ -97,7 +97,7 @@ pub(crate) fn can_read_descendants() -> bool {
         Ok(scope) => matches!(scope.trim(), "0" | "1"),
         Err(error) => error.kind() == std::io::ErrorKind::NotFound,
     };
-    let (own, sample) = (Caller { thread: std::process::id() }, [1]);
+    let (own, sample) = (NotifiedThread { thread: std::process::id() }, [1]);
     is_permitted && own.read_exact(sample.as_ptr() as u64, &mut [0]).is_ok()
 }
 
@@ -109,8 +109,8 @@ fn last_error() -> Errno {
 mod tests {
     use super::*;
 
-    fn own() -> Caller {
-        Caller { thread: std::process::id() }
+    fn own() -> NotifiedThread {
+        NotifiedThread { thread: std::process::id() }
     }
 
     /// A readable page, followed by one that is not.
