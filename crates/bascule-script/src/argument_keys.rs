@@ -79,12 +79,11 @@ impl ArgumentKeys {
 
     fn respell_object(&self, object: &str) -> Option<String> {
         let Entries(entries) = serde_json::from_str(object).ok()?;
-        let is_given = |name: &str| entries.iter().any(|(key, _)| key == name);
-        let mut used = HashSet::new();
+        let given: Vec<&str> = entries.iter().map(|(key, _)| key.as_str()).collect();
         let respelled: Vec<_> = entries
             .iter()
-            .map(|(key, value)| {
-                let new_key = self.schema_key(key).filter(|new| !is_given(new) && used.insert(*new));
+            .zip(self.respelled_keys(&given))
+            .map(|((key, value), new_key)| {
                 let nested = self.properties.get(new_key.unwrap_or(key));
                 (new_key, nested.and_then(|keys| keys.respell(value.get())))
             })
@@ -97,6 +96,26 @@ impl ArgumentKeys {
             format!("{key}:{}", new_value.as_deref().unwrap_or(value.get()))
         });
         Some(format!("{{{}}}", parts.collect::<Vec<_>>().join(",")))
+    }
+
+    /// Returns the new spelling of each key of an object, `None` for a key that stays as it is.
+    pub(crate) fn respelled_keys(&self, given: &[&str]) -> Vec<Option<&str>> {
+        let mut used = HashSet::new();
+        let new_key = |key: &&str| {
+            let new_key = self.schema_key(key)?;
+            (!given.contains(&new_key) && used.insert(new_key)).then_some(new_key)
+        };
+        given.iter().map(new_key).collect()
+    }
+
+    /// Returns the keys of the object that a property holds.
+    pub(crate) fn property(&self, name: &str) -> Option<&Self> {
+        self.properties.get(name)
+    }
+
+    /// Returns the keys of the objects that an array holds.
+    pub(crate) fn items(&self) -> Option<&Self> {
+        self.items.as_deref()
     }
 
     fn respell_array(&self, array: &str) -> Option<String> {

@@ -1,15 +1,19 @@
 //! Finds mistakes in a script before its first call: tools that do not exist, wrong arguments, members that a result does not
-//! have, and names that nothing declares.
+//! have, names that nothing declares, and functions that scripts do not have.
 //!
 //! A mistake is *certain* if the script cannot get past it: then the script does not start. One that the script may avoid or
 //! handle (inside `if`, a loop or `try`, say), and a wrong member of a result, is only reported if the script fails.
 
+mod absent;
 mod arguments;
+mod assigned;
 mod certainty;
 mod members;
 mod results;
 mod targets;
 mod variables;
+
+use std::cell::OnceCell;
 
 use oxc::ast::AstKind;
 use oxc::ast::ast::{CallExpression, Expression};
@@ -17,6 +21,7 @@ use oxc::semantic::{NodeId, Semantic};
 use oxc::span::GetSpan;
 
 use crate::tool_lookup::ToolLookup;
+use assigned::AssignedMembers;
 use certainty::FirstJumps;
 pub(crate) use results::CallOrigin;
 use targets::Target;
@@ -54,6 +59,8 @@ impl Finding {
 pub(crate) enum FindingKind {
     /// A failed call, with its code.
     Call(&'static str),
+    /// The use of a function that scripts do not have, with the class of its error.
+    Absent(&'static str),
     /// An assignment to a constant.
     Constant,
     /// The use of a name that nothing declares.
@@ -65,6 +72,7 @@ impl FindingKind {
     pub(crate) fn error(self) -> (&'static str, Option<&'static str>) {
         match self {
             Self::Call(code) => ("MCPToolError", Some(code)),
+            Self::Absent(class) => (class, None),
             Self::Constant => ("TypeError", None),
             Self::Undeclared => ("ReferenceError", None),
         }
@@ -78,13 +86,18 @@ pub(crate) fn check(
     is_global: &dyn Fn(&str) -> bool,
 ) -> Vec<Finding> {
     let jumps = FirstJumps::of(semantic);
-    let mut checker = Checker { semantic, tools, is_global, jumps, findings: Vec::new() };
+    let assigned = OnceCell::new();
+    let mut checker = Checker { semantic, tools, is_global, jumps, assigned, findings: Vec::new() };
     for node in semantic.nodes().iter() {
         if checker.findings.len() >= MAX_FOUND {
             break;
         }
         match node.kind() {
-            AstKind::CallExpression(call) => checker.check_call(node.id(), call),
+            AstKind::CallExpression(call) => {
+                checker.check_absent(node.id(), &call.callee, &call.arguments);
+                checker.check_call(node.id(), call);
+            }
+            AstKind::NewExpression(new) => checker.check_absent(node.id(), &new.callee, &new.arguments),
             AstKind::StaticMemberExpression(member) => {
                 let name = member.property.name.as_str();
                 checker.check_name(node.id(), &member.object, name, member.property.span.start);
@@ -121,7 +134,9 @@ pub(crate) fn call_origins<'a>(
     expression: &Expression<'a>,
 ) -> Vec<CallOrigin> {
     let jumps = FirstJumps::default();
-    Checker { semantic, tools, is_global: &|_| true, jumps, findings: Vec::new() }.origins_of(expression, 8)
+    let assigned = OnceCell::new();
+    let checker = Checker { semantic, tools, is_global: &|_| true, jumps, assigned, findings: Vec::new() };
+    checker.origins_of(expression, 8)
 }
 
 struct Checker<'a, 's> {
@@ -129,6 +144,8 @@ struct Checker<'a, 's> {
     tools: &'s ToolLookup,
     is_global: &'s dyn Fn(&str) -> bool,
     jumps: FirstJumps,
+    /// Collected when a member is missing for the first time: most scripts have none.
+    assigned: OnceCell<AssignedMembers>,
     findings: Vec<Finding>,
 }
 

@@ -14,6 +14,20 @@ pub(crate) struct Collation {
     pub(crate) ignores_punctuation: bool,
 }
 
+impl Collation {
+    /// Reads the differences as the prelude writes them.
+    pub(crate) fn from_flags(flags: u32) -> Self {
+        let has = |flag: u32| flags & flag != 0;
+        Self {
+            compares_accents: has(1),
+            compares_case: has(2),
+            is_numeric: has(4),
+            is_upper_first: has(8),
+            ignores_punctuation: has(16),
+        }
+    }
+}
+
 /// Punctuation and symbols of ASCII in the order of the Unicode root collation.
 const PUNCTUATION: &str = " _-,;:!?.'\"()[]{}@*/\\&#%`^+<=>|~$";
 
@@ -49,12 +63,112 @@ pub(crate) fn collate(a: &str, b: &str, collation: Collation) -> Ordering {
     order.then_with(accents).then_with(|| if collation.is_upper_first { case().reverse() } else { case() })
 }
 
+/// The place of each ASCII character among the others. Letters have that of their lower case.
+const ASCII_RANKS: [u8; 128] = ascii_ranks();
+/// The rank of digits, which are between other signs and letters.
+const DIGIT_RANK: u8 = 100;
+/// Characters below this rank are punctuation that a collation may ignore.
+const IGNORED_BELOW: u8 = punctuation_rank(b'`');
+
+const fn ascii_ranks() -> [u8; 128] {
+    let mut ranks = [0; 128];
+    let mut c = 0u8;
+    while c < 128 {
+        ranks[c as usize] = match c {
+            b'\t'..=b'\r' | b' ' => 0,
+            b'0'..=b'9' => DIGIT_RANK,
+            b'a'..=b'z' | b'A'..=b'Z' => DIGIT_RANK + c.to_ascii_lowercase(),
+            // Control characters follow punctuation.
+            0..=31 => PUNCTUATION.len() as u8 + c,
+            127 => DIGIT_RANK - 1,
+            _ => punctuation_rank(c),
+        };
+        c += 1;
+    }
+    ranks
+}
+
+const fn punctuation_rank(c: u8) -> u8 {
+    let mut at = 0;
+    while PUNCTUATION.as_bytes()[at] != c {
+        at += 1;
+    }
+    at as u8
+}
+
+/// Compares two texts of ASCII characters as [`collate`] does, without copies of them.
+pub(crate) fn collate_ascii(a: &str, b: &str, collation: Collation) -> Ordering {
+    let bases = |text| AsciiElements { rest: text, collation }.map(|(rank, digits, _)| (rank, digits));
+    let cases = |text| AsciiElements { rest: text, collation }.map(|(_, _, is_upper)| is_upper);
+    let by_length = |(rank, digits): (u8, &'_ str), (other, others): (u8, &'_ str)| {
+        rank.cmp(&other).then_with(|| digits.len().cmp(&others.len())).then_with(|| digits.cmp(others))
+    };
+    let order = compare_all(bases(a), bases(b), by_length);
+    let case = || match (collation.compares_case, collation.is_upper_first) {
+        (false, _) => Ordering::Equal,
+        (true, false) => cases(a).cmp(cases(b)),
+        (true, true) => cases(b).cmp(cases(a)),
+    };
+    order.then_with(case)
+}
+
+fn compare_all<T>(
+    mut a: impl Iterator<Item = T>,
+    mut b: impl Iterator<Item = T>,
+    compare: impl Fn(T, T) -> Ordering,
+) -> Ordering {
+    loop {
+        match (a.next(), b.next()) {
+            (Some(x), Some(y)) => match compare(x, y) {
+                Ordering::Equal => {}
+                order => return order,
+            },
+            (x, y) => return x.is_some().cmp(&y.is_some()),
+        }
+    }
+}
+
+/// The elements of a text of ASCII characters: each with its rank, its digits, and whether it is an upper-case letter.
+struct AsciiElements<'t> {
+    rest: &'t str,
+    collation: Collation,
+}
+
+impl<'t> Iterator for AsciiElements<'t> {
+    type Item = (u8, &'t str, bool);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let c = *self.rest.as_bytes().first()?;
+            let rank = ASCII_RANKS[usize::from(c)];
+            let length = match c.is_ascii_digit() && self.collation.is_numeric {
+                true => self.rest.bytes().take_while(u8::is_ascii_digit).count(),
+                false => 1,
+            };
+            let (element, rest) = self.rest.split_at(length);
+            self.rest = rest;
+            if c.is_ascii_digit() {
+                let digits = element.trim_start_matches('0');
+                // Zero keeps one digit.
+                return Some((rank, if digits.is_empty() { "0" } else { digits }, false));
+            }
+            if !(self.collation.ignores_punctuation && rank < IGNORED_BELOW) {
+                return Some((rank, "", c.is_ascii_uppercase()));
+            }
+        }
+    }
+}
+
 fn elements(text: &str, collation: Collation) -> Vec<Element> {
     let mut elements: Vec<Element> = Vec::with_capacity(text.len());
+    // Punctuation ends a number, also if it is ignored.
+    let mut follows_digit = false;
     for c in text.chars() {
         match (c, elements.last_mut()) {
             ('\u{300}'..='\u{36f}', Some(last)) => last.accents.push(c),
-            ('0'..='9', Some(Element { base: Base::Number(length, digits), .. })) if collation.is_numeric => {
+            ('0'..='9', Some(Element { base: Base::Number(length, digits), .. }))
+                if collation.is_numeric && follows_digit =>
+            {
                 if digits == "0" {
                     digits.clear();
                 }
@@ -63,6 +177,7 @@ fn elements(text: &str, collation: Collation) -> Vec<Element> {
             }
             _ => elements.extend(single(c, collation)),
         }
+        follows_digit = c.is_ascii_digit();
     }
     elements
 }
@@ -103,6 +218,15 @@ mod tests {
         is_upper_first: false,
         ignores_punctuation: false,
     };
+
+    proptest::proptest! {
+        // req: CM-06
+        #[test]
+        fn ascii_texts_are_compared_as_others(a in "[ -~\\t\\n\\x00-\\x1f\\x7f]{0,12}|[a-b0-2A-B -]{0,6}", b in "[ -~\\t\\n\\x00-\\x1f\\x7f]{0,12}|[a-b0-2A-B -]{0,6}", flags in 0u32..32) {
+            let collation = Collation::from_flags(flags);
+            proptest::prop_assert_eq!(collate_ascii(&a, &b, collation), collate(&a, &b, collation));
+        }
+    }
 
     #[test]
     fn sorts_as_people_do() {

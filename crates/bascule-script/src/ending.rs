@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::script_error::{
     TIME_TO_DESCRIBE, add_remark, deadlock, failed, notes, out_of_memory, out_of_time, plain, too_much_output,
 };
-use crate::typescript::Mistake;
+use crate::typescript::{Mistake, position_of};
 use crate::wire::{Completed, ScriptError};
 use crate::worker::ScriptWorker;
 
@@ -95,16 +95,16 @@ impl ScriptWorker {
             ending.has_returned = true;
             self.engine.state.note_unawaited_calls();
         }
-        if !self.engine.state.is_idle() && !self.has_only_late_timers() {
+        if self.engine.state.has_work() && !self.has_only_late_timers() {
             return None;
         }
         // Calls that ended meanwhile may have changed the value.
         let converted = converted.unwrap_or_else(|| self.convert(ctx, value));
-        Some(self.finish(ctx, converted))
+        Some(self.finish(ctx, converted, value.is_undefined()))
     }
 
-    fn finish(&self, ctx: &Ctx<'_>, converted: ConvertedValue) -> Completed {
-        if !self.engine.state.is_idle() {
+    fn finish(&self, ctx: &Ctx<'_>, converted: ConvertedValue, is_undefined: bool) -> Completed {
+        if self.engine.state.has_work() {
             self.warn(
                 "timers that were still running when the script had returned were stopped at its time limit",
             );
@@ -116,6 +116,9 @@ impl ScriptWorker {
         match converted {
             ConvertedValue::Text(text) => {
                 self.log_missing_members();
+                if is_undefined {
+                    self.log_unreturned();
+                }
                 self.returned(ctx, text)
             }
             ConvertedValue::Failed(error) => failed(*error),
@@ -228,6 +231,16 @@ impl ScriptWorker {
         }
     }
 
+    /// Names the value or function that a script without a value has.
+    fn log_unreturned(&self) {
+        let state = &self.engine.state;
+        let found = state.transpiled.get().and_then(|script| script.unreturned.value.as_ref());
+        if let (Some((offset, advice)), Some(source)) = (found, state.source.get()) {
+            let line = position_of(source, *offset as usize).line;
+            self.warn(&format!("line {line}: {advice}"));
+        }
+    }
+
     /// Names the calls that the end of a failed script cancels.
     fn log_cancelled_calls(&self) {
         let tools = self.engine.state.tools_in_flight();
@@ -245,7 +258,11 @@ impl ScriptWorker {
             return;
         }
         let value =
-            if is_null { "; the script returned no value: write `return await main()`, say" } else { "" };
+            match self.engine.state.transpiled.get().and_then(|script| script.unreturned.call.as_ref()) {
+                _ if !is_null => String::new(),
+                Some(advice) => format!("; the script returned no value: {advice}"),
+                None => "; the script returned no value".into(),
+            };
         self.warn(&format!(
             "these calls were not awaited, and were finished after the script had returned: {}{value}",
             named(&tools)

@@ -108,8 +108,8 @@ impl PreludeFunctions {
         let values: Object = module(ctx, "values")?.call((native.clone(), own.clone(), show.clone()))?;
         let tools: Object =
             module(ctx, "tools")?.call((native.clone(), own.clone(), stacks, show, sleep, values.clone()))?;
-        module(ctx, "lazy")?.call::<_, ()>((native, own.clone()))?;
-        module(ctx, "lockdown")?.call::<_, ()>((own,))?;
+        module(ctx, "lazy")?.call::<_, ()>((native.clone(), own.clone()))?;
+        module(ctx, "lockdown")?.call::<_, ()>((native, own))?;
         load_time_zone(ctx)?;
         let save = |from: &Object<'js>, name: &str| -> rquickjs::Result<_> {
             Ok(Persistent::save(ctx, from.get::<_, Function>(name)?))

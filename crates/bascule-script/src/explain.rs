@@ -67,6 +67,7 @@ pub(crate) fn explain(
     }
     let explained = match message {
         "not a function" => explainer.call(at?),
+        "JSON.parse takes text, and was given undefined" => explainer.parsed(at?),
         _ => {
             let rest = message.strip_prefix("cannot read property '")?;
             let (name, value) = rest.split_once("' of ")?;
@@ -103,7 +104,45 @@ impl<'a> Explainer<'a, '_> {
             _ => None,
         };
         let value = object.map(|object| self.value(object)).unwrap_or_default();
-        Some(format!("{} is not a function{value}", self.text(callee)))
+        let envelope = object.and_then(|object| self.envelope(object)).unwrap_or_default();
+        Some(format!("{} is not a function{value}{envelope}", self.text(callee)))
+    }
+
+    /// Explains `JSON.parse(undefined)`.
+    fn parsed(&self, at: u32) -> Option<String> {
+        let calls = self.semantic.nodes().iter().filter_map(|node| match node.kind() {
+            AstKind::CallExpression(call) if self.quoted(call.callee.span()) == "`JSON.parse`" => Some(call),
+            _ => None,
+        });
+        // The engine's position is in the call.
+        let call = calls.min_by_key(|call| {
+            (!(call.span.start..call.span.end).contains(&at), call.span.start.abs_diff(at))
+        })?;
+        let argument = call.arguments.first()?.as_expression()?;
+        let envelope = self.envelope(argument)?;
+        Some(format!("JSON.parse takes text, and {} is undefined{envelope}", self.text(argument)))
+    }
+
+    /// Explains `value.content[0].text`, which scripts write as if a call returned the whole result of MCP.
+    fn envelope(&self, expression: &Expression<'a>) -> Option<String> {
+        let value = match expression.get_inner_expression() {
+            Expression::StaticMemberExpression(member) if member.property.name == "content" => &member.object,
+            Expression::StaticMemberExpression(member) => return self.envelope(&member.object),
+            Expression::ComputedMemberExpression(member) => return self.envelope(&member.object),
+            Expression::CallExpression(call) => return self.envelope(&call.callee),
+            _ => return None,
+        };
+        let [origin] = &call_origins(self.semantic, self.tools, value)[..] else { return None };
+        let whole = self.calls.results.describe(&origin.tool, &origin.path)?;
+        let content =
+            self.calls.results.describe(&origin.tool, &[&origin.path[..], &["content".into()]].concat());
+        if !origin.is_awaited || content.is_some_and(|content| content == "an array") {
+            return None;
+        }
+        let text = self.text(value);
+        Some(format!(
+            "; {text} is the value itself ({whole}): `bascule.raw` gives the MCP result with `content`"
+        ))
     }
 
     /// Explains the reading of a member of `undefined` or `null`.
@@ -112,19 +151,30 @@ impl<'a> Explainer<'a, '_> {
             AstKind::StaticMemberExpression(member)
                 if member.property.name == name && (member.span.start..member.span.end).contains(&at) =>
             {
-                Some(member)
+                Some((member.span, &member.object))
+            }
+            _ => None,
+        });
+        let indexed = self.semantic.nodes().iter().filter_map(|node| match node.kind() {
+            AstKind::ComputedMemberExpression(member)
+                if key_of(&member.expression).is_some_and(|key| key == name)
+                    && (member.span.start..member.span.end).contains(&at) =>
+            {
+                Some((member.span, &member.object))
             }
             _ => None,
         });
         // The engine's position is the start of the expression, or a call in it.
-        let object = &readings.min_by_key(|member| (member.span.start != at, member.span.size()))?.object;
+        let readings = readings.chain(indexed);
+        let (_, object) = readings.min_by_key(|(span, _)| (span.start != at, span.size()))?;
         let text = self.text(object);
         let owner = match object.get_inner_expression() {
             Expression::StaticMemberExpression(member) => self.value(&member.object),
             Expression::ComputedMemberExpression(member) => self.value(&member.object),
             object => self.value(object),
         };
-        Some(format!("cannot read `{name}` of {value}: {text} is {value}{owner}"))
+        let envelope = self.envelope(object).unwrap_or_default();
+        Some(format!("cannot read `{name}` of {value}: {text} is {value}{owner}{envelope}"))
     }
 
     fn iterated(&self, at: u32) -> Option<String> {
@@ -229,6 +279,15 @@ impl<'a> Explainer<'a, '_> {
             None if !text.contains('\n') => format!("`{text}`"),
             _ => "the value".into(),
         }
+    }
+}
+
+/// Returns the key of `object[key]` if it is a literal.
+fn key_of(key: &Expression<'_>) -> Option<String> {
+    match key {
+        Expression::NumericLiteral(number) => Some(number.value.to_string()),
+        Expression::StringLiteral(text) => Some(text.value.to_string()),
+        _ => None,
     }
 }
 

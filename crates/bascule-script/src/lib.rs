@@ -13,7 +13,7 @@ pub mod wire;
 pub mod worker;
 
 pub use tool_lookup::display_names;
-pub use tool_result::{ResultValue, result_value};
+pub use tool_result::{ResultValue, replace_lone_surrogates, result_value};
 
 mod argument_keys;
 mod check;
@@ -23,6 +23,7 @@ mod engine;
 mod explain;
 #[cfg(test)]
 mod fuzz;
+mod large_integers;
 mod last_results;
 mod natives;
 mod python_literal;
@@ -33,3 +34,4 @@ mod timers;
 mod tool_lookup;
 mod tool_result;
 mod typescript;
+mod unreturned;

@@ -72,6 +72,62 @@ pub(crate) fn advice_for_global(name: &str) -> Option<&'static str> {
     })
 }
 
+/// Returns the class and message of the error that a call of a function throws which Node or browsers have, but scripts do not.
+/// `argument` is the first argument if it is text.
+pub(crate) fn absence(path: &str, argument: Option<&str>) -> Option<(&'static str, String)> {
+    let no_network = "scripts have no network; call a tool instead";
+    let advice = match path {
+        "fetch" => "scripts have no network; call a tool instead, such as mcp.SERVER.TOOL({ … })",
+        "require" => {
+            "scripts cannot import modules; call tools through mcp; `Buffer`, `URL`, `TextEncoder` and \
+             `crypto.subtle.digest` are global; join paths as text"
+        }
+        "XMLHttpRequest" | "WebSocket" | "EventSource" | "Request" | "Response" => no_network,
+        "FormData" => "scripts have no network; pass an object to a tool",
+        "Worker" => "a script has one thread; run calls at once with Promise.all",
+        "importScripts" => "scripts cannot import modules",
+        "alert" => "use console.log",
+        "prompt" | "confirm" => "pass input as `context`",
+        "crypto.subtle.encrypt"
+        | "crypto.subtle.decrypt"
+        | "crypto.subtle.sign"
+        | "crypto.subtle.verify"
+        | "crypto.subtle.importKey"
+        | "crypto.subtle.generateKey" => "scripts have only digests",
+        "crypto.createHash" => return Some(("TypeError", absence_of_hash(argument))),
+        "crypto.createHmac" => "scripts have only digests without a key (crypto.subtle.digest)",
+        "crypto.randomBytes" => "use crypto.getRandomValues(new Uint8Array(n))",
+        "Intl.DisplayNames" => "use a table of names",
+        "Intl.Segmenter" => "use [...text] for characters and text.split(/\\s+/) for words",
+        "Intl.DurationFormat" => "put the text together from numbers",
+        "Intl.Locale" => "use the tag as text",
+        _ => return None,
+    };
+    let class = if path.contains('.') { "TypeError" } else { "Error" };
+    Some((class, format!("{path} is not available: {advice}")))
+}
+
+/// A digest of another algorithm has another value, so none is proposed for an algorithm that scripts do not have.
+fn absence_of_hash(algorithm: Option<&str>) -> String {
+    const SIZES: [&str; 4] = ["1", "256", "384", "512"];
+    let Some(algorithm) = algorithm else {
+        return "crypto.createHash is not available: use await crypto.subtle.digest(algorithm, new TextEncoder().encode(text)) \
+                with SHA-1, SHA-256, SHA-384 or SHA-512"
+            .into();
+    };
+    let upper = algorithm.to_ascii_uppercase();
+    let size = upper.strip_prefix("SHA").map(|size| size.trim_start_matches('-'));
+    match size.filter(|size| SIZES.contains(size)) {
+        Some(size) => format!(
+            "crypto.createHash is not available: use await crypto.subtle.digest('SHA-{size}', new TextEncoder().encode(text))"
+        ),
+        None => format!(
+            "crypto.createHash is not available, nor is `{algorithm}`: crypto.subtle.digest has SHA-1, SHA-256, SHA-384 and \
+             SHA-512, whose digests differ from those of `{algorithm}`"
+        ),
+    }
+}
+
 /// Returns advice for a member of `mcp` that is a method of client libraries, not a server.
 pub(crate) fn advice_for_member(name: &str) -> Option<String> {
     let advice = match name {

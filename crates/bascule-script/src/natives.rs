@@ -8,13 +8,13 @@ use serde_json::value::RawValue;
 use url::Url;
 use url::quirks;
 
-use crate::collation::{Collation, collate};
+use crate::collation::{Collation, collate, collate_ascii};
 use crate::engine::module;
 use crate::names;
 use crate::state::ScriptState;
 use crate::time_zones::TimeZones;
 use crate::tool_lookup::{LookupResult, ToolLookup, split_id};
-use crate::wire::{self, RefusedCall};
+use crate::wire::{self, RefusedToolCall};
 
 /// Adds a function to an object. With `state`, the function owns a clone of the state.
 macro_rules! add {
@@ -36,6 +36,9 @@ pub(crate) fn natives<'js>(ctx: &Ctx<'js>, state: &Rc<ScriptState>) -> rquickjs:
     add_random(ctx, &object)?;
     add_urls(ctx, &object)?;
     add_locales(ctx, &object)?;
+    add!(ctx, &object, "absence", |path: String, argument: Option<String>| {
+        names::absence(&path, argument.as_deref()).map(|(_, message)| message)
+    });
     add!(ctx, &object, "load", |ctx: Ctx<'js>, name: String| module(&ctx, &name));
     Ok(object)
 }
@@ -48,8 +51,11 @@ fn add_execution<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptSta
     add!(ctx, object, state, "startTimer", move |ms: f64| {
         state.timers.borrow_mut().start(Instant::now(), delay(ms))
     });
-    add!(ctx, object, state, "restartTimer", move |id: u32, ms: f64| {
-        state.timers.borrow_mut().restart(id, Instant::now(), delay(ms));
+    add!(ctx, object, state, "holdTimer", move |id: u32, is_held: bool| {
+        state.timers.borrow_mut().hold(id, is_held);
+    });
+    add!(ctx, object, state, "restartTimer", move |id: u32, ms: f64, is_held: bool| {
+        state.timers.borrow_mut().restart(id, Instant::now(), delay(ms), is_held);
     });
     add!(ctx, object, state, "stopTimer", move |id: u32| state.timers.borrow_mut().stop(id));
     add!(ctx, object, state, "requestRaw", move |number: f64| state.request_raw(number as u64));
@@ -136,7 +142,7 @@ fn add_lookup<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>
         state,
         "refuseCall",
         move |server: String, tool: String, code: String, message: String| {
-            let refused = RefusedCall { server, tool, code, message };
+            let refused = RefusedToolCall { server, tool, code, message };
             state.refuse_call(tools(&state).with_original_names(refused));
         }
     );
@@ -242,20 +248,16 @@ fn add_locales<'js>(ctx: &Ctx<'js>, object: &Object<'js>) -> rquickjs::Result<()
     add!(ctx, object, zones, "findZone", move |name: String| zones.find(&name));
     add!(ctx, object, zones, "zoneOffset", move |name: String, time: f64| zones.offset_seconds(&name, time));
     add!(ctx, object, "zoneNames", TimeZones::names);
-    add!(ctx, object, "collate", |a: String,
-                                  b: String,
-                                  sensitivity: String,
-                                  is_numeric: bool,
-                                  is_upper_first: bool,
-                                  ignores_punctuation: bool| {
-        let collation = Collation {
-            compares_accents: sensitivity == "accent" || sensitivity == "variant",
-            compares_case: sensitivity == "case" || sensitivity == "variant",
-            is_numeric,
-            is_upper_first,
-            ignores_punctuation,
-        };
-        collate(&a, &b, collation) as i32
+    add!(ctx, object, "collate", |a: String, b: String, flags: u32| {
+        collate(&a, &b, Collation::from_flags(flags)) as i32
+    });
+    add!(ctx, object, "collateAscii", |a: String, b: String, flags: u32| {
+        // The prelude knows this number.
+        const NOT_ASCII: i32 = 2;
+        match a.is_ascii() && b.is_ascii() {
+            true => collate_ascii(&a, &b, Collation::from_flags(flags)) as i32,
+            false => NOT_ASCII,
+        }
     });
     Ok(())
 }

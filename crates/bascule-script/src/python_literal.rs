@@ -8,21 +8,18 @@ use serde_json::value::RawValue;
 /// Literals nested more deeply stay text.
 const MAX_DEPTH: usize = 100;
 
-/// Returns the literal as JSON, or `None` if the text is anything else. Numbers and quoted text alone are no literals here:
-/// a server that means text writes them too.
+/// Returns a list, dictionary, tuple or set as JSON, or `None` if the text is anything else. A name, a number and quoted text
+/// alone are no literals here: a server that means text writes them too.
 pub(crate) fn to_json(text: &str) -> Option<String> {
     let text = text.trim();
-    match text {
-        "None" => return Some("null".into()),
-        "True" => return Some("true".into()),
-        "False" => return Some("false".into()),
-        _ if text.starts_with(['[', '{', '(']) => {}
-        _ => return None,
+    if !text.starts_with(['[', '{', '(']) {
+        return None;
     }
     let mut reader = LiteralReader { rest: text, json: String::with_capacity(text.len()), depth: 0 };
     reader.read_value()?;
     reader.skip_space();
-    reader.rest.is_empty().then_some(reader.json)
+    // A value in parentheses is no tuple.
+    (reader.rest.is_empty() && reader.json.starts_with(['[', '{'])).then_some(reader.json)
 }
 
 struct LiteralReader<'a> {
@@ -358,7 +355,6 @@ mod tests {
         check("{1: 'x', None: 2, 2.5: {}}", r#"{"1":"x","null":2,"2.5":{}}"#);
         check("{'a', 'b'}", r#"["a","b"]"#);
         check("[{'a'}, set(), {1,}]", r#"[["a"],[],[1]]"#);
-        check("None", "null");
         check("[1, 2,]", "[1,2]");
         check("{'a': 1,}", r#"{"a":1}"#);
     }
@@ -414,6 +410,10 @@ mod tests {
             "[1] [2]",
             "'text'",
             "12",
+            "None",
+            "True",
+            "(5)",
+            "('a')",
             "[x for x in y]",
             "{'a': nan}",
             "(see above)",

@@ -30,6 +30,8 @@ impl ScriptWorker {
         if is_out_of_time {
             self.engine.deadline.extend(TIME_TO_DESCRIBE);
         }
+        // The engine throws `null` where it has no memory left for an error.
+        let has_no_error = thrown.is_null() && !self.may_throw_values();
         let describe = self.engine.prelude.describe_error.clone().restore(ctx);
         let text: Result<String, _> = describe.and_then(|describe| describe.call((thrown,)));
         let described = text.ok().and_then(|text| serde_json::from_str::<ScriptError>(&text).ok());
@@ -45,7 +47,7 @@ impl ScriptWorker {
                 self.add_loops(&mut error);
                 error
             }
-            "InternalError" if error.message.contains("out of memory") => {
+            name if has_no_error || is_out_of_memory(name, &error.message) => {
                 let mut error = at_position_of(error, out_of_memory(limits));
                 if error.line.is_none() {
                     self.add_loops(&mut error);
@@ -57,12 +59,25 @@ impl ScriptWorker {
     }
 }
 
+/// Returns true for the error of an engine without memory. It may have none left for the message.
+fn is_out_of_memory(name: &str, message: &str) -> bool {
+    name == "InternalError" && (message.is_empty() || message.contains("out of memory"))
+}
+
 impl ScriptWorker {
+    /// Returns true if the script itself may throw a value that is no error.
+    fn may_throw_values(&self) -> bool {
+        let source = self.engine.state.source.get();
+        source.is_none_or(|source| {
+            ["throw", "reject", "abort", "(null)"].iter().any(|word| source.contains(word))
+        })
+    }
+
     /// Replaces a short message of the engine by a clear one.
     fn explain(&self, error: &mut ScriptError) {
         let state = &self.engine.state;
         let (Some(source), Some(tools)) = (state.source.get(), state.tools.get()) else { return };
-        if error.name != "TypeError" && error.name != "ReferenceError" {
+        if !["TypeError", "ReferenceError", "SyntaxError"].contains(&error.name.as_str()) {
             return;
         }
         let results = state.last_results.borrow();

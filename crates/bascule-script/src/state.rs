@@ -14,7 +14,9 @@ use crate::last_results::LastResults;
 use crate::timers::Timers;
 use crate::tool_lookup::ToolLookup;
 use crate::typescript::TranspiledScript;
-use crate::wire::{self, Completed, FromWorker, LogLine, RefusedCall, RpcCall, ScriptError, ScriptLimits};
+use crate::wire::{
+    self, Completed, ConsoleLine, FromWorker, RefusedToolCall, RpcCall, ScriptError, ScriptLimits,
+};
 
 /// Buffered messages are sent at this size even if the script is still running: the bridge can work on these calls, some
 /// thirty, while the script makes more.
@@ -24,6 +26,8 @@ const FLUSH_SIZE: usize = 4 << 10;
 const MAX_CALL_LENGTH: usize = wire::FRAME_LIMIT - 4096;
 /// Number of different warnings about arguments.
 const MAX_ARGUMENT_WARNINGS: usize = 10;
+/// Number of different warnings about results.
+const MAX_RESULT_WARNINGS: usize = 10;
 /// Number of unhandled rejections to report.
 const MAX_UNHANDLED: usize = 20;
 
@@ -48,6 +52,8 @@ pub(crate) struct ScriptState {
     pub(crate) last_results: RefCell<LastResults>,
     /// Warnings about arguments so far.
     argument_warnings: RefCell<HashSet<String>>,
+    /// Warnings about results so far: the tool, and the kind of warning.
+    result_warnings: RefCell<HashSet<(String, &'static str)>>,
     log_bytes_left: Cell<usize>,
     dropped_lines: Cell<u64>,
     /// The bridge has closed the socket.
@@ -93,6 +99,7 @@ impl ScriptState {
             source: OnceCell::new(),
             last_results: RefCell::default(),
             argument_warnings: RefCell::default(),
+            result_warnings: RefCell::default(),
             log_bytes_left: Cell::new(ScriptLimits::default().log_bytes),
             dropped_lines: Cell::new(0),
             is_disconnected: Cell::new(false),
@@ -121,6 +128,11 @@ impl ScriptState {
     /// No call and no timer is pending, so nothing can settle the promises of the script any more.
     pub(crate) fn is_idle(&self) -> bool {
         !self.has_calls() && self.timers.borrow().is_empty()
+    }
+
+    /// A call is pending, or a timer that keeps a script running which has returned.
+    pub(crate) fn has_work(&self) -> bool {
+        self.has_calls() || self.timers.borrow().has_held()
     }
 
     /// Some calls are in flight.
@@ -219,7 +231,7 @@ impl ScriptState {
             return;
         };
         self.log_bytes_left.set(left);
-        self.send(&FromWorker::Console(LogLine { level, text }));
+        self.send(&FromWorker::Console(ConsoleLine { level, text }));
         self.flush();
     }
 
@@ -234,8 +246,26 @@ impl ScriptState {
         }
     }
 
+    /// Warns of something that the value of a call does not have, once for each tool and kind of warning.
+    pub(crate) fn warn_of_result(
+        &self,
+        tool: &str,
+        kind: &'static str,
+        warning: impl FnOnce() -> Option<String>,
+    ) {
+        let key = (tool.to_owned(), kind);
+        let is_told = {
+            let told = self.result_warnings.borrow();
+            told.len() >= MAX_RESULT_WARNINGS || told.contains(&key)
+        };
+        if !is_told && let Some(warning) = warning() {
+            self.result_warnings.borrow_mut().insert(key);
+            self.log("warn".into(), warning);
+        }
+    }
+
     /// Reports a call that was refused here. Names and reasons of any length come from the script: they are cut.
-    pub(crate) fn refuse_call(&self, mut refused: RefusedCall) {
+    pub(crate) fn refuse_call(&self, mut refused: RefusedToolCall) {
         const MAX_TEXT: usize = 1_024;
         for text in [&mut refused.server, &mut refused.tool, &mut refused.message] {
             text.truncate(text.floor_char_boundary(MAX_TEXT));
@@ -249,7 +279,7 @@ impl ScriptState {
         let dropped = self.dropped_lines.take();
         if dropped > 0 {
             let text = format!("{dropped} more lines dropped: the console limit was reached");
-            self.send(&FromWorker::Console(LogLine { level: "warn".into(), text }));
+            self.send(&FromWorker::Console(ConsoleLine { level: "warn".into(), text }));
         }
     }
 

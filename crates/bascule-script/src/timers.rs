@@ -7,29 +7,47 @@ use std::time::{Duration, Instant};
 #[derive(Default)]
 pub(crate) struct Timers {
     last_id: u32,
-    /// The due time and start number of each running timer.
-    running: HashMap<u32, (Instant, u64)>,
+    running: HashMap<u32, RunningTimer>,
     /// Timers by due time. Entries that are no longer in `running` are skipped.
     queue: BinaryHeap<Reverse<(Instant, u64, u32)>>,
     /// Number of starts so far. Of timers due at the same time, the one started first fires first.
     starts: u64,
 }
 
+struct RunningTimer {
+    due: Instant,
+    /// The number of its start.
+    start: u64,
+    /// A script that has returned waits for the timer.
+    is_held: bool,
+}
+
 impl Timers {
     pub(crate) fn start(&mut self, now: Instant, delay: Duration) -> u32 {
         self.last_id += 1;
-        self.restart(self.last_id, now, delay);
+        self.restart(self.last_id, now, delay, true);
         self.last_id
     }
 
-    pub(crate) fn restart(&mut self, id: u32, now: Instant, delay: Duration) {
+    pub(crate) fn restart(&mut self, id: u32, now: Instant, delay: Duration, is_held: bool) {
         self.starts += 1;
-        self.running.insert(id, (now + delay, self.starts));
+        self.running.insert(id, RunningTimer { due: now + delay, start: self.starts, is_held });
         self.queue.push(Reverse((now + delay, self.starts, id)));
     }
 
     pub(crate) fn stop(&mut self, id: u32) {
         self.running.remove(&id);
+    }
+
+    pub(crate) fn hold(&mut self, id: u32, is_held: bool) {
+        if let Some(timer) = self.running.get_mut(&id) {
+            timer.is_held = is_held;
+        }
+    }
+
+    /// Returns true if a script that has returned waits for a timer.
+    pub(crate) fn has_held(&self) -> bool {
+        self.running.values().any(|timer| timer.is_held)
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -38,7 +56,7 @@ impl Timers {
 
     pub(crate) fn next_due(&mut self) -> Option<Instant> {
         while let Some(Reverse((due, start, id))) = self.queue.peek() {
-            if self.running.get(id) == Some(&(*due, *start)) {
+            if self.running.get(id).is_some_and(|timer| (timer.due, timer.start) == (*due, *start)) {
                 return Some(*due);
             }
             self.queue.pop();
@@ -90,7 +108,7 @@ mod tests {
         let id = timers.start(now, Duration::ZERO);
         let starts = timers.starts();
         assert_eq!(timers.take_due(now, starts), Some(id));
-        timers.restart(id, now, Duration::ZERO);
+        timers.restart(id, now, Duration::ZERO, true);
         assert_eq!(timers.take_due(now, starts), None);
         assert_eq!(timers.take_due(now, timers.starts()), Some(id));
     }

@@ -3,14 +3,15 @@
 //! The original spelling always works. The camelCase form works if it is unambiguous.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::argument_keys::ArgumentKeys;
 use crate::names;
-use crate::wire::{InjectedTool, RefusedCall};
+use crate::wire::{InjectedTool, RefusedToolCall};
 
 /// Number of names to suggest for an unknown one.
 const MAX_SUGGESTIONS: usize = 3;
@@ -26,6 +27,8 @@ pub(crate) struct ToolLookup {
     not_granted: Vec<String>,
     /// Ids of tools that the configuration denies.
     denied: Vec<String>,
+    /// The names of the author's own values in `context`, which come before servers.
+    context_names: HashSet<String>,
 }
 
 pub(crate) struct ServerEntry {
@@ -59,6 +62,8 @@ pub(crate) struct ToolEntry {
     observed_schema: Option<Box<RawValue>>,
     /// The call and the type of its arguments.
     pub(crate) signature: Option<String>,
+    /// The bridge does not validate the arguments.
+    pub(crate) is_unchecked: bool,
     keys: OnceCell<ArgumentKeys>,
     parsed_input: OnceCell<Option<Value>>,
     parsed_output: OnceCell<Option<Value>>,
@@ -127,16 +132,16 @@ impl ToolLookup {
     ) -> Self {
         let mut lookup = Self { not_granted, ..Self::default() };
         let mut indices: HashMap<String, usize> = HashMap::new();
-        for InjectedTool { server, name, input_schema, output_schema, observed_schema, signature, .. } in
-            tools
-        {
-            let index = *indices.entry(server).or_insert_with_key(|server| lookup.add_server(server, false));
+        for tool in tools {
+            let index =
+                *indices.entry(tool.server).or_insert_with_key(|server| lookup.add_server(server, false));
             let tool = ToolEntry {
-                name,
-                schema: input_schema,
-                output_schema,
-                observed_schema,
-                signature,
+                name: tool.name,
+                schema: tool.input_schema,
+                output_schema: tool.output_schema,
+                observed_schema: tool.observed_schema,
+                signature: tool.signature,
+                is_unchecked: tool.is_unchecked,
                 keys: OnceCell::new(),
                 parsed_input: OnceCell::new(),
                 parsed_output: OnceCell::new(),
@@ -155,6 +160,18 @@ impl ToolLookup {
         let (tools, by_name) = (Vec::new(), OnceCell::new());
         self.servers.push(ServerEntry { name: name.to_owned(), tools, is_absent, by_name });
         self.servers.len() - 1
+    }
+
+    /// Adds the context of the script, a JSON object.
+    pub(crate) fn with_context(mut self, context: &str) -> Self {
+        let members = serde_json::from_str::<HashMap<String, IgnoredAny>>(context);
+        self.context_names = members.unwrap_or_default().into_keys().collect();
+        self
+    }
+
+    /// Returns true if the context of the script has a value of this name.
+    pub(crate) fn is_in_context(&self, name: &str) -> bool {
+        self.context_names.contains(name)
     }
 
     /// Adds the ids of tools that the configuration denies. A server whose tools are all denied becomes known: a call of one of
@@ -188,9 +205,9 @@ impl ToolLookup {
     }
 
     /// Returns a refused call of a denied tool under the tool's own name. Scripts may use another spelling.
-    pub(crate) fn with_original_names(&self, refused: RefusedCall) -> RefusedCall {
+    pub(crate) fn with_original_names(&self, refused: RefusedToolCall) -> RefusedToolCall {
         match self.denied(&refused.server, &refused.tool).and_then(|id| id.split_once(':')) {
-            Some((server, tool)) => RefusedCall { server: server.into(), tool: tool.into(), ..refused },
+            Some((server, tool)) => RefusedToolCall { server: server.into(), tool: tool.into(), ..refused },
             None => refused,
         }
     }

@@ -15,6 +15,7 @@ use oxc::transformer::{TransformOptions, Transformer};
 
 use crate::check::{Finding, check};
 use crate::tool_lookup::ToolLookup;
+use crate::unreturned::{self, Unreturned, call_sole_function};
 
 #[derive(Debug, Default)]
 pub(crate) struct TranspiledScript {
@@ -25,6 +26,8 @@ pub(crate) struct TranspiledScript {
     pub(crate) mistakes: Vec<Mistake>,
     /// The lines in which loops begin.
     pub(crate) loop_lines: Vec<u32>,
+    /// The advice if the script returns nothing.
+    pub(crate) unreturned: Unreturned,
 }
 
 /// A mistake in a script, and its place.
@@ -50,8 +53,8 @@ pub(crate) struct SyntaxError {
 /// Exactly one line: `TranspiledScript::origin` subtracts it.
 const HEAD: &str = "(async () => {\"use strict\";\n";
 const TAIL: &str = "\n})()";
-const NO_IMPORT: &str =
-    "scripts cannot import modules: call tools through `mcp` and use the helpers on `bascule`";
+const NO_IMPORT: &str = "scripts cannot import modules: call tools through `mcp`; `Buffer`, `URL`, `TextEncoder` and \
+    `crypto.subtle.digest` are global; join paths as text";
 const NO_EXPORT: &str = "scripts cannot export: use `return` to give back a value";
 
 impl TranspiledScript {
@@ -82,9 +85,11 @@ impl TranspiledScript {
         let mut program = parsed.program;
         // Inside the wrapping function the `#!` line would no longer be first.
         program.hashbang = None;
-        let (mistakes, loop_lines) = strip_types(source, &arena, &mut program, tools, is_global)?;
+        call_sole_function(&arena, &mut program);
+        let found = strip_types(source, &arena, &mut program, tools, is_global)?;
         refuse_modules(source, &mut program)?;
-        Ok(Self { mistakes, loop_lines, ..print(&program) })
+        let TranspiledScript { code, positions, .. } = print(&program);
+        Ok(Self { code, positions, ..found })
     }
 
     /// Maps a position in the code to its position in the source.
@@ -115,21 +120,27 @@ pub(crate) fn without_fence(source: &str) -> Cow<'_, str> {
     )
 }
 
-/// Removes the types. Returns the mistakes in the use of tools, and the lines of loops.
+/// Removes the types. Returns what is found in the script, without its code.
 fn strip_types<'a>(
     source: &str,
     arena: &'a Allocator,
     program: &mut Program<'a>,
     tools: &ToolLookup,
     is_global: &dyn Fn(&str) -> bool,
-) -> Result<(Vec<Mistake>, Vec<u32>), SyntaxError> {
+) -> Result<TranspiledScript, SyntaxError> {
     let builder = SemanticBuilder::new().with_check_syntax_error(true).with_enum_eval(true);
     let semantic = builder.with_build_nodes(true).build(program);
     check_diagnostics(source, semantic.diagnostics)?;
-    let found = check(&semantic.semantic, tools, is_global)
+    let lines = Lines::of(source);
+    let mistakes = check(&semantic.semantic, tools, is_global)
         .into_iter()
-        .map(|finding| Mistake { position: position_of(source, finding.offset as usize), finding });
-    let found = (found.collect(), loop_lines(source, &semantic.semantic));
+        .map(|finding| Mistake { position: lines.position_of(finding.offset as usize), finding });
+    let found = TranspiledScript {
+        mistakes: mistakes.collect(),
+        loop_lines: loop_lines(&lines, &semantic.semantic),
+        unreturned: unreturned::find(source, &semantic.semantic),
+        ..TranspiledScript::default()
+    };
     let scoping = semantic.semantic.into_scoping();
     let options = TransformOptions::default();
     let done = Transformer::new(arena, Path::new("script.ts"), &options).build_with_scoping(scoping, program);
@@ -137,14 +148,14 @@ fn strip_types<'a>(
     Ok(found)
 }
 
-fn loop_lines(source: &str, semantic: &Semantic<'_>) -> Vec<u32> {
+fn loop_lines(lines: &Lines<'_>, semantic: &Semantic<'_>) -> Vec<u32> {
     let loops = semantic.nodes().iter().filter_map(|node| match node.kind() {
         AstKind::ForStatement(each) => Some(each.span.start),
         AstKind::WhileStatement(each) => Some(each.span.start),
         AstKind::DoWhileStatement(each) => Some(each.span.start),
         _ => None,
     });
-    loops.map(|offset| position_of(source, offset as usize).line).collect()
+    loops.filter_map(|offset| u32::try_from(lines.line_of(offset as usize)).ok()).collect()
 }
 
 /// Refuses `export = x` and `import x = require('y')`, which would become code that uses `module` and `require`.
@@ -256,18 +267,41 @@ pub(crate) fn offset_of(source: &str, position: SourcePosition) -> Option<u32> {
     None
 }
 
-/// Counts lines as JavaScript does: a line feed, a carriage return, both together, U+2028 and U+2029 end a line.
+/// Returns the position of an offset. For many offsets, [`Lines`] is made once.
 pub(crate) fn position_of(source: &str, offset: usize) -> SourcePosition {
-    let before = source.get(..offset.min(source.len())).unwrap_or(source);
-    let (mut line, mut line_start) = (1, 0);
-    for (at, character) in before.char_indices() {
-        let is_crlf = character == '\r' && source[at + 1..].starts_with('\n');
-        if matches!(character, '\n' | '\r' | '\u{2028}' | '\u{2029}') && !is_crlf {
-            (line, line_start) = (line + 1, at + character.len_utf8());
-        }
+    Lines::of(source).position_of(offset)
+}
+
+/// The lines of a source. As in JavaScript, a line feed, a carriage return, both together, U+2028 and U+2029 end a line.
+struct Lines<'s> {
+    source: &'s str,
+    /// The offset at which each line begins.
+    starts: Vec<usize>,
+}
+
+impl<'s> Lines<'s> {
+    fn of(source: &'s str) -> Self {
+        let ends = source.char_indices().filter(|(at, character)| {
+            let is_crlf = *character == '\r' && source[at + 1..].starts_with('\n');
+            matches!(character, '\n' | '\r' | '\u{2028}' | '\u{2029}') && !is_crlf
+        });
+        let starts = ends.map(|(at, character)| at + character.len_utf8());
+        Self { source, starts: std::iter::once(0).chain(starts).collect() }
     }
-    let column = before[line_start..].encode_utf16().count() + 1;
-    SourcePosition { line, column: u32::try_from(column).unwrap_or(u32::MAX) }
+
+    /// Returns the number of the line, counted from one.
+    fn line_of(&self, offset: usize) -> usize {
+        self.starts.partition_point(|start| *start <= offset)
+    }
+
+    fn position_of(&self, offset: usize) -> SourcePosition {
+        let offset = offset.min(self.source.len());
+        let line = self.line_of(offset);
+        let before = self.source.get(self.starts[line - 1]..offset).unwrap_or_default();
+        let column = before.encode_utf16().count() + 1;
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        SourcePosition { line: number(line), column: number(column) }
+    }
 }
 
 #[cfg(test)]
@@ -314,6 +348,29 @@ mod tests {
     fn compiles_enums_and_namespaces() {
         assert!(transpile("enum E { A, B = 'b' }; return E.A").contains("E[\"A\"]"));
         assert!(transpile("namespace N { export const x = 1 }; return N.x").contains("N.x"));
+    }
+
+    // req: CM-06
+    #[test]
+    fn lines_end_as_in_javascript() {
+        let source = "a\r\nb\rc\u{2028}d\n\n😀e";
+        let positions = |text: &str| {
+            let SourcePosition { line, column } = position_of(source, source.find(text).unwrap());
+            (line, column)
+        };
+        assert_eq!(positions("a"), (1, 1));
+        assert_eq!(positions("\n"), (1, 3));
+        assert_eq!(positions("b"), (2, 1));
+        assert_eq!(positions("c"), (3, 1));
+        assert_eq!(positions("d"), (4, 1));
+        assert_eq!(positions("e"), (6, 3));
+        assert_eq!(position_of(source, 1_000).line, 6);
+        let script = TranspiledScript::from_source(
+            "for (;;) {}\n\nwhile (a) {}; do {} while (b)\n",
+            &ToolLookup::default(),
+            &|_| true,
+        );
+        assert_eq!(script.unwrap().loop_lines, [1, 3, 3]);
     }
 
     // req: CM-06

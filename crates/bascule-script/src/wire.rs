@@ -122,6 +122,9 @@ pub struct InjectedTool {
     /// The call and the type of its arguments in TypeScript, for errors about arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signature: Option<String>,
+    /// The bridge does not validate the arguments, because the schema cannot be used: the tool may accept others.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_unchecked: bool,
 }
 
 /// Limits of a script. The worker keeps them; the bridge enforces them.
@@ -171,9 +174,9 @@ pub enum FromWorker {
     /// The script calls a tool.
     RpcCall(RpcCall),
     /// The script has tried a call that its worker refused: there is no such tool, it is denied, or the arguments are wrong.
-    CallRefused(RefusedCall),
+    CallRefused(RefusedToolCall),
     /// The script wrote to its console.
-    Console(LogLine),
+    Console(ConsoleLine),
     /// The script has ended. This is the last message.
     ExecutionComplete(Completed),
 }
@@ -200,7 +203,7 @@ pub struct RpcCall {
 
 /// A call that was not sent.
 #[derive(Debug, Serialize, Deserialize)]
-pub struct RefusedCall {
+pub struct RefusedToolCall {
     /// Server name in the script's spelling.
     pub server: String,
     /// Tool name in the script's spelling; `*` if there is no such server.
@@ -213,7 +216,7 @@ pub struct RefusedCall {
 
 /// A line of console output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LogLine {
+pub struct ConsoleLine {
     /// `log`, `info`, `warn`, `error` or `debug`.
     pub level: String,
     /// The text.
@@ -360,7 +363,7 @@ mod tests {
     use super::*;
 
     fn line(text: &str) -> FromWorker {
-        FromWorker::Console(LogLine { level: "log".into(), text: text.into() })
+        FromWorker::Console(ConsoleLine { level: "log".into(), text: text.into() })
     }
 
     // req: CM-03

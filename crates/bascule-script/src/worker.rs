@@ -14,12 +14,13 @@ use serde_json::value::RawValue;
 
 use crate::ending::ScriptEnding;
 use crate::engine::{Engine, GC_THRESHOLD};
+use crate::large_integers::{LostDigits, find_lost_digits};
 use crate::script_error::{SYNTAX_ERROR, certain_mistake, failed, syntax_error};
 use crate::tool_lookup::ToolLookup;
-use crate::tool_result::{ParsedResult, ScriptValue};
+use crate::tool_result::{LeftOut, ParsedResult, ScriptValue, has_text, left_out};
 use crate::typescript::TranspiledScript;
 use crate::wire::{
-    self, Completed, FrameDecoder, FromWorker, Init, Ready, RefusedCall, RpcResult, ScriptError, ToWorker,
+    self, Completed, FrameDecoder, FromWorker, Init, Ready, RefusedToolCall, RpcResult, ScriptError, ToWorker,
 };
 
 /// Size of the read buffer.
@@ -176,8 +177,10 @@ impl ScriptWorker {
     /// Runs the script up to its first `await`.
     fn start<'js>(&self, ctx: &Ctx<'js>, init: Init) -> Result<Promise<'js>, Box<ScriptError>> {
         let state = &self.engine.state;
+        let context = init.context.as_deref().map_or("{}", RawValue::get);
         let tools = ToolLookup::new(init.tool_definitions, init.absent_servers, init.not_granted)
-            .with_denied(init.denied);
+            .with_denied(init.denied)
+            .with_context(context);
         let globals = ctx.globals();
         let is_global = |name: &str| globals.contains_key(name).unwrap_or(true);
         let script = TranspiledScript::from_source(&init.code, &tools, &is_global)
@@ -191,7 +194,6 @@ impl ScriptWorker {
         let code = script.code.clone();
         let _ = state.source.set(init.code);
         let (_, _, _) = (state.id.set(init.id), state.transpiled.set(script), state.tools.set(tools));
-        let context = init.context.as_deref().map_or("{}", RawValue::get);
         self.call::<()>(ctx, &self.engine.prelude.define_globals, (context,)).and_then(|()| {
             let mut options = EvalOptions::default();
             options.filename = Some(init.name.clone());
@@ -241,6 +243,10 @@ impl ScriptWorker {
         if matches!(kind, "json" | "data" | "text") {
             self.engine.state.last_results.borrow_mut().keep(&call.tool, kind == "text", &payload);
             self.engine.state.warn_of_arguments(&call);
+            if !call.wants_raw {
+                let value = (kind != "text").then_some(&*payload);
+                self.warn_of_losses(&call.tool, result, value);
+            }
         }
         let raw_result = (kind == "failed" || (answer.success && call.wants_raw)).then_some(result);
         let signature = argument_error(kind, &payload)
@@ -250,6 +256,26 @@ impl ScriptWorker {
         let arguments = (number as f64, kind, &*payload, raw_result, advice);
         // This fails only if the script runs out of memory or has broken its promises. The script sees that when it awaits.
         let _ = self.call::<()>(ctx, &self.engine.prelude.settle_call, arguments);
+    }
+
+    /// Warns of what the value of a call does not have of the tool's result. The value is JSON; `None` if it is text.
+    fn warn_of_losses(&self, tool: &str, result: &str, value: Option<&str>) {
+        self.engine.state.warn_of_result(tool, "content", || {
+            let LeftOut { blocks, number } = left_out(result, value.is_none())?;
+            let them = if number == 1 { "it" } else { "them" };
+            Some(format!("{tool} also returned {blocks}: `bascule.raw` has {them}"))
+        });
+        self.engine.state.warn_of_result(tool, "digits", || {
+            let LostDigits { path, integer, rounded, others } = find_lost_digits(value?)?;
+            let others = if others == 0 { String::new() } else { format!(" (so did {others} more)") };
+            let advice = match has_text(result, &integer) {
+                true => "the text in `bascule.raw` has all digits",
+                false => "only a tool that returns it as text keeps its digits",
+            };
+            Some(format!(
+                "{tool}: `{path}` is {integer}, which a number cannot hold: it became {rounded}{others}; {advice}"
+            ))
+        });
     }
 
     /// Returns the call of a tool (`server:tool`) and the type of its arguments.
@@ -294,10 +320,10 @@ fn argument_error<'a>(kind: &str, payload: &'a str) -> Option<ArgumentError<'a>>
 }
 
 /// Returns the call that a mistake would have made.
-fn refused_call(error: &ScriptError) -> Option<RefusedCall> {
+fn refused_call(error: &ScriptError) -> Option<RefusedToolCall> {
     let (server, tool) = error.tool_name.as_deref()?.split_once(':')?;
     let (code, message) = (error.code.clone()?, error.message.clone());
-    Some(RefusedCall { server: server.into(), tool: tool.into(), code, message })
+    Some(RefusedToolCall { server: server.into(), tool: tool.into(), code, message })
 }
 
 fn raw(part: &Option<Box<RawValue>>) -> &str {

@@ -1,5 +1,8 @@
 //! Checks the arguments of a call that are written as literals against the tool's input schema.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
+
 use oxc::ast::ast::{
     Argument, ArrayExpressionElement, Expression, ObjectExpression, ObjectPropertyKind, UnaryOperator,
 };
@@ -52,6 +55,18 @@ struct Mistake {
     is_refused: bool,
 }
 
+/// The place of a value in the arguments.
+#[derive(Clone, Copy)]
+struct Place<'p> {
+    /// The keys that a call respells in this value.
+    keys: Option<&'p ArgumentKeys>,
+    /// The whole schema.
+    root: &'p Value,
+    path: &'p str,
+    /// The number of levels to check.
+    depth: usize,
+}
+
 impl<'a> Checker<'a, '_> {
     pub(super) fn check_arguments(
         &mut self,
@@ -63,13 +78,15 @@ impl<'a> Checker<'a, '_> {
         let (server, index) = tool;
         let entry = &self.tools.servers()[server].tools[index];
         let Some(schema) = entry.input_schema() else { return };
+        let keys = entry.argument_keys();
         let mut mistakes = Vec::new();
         match arguments.first() {
             None => missing_keys(schema, &[], "", offset, &mut mistakes),
             Some(argument) => match argument.as_expression().map(Expression::get_inner_expression) {
                 Some(Expression::ObjectExpression(object)) => {
-                    self.check_object(object, schema, schema, "", MAX_DEPTH, &mut mistakes);
-                    self.check_unknown_keys(object, entry.argument_keys(), schema, &mut mistakes);
+                    let place = Place { keys: Some(keys), root: schema, path: "", depth: MAX_DEPTH };
+                    self.check_object(object, schema, place, &mut mistakes);
+                    self.check_unknown_keys(object, keys, schema, &mut mistakes);
                 }
                 Some(other) => {
                     if let Some(literal) =
@@ -83,6 +100,7 @@ impl<'a> Checker<'a, '_> {
             },
         }
         let (id, signature) = (self.tool_id(tool), entry.signature.clone());
+        let is_certain = is_certain && !entry.is_unchecked;
         for Mistake { offset, message, is_refused } in mistakes {
             self.findings.push(Finding {
                 offset,
@@ -131,34 +149,31 @@ impl<'a> Checker<'a, '_> {
         &self,
         object: &ObjectExpression<'a>,
         schema: &Value,
-        root: &Value,
-        path: &str,
-        depth: usize,
+        place: Place<'_>,
         mistakes: &mut Vec<Mistake>,
     ) {
-        let mut given = Vec::new();
-        let mut is_complete = true;
-        for (index, property) in object.properties.iter().enumerate() {
-            let ObjectPropertyKind::ObjectProperty(property) = property else {
-                is_complete = false;
-                continue;
+        let given: Vec<Option<Cow<'_, str>>> = object.properties.iter().map(key_of).collect();
+        let is_complete = given.iter().all(Option::is_some);
+        let spelled = spelled_keys(place.keys, given.iter().flatten());
+        for (index, (property, key)) in object.properties.iter().zip(&given).enumerate() {
+            let (ObjectPropertyKind::ObjectProperty(property), Some(key)) = (property, key) else { continue };
+            let name = spelled.get(&**key).copied().unwrap_or(key);
+            let Some(value) = schema["properties"].get(name) else { continue };
+            let path = match place.path {
+                "" => name.to_owned(),
+                path => format!("{path}.{name}"),
             };
-            let Some(key) = property.key.static_name() else {
-                is_complete = false;
-                continue;
-            };
-            if let Some((name, value)) = find_property(schema, &key) {
-                let path = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-                let found = mistakes.len();
-                self.check_value(&property.value, value, root, &path, depth, mistakes);
-                let is_final = is_final(object, index);
-                mistakes[found..].iter_mut().for_each(|mistake| mistake.is_refused &= is_final);
-            }
-            given.push(key.into_owned());
+            let keys = place.keys.and_then(|keys| keys.property(name));
+            let found = mistakes.len();
+            self.check_value(&property.value, value, Place { keys, path: &path, ..place }, mistakes);
+            // A key that another part of the object has in the schema's spelling is not respelled: it stays an unknown one.
+            let is_closed = schema["additionalProperties"] == Value::Bool(false);
+            let is_final = is_final(object, index) && (is_complete || is_closed || name == key);
+            mistakes[found..].iter_mut().for_each(|mistake| mistake.is_refused &= is_final);
         }
         if is_complete && !has_json_form(object) {
-            let given: Vec<&str> = given.iter().map(String::as_str).collect();
-            missing_keys(schema, &given, path, object.span.start, mistakes);
+            let given: Vec<&str> = spelled.into_values().collect();
+            missing_keys(schema, &given, place.path, object.span.start, mistakes);
         }
     }
 
@@ -166,13 +181,12 @@ impl<'a> Checker<'a, '_> {
         &self,
         value: &Expression<'a>,
         schema: &Value,
-        root: &Value,
-        path: &str,
-        depth: usize,
+        place: Place<'_>,
         mistakes: &mut Vec<Mistake>,
     ) {
+        let Place { root, path, keys, .. } = place;
         let value = value.get_inner_expression();
-        let (Some(literal), Some(depth)) = (self.literal(value), depth.checked_sub(1)) else { return };
+        let (Some(literal), Some(depth)) = (self.literal(value), place.depth.checked_sub(1)) else { return };
         let schema = resolved(schema, root);
         let offset = value.span().start;
         let mut budget = MAX_SCHEMAS;
@@ -191,17 +205,21 @@ impl<'a> Checker<'a, '_> {
                 mistakes.push(Mistake { offset, message, is_refused });
             }
             (None, Expression::ObjectExpression(object)) if is_plain(schema) => {
-                self.check_object(object, schema, root, path, depth, mistakes);
+                self.check_object(object, schema, Place { depth, ..place }, mistakes);
             }
             (None, Expression::ArrayExpression(array)) if is_plain(schema) && schema["items"].is_object() => {
-                for (index, element) in array.elements.iter().enumerate() {
+                let keys = keys.and_then(ArgumentKeys::items);
+                // The first elements have schemas of their own, and a spread may have any number of them.
+                let own = schema["prefixItems"].as_array().map_or(0, Vec::len);
+                let has_spread = array.elements.iter().any(|element| element.is_spread());
+                let own = if own > 0 && has_spread { array.elements.len() } else { own };
+                for (index, element) in array.elements.iter().enumerate().skip(own) {
                     let Some(element) = element_expression(element) else { continue };
+                    let path = &*format!("{path}[{index}]");
                     self.check_value(
                         element,
                         &schema["items"],
-                        root,
-                        &format!("{path}[{index}]"),
-                        depth,
+                        Place { keys, path, depth, ..place },
                         mistakes,
                     );
                 }
@@ -238,12 +256,7 @@ impl<'a> Checker<'a, '_> {
 
 /// Returns true if no later part of the object can replace the property, and the object has no form of its own in JSON.
 fn is_final(object: &ObjectExpression<'_>, index: usize) -> bool {
-    let name = |property: &ObjectPropertyKind<'_>| match property {
-        ObjectPropertyKind::ObjectProperty(property) => {
-            property.key.static_name().map(|name| names::to_snake_case(&name))
-        }
-        ObjectPropertyKind::SpreadProperty(_) => None,
-    };
+    let name = |property: &ObjectPropertyKind<'_>| key_of(property).map(|name| names::to_snake_case(&name));
     let own = name(&object.properties[index]);
     let is_replaced =
         object.properties[index + 1..].iter().map(name).any(|later| later.is_none() || later == own);
@@ -277,27 +290,39 @@ pub(super) fn resolved<'v>(schema: &'v Value, root: &'v Value) -> &'v Value {
     pointer.and_then(|pointer| root.pointer(pointer)).unwrap_or(schema)
 }
 
-fn find_property<'v>(schema: &'v Value, key: &str) -> Option<(&'v str, &'v Value)> {
-    let properties = schema["properties"].as_object()?;
-    if let Some((name, value)) = properties.get_key_value(key) {
-        return Some((name, value));
+/// Returns the name of a property; `None` for a part of the object whose keys are not known.
+fn key_of<'e>(property: &'e ObjectPropertyKind<'_>) -> Option<Cow<'e, str>> {
+    match property {
+        ObjectPropertyKind::ObjectProperty(property) => property.key.static_name(),
+        ObjectPropertyKind::SpreadProperty(_) => None,
     }
-    let snake = names::to_snake_case(key);
-    let mut same = properties.iter().filter(|(name, _)| names::to_snake_case(name) == snake);
-    same.next().filter(|_| same.next().is_none()).map(|(name, value)| (name.as_str(), value))
 }
 
+/// Returns the spelling of each key in the call, by its spelling in the script.
+fn spelled_keys<'k>(
+    keys: Option<&'k ArgumentKeys>,
+    given: impl Iterator<Item = &'k Cow<'k, str>>,
+) -> HashMap<&'k str, &'k str> {
+    let mut distinct: Vec<&str> = Vec::new();
+    for key in given {
+        if !distinct.contains(&&**key) {
+            distinct.push(key);
+        }
+    }
+    let respelled = keys.map_or(Vec::new(), |keys| keys.respelled_keys(&distinct));
+    let respelled = respelled.into_iter().chain(std::iter::repeat(None));
+    distinct.iter().zip(respelled).map(|(key, new_key)| (*key, new_key.unwrap_or(key))).collect()
+}
+
+/// Reports the required keys that are not among the given ones, which are spelled as in the call.
 fn missing_keys(schema: &Value, given: &[&str], path: &str, offset: u32, mistakes: &mut Vec<Mistake>) {
     if !is_plain(schema) {
         return;
     }
     let required = schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let is_given = |name: &str| {
-        given.iter().any(|key| *key == name || names::to_snake_case(key) == names::to_snake_case(name))
-    };
     let dot = if path.is_empty() { "" } else { "." };
     let missing: Vec<String> =
-        required.filter(|name| !is_given(name)).map(|name| format!("`{path}{dot}{name}`")).collect();
+        required.filter(|name| !given.contains(name)).map(|name| format!("`{path}{dot}{name}`")).collect();
     if !missing.is_empty() {
         let message = match missing.as_slice() {
             [one] => format!("the required argument {one} is missing"),

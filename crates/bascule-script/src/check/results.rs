@@ -73,6 +73,11 @@ struct ResultSchema<'v> {
 }
 
 impl<'a, 's> Checker<'a, 's> {
+    /// Returns true for a promise of the bridge, and for a result whose type is known.
+    pub(super) fn has_known_type(&self, expression: &Expression<'a>) -> bool {
+        self.type_of(expression, MAX_DEPTH).is_some()
+    }
+
     fn type_of(&self, expression: &Expression<'a>, depth: usize) -> Option<KnownType<'s>> {
         let depth = depth.checked_sub(1)?;
         match expression.get_inner_expression() {
@@ -211,6 +216,7 @@ impl<'a, 's> Checker<'a, 's> {
                 if ["then", "catch", "finally"].contains(&name)
                     || OF_OBJECTS.contains(&name)
                     || self.is_assigned(node)
+                    || self.may_be_assigned(name)
                 {
                     return;
                 }
@@ -257,6 +263,9 @@ impl<'a, 's> Checker<'a, 's> {
         is_expected: bool,
     ) {
         let Some(description) = missing_member(result.schema, name) else { return };
+        if self.may_be_assigned(name) {
+            return;
+        }
         let message = format!("{text} has no member `{name}`: {} {description}", self.result_of(result));
         let finding = Finding::new(offset, message, false, FindingKind::Call("INVALID_INPUT"));
         let is_object = result.schema["type"] == "object";

@@ -127,16 +127,20 @@ impl<'a> Checker<'a, '_> {
         scoping.get_reference(identifier.reference_id.get()?).symbol_id()
     }
 
+    /// Returns true if a variable has one declaration and never changes.
+    fn is_set_once(&self, symbol: SymbolId) -> bool {
+        let scoping = self.semantic.scoping();
+        !scoping.symbol_is_mutated(symbol) && scoping.symbol_redeclarations(symbol).is_empty()
+    }
+
     /// Returns the initial value of a variable that never changes, and the key if the variable is one field of the value
     /// (`const { key } = value`).
     pub(super) fn initial_value(&self, symbol: SymbolId) -> Option<(&'a Expression<'a>, Option<String>)> {
-        let scoping = self.semantic.scoping();
-        if scoping.symbol_is_mutated(symbol) {
+        if !self.is_set_once(symbol) {
             return None;
         }
-        let AstKind::VariableDeclarator(declarator) =
-            self.semantic.nodes().kind(scoping.symbol_declaration(symbol))
-        else {
+        let declaration = self.semantic.scoping().symbol_declaration(symbol);
+        let AstKind::VariableDeclarator(declarator) = self.semantic.nodes().kind(declaration) else {
             return None;
         };
         let declarator: &'a VariableDeclarator<'a> = declarator;
@@ -155,6 +159,9 @@ impl<'a> Checker<'a, '_> {
 
     /// Returns the call whose result a variable gets by `const [a, b] = await Promise.all([…])`.
     pub(super) fn awaited_together(&self, symbol: SymbolId) -> Option<&'a Expression<'a>> {
+        if !self.is_set_once(symbol) {
+            return None;
+        }
         let declaration = self.semantic.scoping().symbol_declaration(symbol);
         let AstKind::VariableDeclarator(declarator) = self.semantic.nodes().kind(declaration) else {
             return None;
@@ -175,11 +182,11 @@ impl<'a> Checker<'a, '_> {
 
     /// Returns the source of the variable of a loop, or of the first parameter of a callback.
     pub(super) fn receiver(&self, symbol: SymbolId) -> Option<Receiver<'a>> {
-        let (scoping, nodes) = (self.semantic.scoping(), self.semantic.nodes());
-        let declaration = scoping.symbol_declaration(symbol);
-        if scoping.symbol_is_mutated(symbol) {
+        if !self.is_set_once(symbol) {
             return None;
         }
+        let nodes = self.semantic.nodes();
+        let declaration = self.semantic.scoping().symbol_declaration(symbol);
         match nodes.kind(declaration) {
             AstKind::VariableDeclarator(declarator) if declarator.id.is_binding_identifier() => {
                 match nodes.ancestor_kinds(declaration).nth(1)? {
@@ -207,6 +214,7 @@ impl<'a> Checker<'a, '_> {
     pub(super) fn member_target(&self, object: &Target, name: &str) -> Target {
         match object {
             Target::Servers => self.server_target(name),
+            Target::Context if self.tools.is_in_context(name) => Target::Other,
             Target::Context => match self.tools.find_server(name) {
                 LookupResult::Found(server) => Target::Server(server),
                 _ => Target::Other,

@@ -36,7 +36,86 @@ function (native, own) {
     }
     return bytes;
   }
+
+  // Returns the place at which a search begins, as Node counts it: from the end if negative; -1 if nothing can be found.
+  function searchStart(length, offset, needed, isForward) {
+    if (offset < 0) return offset + length >= 0 ? length + offset : isForward || needed === 0 ? 0 : -1;
+    if (offset + needed <= length) return offset;
+    return needed === 0 ? length : isForward ? -1 : length - 1;
+  }
+
+  function search(buffer, value, offset, encoding, isForward) {
+    if (typeof offset === 'string') { encoding = offset; offset = undefined; }
+    const all = bytesOf(buffer);
+    let from = own.trunc(own.max(-0x8000_0000, own.min(+offset, 0x7fff_ffff)));
+    if (from !== from) from = isForward ? 0 : all.length;
+    const name = typeof value === 'string' || encoding === undefined || Buffer.isEncoding(encoding) ? encodingOf(encoding) : 'utf-8';
+    let wanted;
+    if (typeof value === 'number') wanted = new own.Uint8Array([value]);
+    else if (typeof value === 'string') wanted = encodeText(value, name);
+    else if (isBytes(value)) wanted = bytesOf(value);
+    else throw new own.TypeError('a Buffer can be searched for a number, a string, a Buffer or a Uint8Array');
+    // Wide characters begin at even places.
+    const step = name === 'utf-16le' && typeof value !== 'number' ? 2 : 1;
+    let at = searchStart(all.length, from, wanted.length, isForward);
+    if (wanted.length === 0) return at;
+    if (at < 0 || wanted.length > all.length || wanted.length < step) return -1;
+    const last = all.length - wanted.length;
+    at = own.min(at, isForward ? at : last);
+    at -= at % step;
+    for (; at >= 0 && at <= last; at += isForward ? step : -step) {
+      let n = 0;
+      while (n < wanted.length && all[at + n] === wanted[n]) n++;
+      if (n === wanted.length) return at;
+    }
+    return -1;
+  }
+  const isBytes = (value) => own.isView(value) && own.isPrototypeOf(own.Uint8Array.prototype, value);
+
+  const checkNumber = (value, name, max) => {
+    if (typeof value !== 'number') throw new own.TypeError('the argument `' + name + '` must be a number');
+    if (!(value >= 0 && value <= max)) throw new own.RangeError('the argument `' + name + '` is out of range: it is ' + value);
+  };
+
+  const checkInteger = (value, name, max) => {
+    checkNumber(value, name, max);
+    if (own.trunc(value) !== value) throw new own.RangeError('the argument `' + name + '` must be an integer: it is ' + value);
+  };
+
+  function fillBytes(buffer, value, offset, end, encoding) {
+    if (typeof value === 'string') {
+      if (offset === undefined || typeof offset === 'string') { encoding = offset; offset = 0; end = undefined; }
+      else if (typeof end === 'string') { encoding = end; end = undefined; }
+    }
+    const name = typeof value === 'string' ? encodingOf(encoding) : undefined;
+    if (offset === undefined) { offset = 0; end = undefined; }
+    checkNumber(offset, 'offset', 9007199254740991);
+    if (end === undefined) end = buffer.length;
+    checkNumber(end, 'end', buffer.length);
+    if (offset >= end) return buffer;
+    let bytes;
+    if (typeof value === 'string') bytes = value === '' ? new own.Uint8Array(1) : encodeText(value, name);
+    else if (isBytes(value)) bytes = bytesOf(value);
+    else bytes = new own.Uint8Array([typeof value === 'boolean' || typeof value === 'number' ? +value : value >>> 0]);
+    if (bytes.length === 0) throw new own.TypeError('there are no bytes to fill the Buffer with');
+    offset = own.trunc(offset);
+    for (let n = offset; n < own.trunc(end); n++) buffer[n] = bytes[(n - offset) % bytes.length];
+    return buffer;
+  }
+
+  // An integer as `copy` takes it: rounded down, zero for what is no number.
+  const integerOf = (value) => { const number = +value; return own.isFinite(number) ? own.floor(number) : 0; };
+  const placeOf = (value, name, fallback, max) => {
+    const place = value === undefined ? fallback : integerOf(value);
+    if (place < 0 || place > max) throw new own.RangeError('the argument `' + name + '` is out of range: it is ' + place);
+    return place;
+  };
+
   class Buffer extends own.Uint8Array {
+    constructor(data, offset, length) {
+      if (typeof data === 'string') throw new own.TypeError('new Buffer does not take text: use Buffer.from(text, encoding)');
+      super(data, offset, length);
+    }
     static from(data, encodingOrOffset, length) {
       if (typeof data === 'string') return wrap(encodeText(data, encodingOf(encodingOrOffset)));
       if (own.classOf(data) === '[object ArrayBuffer]') return new Buffer(data, encodingOrOffset, length);
@@ -48,11 +127,9 @@ function (native, own) {
       }
       throw new own.TypeError('Buffer.from takes a string, an array, an ArrayBuffer or a typed array');
     }
-    static alloc(size, fill) {
+    static alloc(size, fill, encoding) {
       const made = new Buffer(size);
-      if (typeof fill === 'number') for (let n = 0; n < made.length; n++) made[n] = fill;
-      else if (typeof fill === 'string' && fill !== '') { const bytes = encodeText(fill, 'utf-8'); for (let n = 0; n < made.length; n++) made[n] = bytes[n % bytes.length]; }
-      return made;
+      return fill === undefined || fill === 0 || made.length === 0 ? made : fillBytes(made, fill, 0, made.length, encoding);
     }
     static allocUnsafe(size) { return new Buffer(size); }
     static isBuffer(value) { return value instanceof Buffer; }
@@ -80,9 +157,34 @@ function (native, own) {
     compare(other) { return Buffer.compare(this, other); }
     slice(start, end) { return wrap(own.subarray(bytesOf(this), start, end)); }
     subarray(start, end) { return wrap(own.subarray(bytesOf(this), start, end)); }
-    write(text, offset = 0, length = this.length - offset, encoding = 'utf8') {
-      const bytes = encodeText(own.String(text), encodingOf(encoding));
-      const count = own.min(bytes.length, +length || 0, this.length - (+offset || 0));
+    indexOf(value, offset, encoding) { return search(this, value, offset, encoding, true); }
+    lastIndexOf(value, offset, encoding) { return search(this, value, offset, encoding, false); }
+    includes(value, offset, encoding) { return search(this, value, offset, encoding, true) !== -1; }
+    fill(value, offset, end, encoding) { return fillBytes(this, value, offset, end, encoding); }
+    copy(target, targetStart, sourceStart, sourceEnd) {
+      if (!isBytes(target)) throw new own.TypeError('Buffer.copy takes a Buffer or a Uint8Array as its target');
+      const at = placeOf(targetStart, 'targetStart', 0, 9007199254740991);
+      const start = placeOf(sourceStart, 'sourceStart', 0, this.length);
+      const end = own.min(placeOf(sourceEnd, 'sourceEnd', this.length, 9007199254740991), this.length);
+      const count = own.min(end - start, target.length - at);
+      if (count <= 0) return 0;
+      own.putBytes(target, own.subarray(bytesOf(this), start, start + count), at);
+      return count;
+    }
+    write(text, offset, length, encoding) {
+      if (typeof text !== 'string') throw new own.TypeError('the argument `string` must be a string');
+      if (offset === undefined) { offset = 0; length = this.length; encoding = undefined; }
+      else if (typeof offset === 'string' && length === undefined) { encoding = offset; offset = 0; length = this.length; }
+      checkInteger(offset, 'offset', this.length);
+      if (typeof length === 'string') { encoding = length; length = undefined; }
+      if (length === undefined) length = this.length - offset;
+      checkInteger(length, 'length', this.length);
+      const name = encodingOf(encoding || undefined);
+      const bytes = encodeText(text, name);
+      let count = own.min(bytes.length, length, this.length - offset);
+      // A character is written whole, or not at all.
+      if (name === 'utf-8' && count < bytes.length) while (count > 0 && (bytes[count] & 0xC0) === 0x80) count--;
+      if (name === 'utf-16le') count -= count % 2;
       for (let n = 0; n < count; n++) this[offset + n] = bytes[n];
       return count;
     }
@@ -174,10 +276,12 @@ function (native, own) {
     #aborted = false;
     #reason;
     #listeners = [];
-    onabort = null;
+    #onabort = null;
     constructor(key) { if (key !== secret) throw new own.TypeError('Illegal constructor'); }
     get aborted() { return this.#aborted; }
     get reason() { return this.#reason; }
+    get onabort() { return this.#onabort; }
+    set onabort(listener) { this.#onabort = typeof listener === 'function' ? listener : null; }
     throwIfAborted() { if (this.#aborted) throw this.#reason; }
     addEventListener(type, listener, options) { if (type === 'abort') own.push(this.#listeners, { __proto__: null, listener, once: options?.once === true }); }
     removeEventListener(type, listener) {
@@ -197,12 +301,13 @@ function (native, own) {
         if (typeof listener === 'function') own.apply(listener, signal, [event]);
         else listener?.handleEvent?.(event);
       }
-      if (typeof signal.onabort === 'function') own.apply(signal.onabort, signal, [event]);
+      if (signal.#onabort !== null) own.apply(signal.#onabort, signal, [event]);
     }
     static abort(reason) { const signal = new AbortSignal(secret); fire(signal, reason); return signal; }
     static timeout(ms) {
       const signal = new AbortSignal(secret);
-      setTimeout(() => fire(signal, new own.DOMException('The operation was aborted due to timeout', 'TimeoutError')), ms);
+      const timer = setTimeout(() => fire(signal, new own.DOMException('The operation was aborted due to timeout', 'TimeoutError')), ms);
+      timer?.unref?.();
       return signal;
     }
     static any(signals) {

@@ -95,6 +95,15 @@ function (native, own) {
   const ZERO_DIGITS = 'JPY KRW VND CLP ISK PYG UGX XAF XOF XPF RWF GNF KMF DJF BIF VUV';
   const currencyDigits = (code) => (own.indexOf(ZERO_DIGITS, code) >= 0 ? 0 : own.indexOf('KWD BHD OMR TND JOD IQD LYD', code) >= 0 ? 3 : 2);
 
+  // In the four locales `always` and `auto` are the same; `min2` groups from five digits.
+  const groupingOf = (options, fallback) => {
+    const value = options.useGrouping;
+    if (value === true) return 'always';
+    if (value !== undefined && !value) return false;
+    const grouping = pick(options, 'useGrouping', ['min2', 'auto', 'always', 'true', 'false'], fallback);
+    return grouping === 'true' || grouping === 'false' ? fallback : grouping;
+  };
+
   class NumberFormat {
     #r;
     #bound;
@@ -115,7 +124,10 @@ function (native, own) {
       if (r.unit !== undefined && tables(r.locale).units[r.unit] === undefined) fail('the unit `' + r.unit + '` is not available: write it after the number');
       r.compactDisplay = pick(o, 'compactDisplay', ['short', 'long'], 'short');
       r.signDisplay = pick(o, 'signDisplay', ['auto', 'never', 'always', 'exceptZero', 'negative'], 'auto');
-      r.useGrouping = o.useGrouping === undefined ? true : o.useGrouping !== false && o.useGrouping !== 'false';
+      r.useGrouping = groupingOf(o, notation === 'compact' ? 'min2' : 'auto');
+      r.trailingZeroDisplay = pick(o, 'trailingZeroDisplay', ['auto', 'stripIfInteger'], 'auto');
+      const priority = pick(o, 'roundingPriority', ['auto', 'morePrecision', 'lessPrecision'], 'auto');
+      if (priority !== 'auto') fail('the rounding priority `' + priority + '` is not available: round the number before you format it');
       if (o.roundingMode !== undefined && o.roundingMode !== 'halfExpand') fail('the rounding mode `' + o.roundingMode + '` is not available: round the number before you format it');
       if (o.roundingIncrement !== undefined && o.roundingIncrement !== 1) fail('roundingIncrement is not available: round the number before you format it');
       const natural = style === 'currency' ? currencyDigits(r.currency) : 0;
@@ -181,11 +193,12 @@ function (native, own) {
       if (r.notation === 'scientific' && rounded[0].length > 1) power++;
     }
     const rule = r.isRoundedAsCompact ? (point - power >= 2 ? { __proto__: null, minInteger: r.minInteger, maxFraction: 0 } : { __proto__: null, minInteger: r.minInteger, maxSignificant: 2 }) : r;
-    const [integer, fraction] = fixed(digits, point - power, rule);
+    let [integer, fraction] = fixed(digits, point - power, rule);
+    if (r.trailingZeroDisplay === 'stripIfInteger' && own.test(/^0*$/, fraction)) fraction = '';
     if (word?.[2] === true) part(parts, 'compact', word[1]);
     else {
-      const least = r.notation === 'compact' ? 5 : 4;
-      if (r.useGrouping && integer.length >= least) {
+      const least = r.useGrouping === 'min2' ? 5 : 4;
+      if (r.useGrouping !== false && integer.length >= least) {
         const head = integer.length % 3 || 3;
         part(parts, 'integer', own.substring(integer, 0, head));
         for (let n = head; n < integer.length; n += 3) { part(parts, 'group', t.group); part(parts, 'integer', own.substring(integer, n, n + 3)); }
@@ -518,7 +531,7 @@ function (native, own) {
     static supportedLocalesOf(locales) { return supported(locales); }
     get [Symbol.toStringTag]() { return 'Intl.RelativeTimeFormat'; }
   }
-  const plainNumber = (tag, locale) => ({ __proto__: null, tag, locale, style: 'decimal', notation: 'standard', signDisplay: 'auto', useGrouping: true, minInteger: 1, minFraction: 0, maxFraction: 3 });
+  const plainNumber = (tag, locale) => ({ __proto__: null, tag, locale, style: 'decimal', notation: 'standard', signDisplay: 'auto', useGrouping: 'auto', trailingZeroDisplay: 'auto', minInteger: 1, minFraction: 0, maxFraction: 3 });
 
   class ListFormat {
     #r;
@@ -548,7 +561,19 @@ function (native, own) {
   }
 
   // ---- comparison ------------------------------------------------------------------------------------------------
-  const decomposed = (text) => own.normalize(own.toWellFormed(own.String(text)), 'NFD');
+  const NOT_ASCII = 2;
+  const decomposed = (text) => own.normalize(text, 'NFD');
+  function compareTexts(flags, a, b) {
+    const x = own.toWellFormed(own.String(a));
+    const y = own.toWellFormed(own.String(b));
+    const order = native.collateAscii(x, y, flags);
+    return order === NOT_ASCII ? native.collate(decomposed(x), decomposed(y), flags) : order;
+  }
+  // The differences that count, as the native functions take them.
+  const flagsOf = ({ sensitivity, numeric, caseFirst, ignorePunctuation }) =>
+    (sensitivity === 'accent' || sensitivity === 'variant' ? 1 : 0) | (sensitivity === 'case' || sensitivity === 'variant' ? 2 : 0) |
+    (numeric ? 4 : 0) | (caseFirst === 'upper' ? 8 : 0) | (ignorePunctuation ? 16 : 0);
+
   class Collator {
     #r;
     #bound;
@@ -560,8 +585,11 @@ function (native, own) {
       };
     }
     get compare() {
-      const { sensitivity, numeric, caseFirst, ignorePunctuation } = this.#r;
-      return (this.#bound ??= (a, b) => native.collate(decomposed(a), decomposed(b), sensitivity, numeric, caseFirst === 'upper', ignorePunctuation));
+      if (this.#bound === undefined) {
+        const flags = flagsOf(this.#r);
+        this.#bound = (a, b) => compareTexts(flags, a, b);
+      }
+      return this.#bound;
     }
     resolvedOptions() { const { tag, sensitivity, numeric, caseFirst, ignorePunctuation } = this.#r; return { locale: tag, usage: 'sort', sensitivity, ignorePunctuation, collation: 'default', numeric, caseFirst }; }
     static supportedLocalesOf(locales) { return supported(locales); }
@@ -604,16 +632,27 @@ function (native, own) {
     if (key === 'unit') return own.keysOf(tables('en-US').units);
     throw new own.RangeError('Intl.supportedValuesOf has no list for `' + key + '`: use timeZone, currency or unit');
   });
-  const absent = {
-    DisplayNames: 'use a table of names', Segmenter: 'use [...text] for characters and text.split(/\\s+/) for words',
-    DurationFormat: 'put the text together from numbers', Locale: 'use the tag as text',
-  };
-  const names = own.keysOf(absent);
+  const names = ['DisplayNames', 'Segmenter', 'DurationFormat', 'Locale'];
   for (let n = 0; n < names.length; n++) {
     const name = names[n];
-    define(Intl, name, { __proto__: null, [name]: function () { throw new own.TypeError('Intl.' + name + ' is not available: ' + absent[name]); } }[name]);
+    define(Intl, name, { __proto__: null, [name]: function () { throw new own.TypeError(native.absence('Intl.' + name, undefined)); } }[name]);
   }
   own.defineProperty(Intl, Symbol.toStringTag, { __proto__: null, value: 'Intl', configurable: true });
+
+  // The comparisons of `localeCompare`, which scripts use to sort: by locale, and by the options if these are plain values.
+  const comparisons = own.create(null);
+  const isPlain = (value) => value === undefined || typeof value === 'string' || typeof value === 'boolean';
+  function comparisonOf(locales, options) {
+    const make = () => new Collator(locales, options).compare;
+    if (locales !== undefined && typeof locales !== 'string') return make();
+    let key = locales ?? '';
+    if (options !== undefined) {
+      const { sensitivity, numeric, caseFirst, ignorePunctuation } = options;
+      if (!isPlain(sensitivity) || !isPlain(caseFirst)) return make();
+      key += '|' + sensitivity + '|' + (numeric === true) + '|' + caseFirst + '|' + (ignorePunctuation === true);
+    }
+    return (comparisons[key] ??= make());
+  }
 
   // The formats of `toLocale…` calls without options, which scripts use in loops.
   const cache = own.create(null);
@@ -628,6 +667,6 @@ function (native, own) {
       const make = () => dateOptions(locales, options, needed, defaults);
       return dateText(options === undefined ? cached(defaults, locales, make) : make(), time);
     },
-    compare: (a, b, locales, options) => new Collator(locales, options).compare(a, b),
+    compare: (a, b, locales, options) => comparisonOf(locales, options)(a, b),
   });
 }

@@ -1,5 +1,5 @@
 // Replaces functions that make code from text, and explains the absence of network and module functions.
-function (own) {
+function (native, own) {
   'use strict';
   const kinds = [
     [function () {}, 'Function'],
@@ -19,24 +19,9 @@ function (own) {
   }
   own.defineProperty(globalThis, 'eval', { __proto__: null, value: disabled('eval'), writable: false, configurable: false });
 
-  const absent = {
-    fetch: 'fetch is not available: scripts have no network; call a tool instead, such as mcp.SERVER.TOOL({ … })',
-    require: 'require is not available: scripts cannot import modules; call tools through mcp and use the helpers on bascule',
-    XMLHttpRequest: 'XMLHttpRequest is not available: scripts have no network; call a tool instead',
-    WebSocket: 'WebSocket is not available: scripts have no network; call a tool instead',
-    EventSource: 'EventSource is not available: scripts have no network; call a tool instead',
-    Request: 'Request is not available: scripts have no network; call a tool instead',
-    Response: 'Response is not available: scripts have no network; call a tool instead',
-    FormData: 'FormData is not available: scripts have no network; pass an object to a tool',
-    Worker: 'Worker is not available: a script has one thread; run calls at once with Promise.all',
-    importScripts: 'importScripts is not available: scripts cannot import modules',
-    alert: 'alert is not available: use console.log',
-    prompt: 'prompt is not available: pass input as `context`',
-    confirm: 'confirm is not available: pass input as `context`',
-  };
-  const names = own.keysOf(absent);
+  const names = ['fetch', 'require', 'XMLHttpRequest', 'WebSocket', 'EventSource', 'Request', 'Response', 'FormData', 'Worker', 'importScripts', 'alert', 'prompt', 'confirm'];
   for (let n = 0; n < names.length; n++) {
-    const refusing = function () { throw new own.Error(absent[names[n]]); };
+    const refusing = function () { throw new own.Error(native.absence(names[n], undefined)); };
     own.defineProperty(refusing, 'name', { __proto__: null, value: names[n] });
     own.defineProperty(globalThis, names[n], { __proto__: null, value: refusing, writable: true, configurable: true });
   }

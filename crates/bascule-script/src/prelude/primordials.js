@@ -84,6 +84,7 @@ function () {
     utcMinutes: uncurry(Date.prototype.getUTCMinutes),
     utcSeconds: uncurry(Date.prototype.getUTCSeconds),
     utcMilliseconds: uncurry(Date.prototype.getUTCMilliseconds),
+    objectPrototype: objectProto,
     numberOf: uncurry(Number.prototype.valueOf),
     test: (pattern, text) => exec(pattern, text) !== null,
     regexText: uncurry(RegExp.prototype.toString),

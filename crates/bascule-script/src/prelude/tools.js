@@ -143,6 +143,7 @@ function (native, own, stacks, format, sleep, values) {
   const keysText = (value) => (own.isArray(value) ? 'an array' : 'an object with `' + own.join(own.slice(own.keysOf(value), 0, 10), '`, `') + '`');
   function whyNotJson(text, reason) {
     if (typeof text === 'object' && text !== null) return 'JSON.parse takes text, and was given ' + keysText(text);
+    if (text === undefined) return 'JSON.parse takes text, and was given undefined';
     const start = own.String(text);
     const shown = own.stringify(own.toWellFormed(own.substring(start, 0, MAX_SHOWN)));
     return reason + ' (the text is ' + (start.length > MAX_SHOWN ? own.substring(shown, 0, shown.length - 1) + '…"' : shown) + ')';

@@ -106,6 +106,8 @@ function (native, own, format) {
       case '[object Map]': if (value instanceof own.Map) return convertMap(value); break;
       case '[object Set]': if (value instanceof own.Set) { const all = []; own.setEach(value, (item) => { own.push(all, item); }); return convertItems(all); } break;
       case '[object Error]': return convertError(value);
+      case '[object DOMException]': if (value instanceof own.DOMException) return convertError(value); break;
+      case '[object URLSearchParams]': return convert(own.String(value));
       case '[object RegExp]': return own.regexText(value);
       case '[object ArrayBuffer]': return convertItems(listOf(new own.Uint8Array(value)));
       case '[object Number]': return convert(own.Number(value));
@@ -120,7 +122,16 @@ function (native, own, format) {
         return {};
     }
     if (iterators[kind] === true) return convertIterator(value);
-    return convertFields(value);
+    return convertFields(value, kind);
+  }
+
+  // Reports an object that keeps its content where JSON does not look: in private or inherited fields.
+  function checkEmpty(value, kind) {
+    const prototype = own.getPrototypeOf(value);
+    if (prototype === null || prototype === own.objectPrototype) return;
+    const tag = own.substring(kind, 8, kind.length - 1);
+    const name = tag === 'Object' ? value.constructor?.name : tag;
+    lose('is an instance of ' + (typeof name === 'string' && name !== '' ? name : 'a class') + ' without fields that JSON can hold: it became {}');
   }
 
   function listOf(view) {
@@ -143,8 +154,9 @@ function (native, own, format) {
     return copy ?? items;
   }
 
-  function convertFields(value) {
+  function convertFields(value, kind) {
     const names = own.keysOf(value);
+    if (names.length === 0 && kind !== undefined) checkEmpty(value, kind);
     let copy;
     for (let n = 0; n < names.length; n++) {
       const field = value[names[n]];

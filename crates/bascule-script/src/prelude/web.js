@@ -248,8 +248,7 @@ function (native, own) {
       return target;
     },
   };
-  const unavailable = (name, advice) => () => { throw new own.TypeError(name + ' is not available: ' + advice); };
-  const DIGEST = "use await crypto.subtle.digest('SHA-256', new TextEncoder().encode(text))";
+  const unavailable = (name) => (first) => { throw new own.TypeError(native.absence(name, typeof first === 'string' ? own.toWellFormed(first) : undefined)); };
   crypto.subtle = own.freeze({
     async digest(algorithm, data) {
       const name = own.toUpperCase(own.String(algorithm?.name ?? algorithm));
@@ -257,15 +256,15 @@ function (native, own) {
       if (bytes === undefined) throw new own.DOMException('the digest `' + name + '` is not available: use SHA-1, SHA-256, SHA-384 or SHA-512', 'NotSupportedError');
       return bytes.buffer;
     },
-    encrypt: unavailable('crypto.subtle.encrypt', 'scripts have only digests'),
-    decrypt: unavailable('crypto.subtle.decrypt', 'scripts have only digests'),
-    sign: unavailable('crypto.subtle.sign', 'scripts have only digests'),
-    verify: unavailable('crypto.subtle.verify', 'scripts have only digests'),
-    importKey: unavailable('crypto.subtle.importKey', 'scripts have only digests'),
-    generateKey: unavailable('crypto.subtle.generateKey', 'scripts have only digests'),
+    encrypt: unavailable('crypto.subtle.encrypt'),
+    decrypt: unavailable('crypto.subtle.decrypt'),
+    sign: unavailable('crypto.subtle.sign'),
+    verify: unavailable('crypto.subtle.verify'),
+    importKey: unavailable('crypto.subtle.importKey'),
+    generateKey: unavailable('crypto.subtle.generateKey'),
   });
-  crypto.createHash = unavailable('crypto.createHash', DIGEST);
-  crypto.createHmac = unavailable('crypto.createHmac', 'scripts have only digests; ' + DIGEST);
-  crypto.randomBytes = unavailable('crypto.randomBytes', 'use crypto.getRandomValues(new Uint8Array(n))');
+  crypto.createHash = unavailable('crypto.createHash');
+  crypto.createHmac = unavailable('crypto.createHmac');
+  crypto.randomBytes = unavailable('crypto.randomBytes');
   define('crypto', own.freeze(crypto));
 }

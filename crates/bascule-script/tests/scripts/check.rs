@@ -432,3 +432,165 @@ fn warns_of_members_that_results_did_not_have() {
     let ran = run_with(&format!("{list}return r.items"), add_tools, has_more);
     assert_eq!((ran.value(), ran.log().as_str()), (json!([1]), ""));
 }
+
+fn add_clock(init: &mut Init) {
+    let now = json!({ "type": "object", "properties": {
+        "timeZone": { "type": "string" },
+        "range": { "type": "object", "properties": { "startDate": { "type": "string" } }, "required": ["startDate"] },
+        "all": { "type": "array", "items": { "type": "object", "properties": { "max_count": { "type": "integer" } }, "required": ["max_count"] } },
+    }, "required": ["timeZone"] });
+    init.tool_definitions.push(InjectedTool {
+        server: "clk".into(),
+        name: "now".into(),
+        input_schema: Some(to_raw_value(&now).unwrap()),
+        ..InjectedTool::default()
+    });
+}
+
+// req: CM-14
+#[test]
+fn keys_that_a_call_respells_are_those_of_the_schema() {
+    let run = |arguments: &str| {
+        let code = format!("return await mcp.clk.now({arguments})");
+        run_with(&code, add_clock, |call| Some(structured(&json!(call.args))))
+    };
+    for (arguments, expected) in [
+        ("{ timezone: 'UTC' }", json!({ "timeZone": "UTC" })),
+        ("{ 'time-zone': 'UTC' }", json!({ "timeZone": "UTC" })),
+        (
+            "{ timezone: 'UTC', Range: { startdate: 'x' } }",
+            json!({ "timeZone": "UTC", "range": { "startDate": "x" } }),
+        ),
+        (
+            "{ timezone: 'UTC', all: [{ maxcount: 1 }] }",
+            json!({ "timeZone": "UTC", "all": [{ "max_count": 1 }] }),
+        ),
+    ] {
+        assert_eq!(run(arguments).value(), expected, "{arguments}");
+    }
+    for (arguments, part) in [
+        ("{ timezone: 5 }", "the argument `timeZone` must be string"),
+        ("{ timezone: 'UTC', range: { start: 'x' } }", "`range.startDate` is missing"),
+        ("{ timezone: 'UTC', all: [{ maxcount: 'x' }] }", "`all[0].max_count` must be integer"),
+        ("{ zone: 'UTC' }", "`timeZone` is missing"),
+    ] {
+        let message = run(arguments).error().message;
+        assert!(message.contains(part) && message.contains("before any call"), "{arguments}: {message}");
+    }
+}
+
+// req: CM-14
+#[test]
+fn members_that_the_script_assigns_are_known() {
+    let call = "const p = shop.listOrders({ customerId: 'a' });";
+    check_runs(&format!("{call} p.tag = 't'; return [p.tag, await p].length"));
+    check_runs(&format!("{call} p['tag'] = 't'; return p.tag"));
+    check_runs(&format!("{call} Object.assign(p, {{ tag: 't' }}); return p.tag"));
+    check_runs(&format!("const mark = (it) => {{ it.tag = 't'; return it }}; {call} mark(p); return p.tag"));
+    check_warned(
+        "const r = await shop.listOrders({ customerId: 'a' }); r.count = r.orders.length; return r.count",
+        "",
+    );
+    check_stopped(&format!("const out = {{}};\n{call} out.orders = p.orders; return out"), 2, "is a promise");
+}
+
+// req: CM-14
+#[test]
+fn schema_that_the_bridge_cannot_use_stops_nothing() {
+    let add = |init: &mut Init| {
+        add_clock(init);
+        init.tool_definitions.last_mut().unwrap().is_unchecked = true;
+    };
+    let answer = |call: &bascule_script::wire::RpcCall| Some(structured(&json!(call.args)));
+    let ran = run_with("return await mcp.clk.now({ timezone: 5, all: 1 })", add, answer);
+    assert_eq!(ran.value(), json!({ "timeZone": 5, "all": 1 }));
+    let ran = run_with("await mcp.clk.now({});\nthrow new Error('x')", add, answer);
+    assert!(ran.error().message.contains("`timeZone` is missing"), "{:?}", ran.error());
+    assert_eq!(ran.calls.len(), 1);
+}
+
+// req: CM-14
+#[test]
+fn value_of_the_context_comes_before_a_server_of_its_name() {
+    let with_context = |code: &str| {
+        let add = |init: &mut Init| {
+            add_tools(init);
+            let context = json!({ "shop": { "name": "corner", "open": { "days": 5 } }, "place": "here" });
+            init.context = Some(to_raw_value(&context).unwrap());
+        };
+        run_with(code, add, |_| Some(structured(&json!({}))))
+    };
+    assert_eq!(with_context("return context.shop.name").value(), json!("corner"));
+    assert_eq!(with_context("const { shop } = context; return shop.open.days").value(), json!(5));
+    let error = with_context("return await mcp.shop.name({})").error();
+    assert!(error.message.contains("before any call"), "{}", error.message);
+    check_stopped("return await context.shop.name({})", 1, "has no tool `name`");
+}
+
+// req: CM-14
+#[test]
+fn variable_with_two_declarations_has_no_known_value() {
+    check_runs("var x = mcp.shop; var x = { nothing: () => 1 }; return x.nothing()");
+    check_runs("var { shop: x } = mcp; var x = { nothing: () => 1 }; return x.nothing()");
+    check_runs(
+        "var [a, b] = await Promise.all([mcp.shop.listOrders({ customerId: 'c' }), 1]); var a = { nothing: { more: 1 } }; return a.nothing.more",
+    );
+}
+
+// req: CM-14
+#[test]
+fn items_after_those_of_a_tuple_have_the_schema_of_the_rest() {
+    let tool = |init: &mut Init| {
+        let range = json!({ "type": "array", "prefixItems": [{ "type": "string" }, { "type": "string" }], "items": { "type": "number" } });
+        init.tool_definitions.push(InjectedTool {
+            server: "shop".into(),
+            name: "between".into(),
+            input_schema: Some(
+                to_raw_value(&json!({ "type": "object", "properties": { "range": range } })).unwrap(),
+            ),
+            ..InjectedTool::default()
+        });
+    };
+    let run = |code: &str| run_with(code, tool, |_| Some(structured(&json!({}))));
+    for good in ["['a', 'b']", "['a', 'b', 1]", "['a', ...['b'], 1]", "[...[], 'a', 'b', 1]"] {
+        let ran = run(&format!("return await mcp.shop.between({{ range: {good} }})"));
+        assert!(ran.completed.success, "{good}: {:?}", ran.completed.error);
+    }
+    let error = run("return await mcp.shop.between({ range: ['a', 'b', 'c'] })").error();
+    assert!(error.message.contains("`range[2]` must be number"), "{}", error.message);
+}
+
+// req: CM-14
+#[test]
+fn stops_calls_of_absent_functions() {
+    let call = "await shop.search({ query: 'x' });\n";
+    for (code, part) in [
+        ("await fetch('http://x')", "fetch is not available: scripts have no network"),
+        ("const fs = require('fs')", "`crypto.subtle.digest` are global; join paths as text"),
+        ("new XMLHttpRequest()", "XMLHttpRequest is not available"),
+        ("crypto.createHash('sha1')", "crypto.subtle.digest('SHA-1', "),
+        ("crypto.createHash('md5').update('x')", "nor is `md5`"),
+        ("crypto.createHmac('sha256', 'k')", "crypto.createHmac is not available"),
+        ("await crypto.subtle.importKey('raw')", "crypto.subtle.importKey is not available"),
+        ("new Intl.Segmenter('en')", "Intl.Segmenter is not available: use [...text]"),
+    ] {
+        check_stopped(&format!("{call}{code}"), 2, part);
+        // The error at run time is the same.
+        let error =
+            run(&format!("const late = () => {{ {} }}; [1].map(late)", code.replace("await ", ""))).error();
+        assert!(error.message.contains(part), "{code}: {}", error.message);
+    }
+    let md5 = run("crypto.createHash('md5')").error().message;
+    assert!(!md5.contains("use "), "{md5}");
+    check_told(&format!("{call}if (context.x !== 1) await fetch('http://x')"), "fetch is not available");
+    for code in [
+        "return typeof fetch === 'function' && context.x ? fetch('x') : 1",
+        "try { require('fs') } catch {}",
+        "const fetch = () => 1; return fetch()",
+        "const crypto = { createHash: () => 1 }; return crypto.createHash()",
+        "globalThis.fetch = () => 1; return fetch()",
+        "fetch = () => 1; return fetch()",
+    ] {
+        check_runs(code);
+    }
+}

@@ -115,7 +115,7 @@ fn missing_features_suggest_alternatives() {
     for (code, part) in [
         ("await fetch('http://x')", "call a tool instead"),
         ("require('fs')", "call tools through mcp"),
-        ("import fs from 'fs'; fs.x", "cannot import modules"),
+        ("import fs from 'fs'; fs.x", "`TextEncoder` and `crypto.subtle.digest` are global"),
         ("await import('fs')", "cannot import modules"),
         ("eval('1')", "cannot create code from text"),
         ("new Function('return 1')()", "cannot create code from text"),
@@ -257,7 +257,7 @@ fn exceeded_limit_tells_figures_line_and_calls() {
     assert_eq!(error.line, Some(2));
     let hungry = "const a = [];\nfor (;;) a.push(new Array(1000).fill(1))";
     let error = run_with(hungry, |init| init.limits.memory_bytes = 32 << 20, |_| None).error();
-    assert_eq!(error.message, "the script exceeded its memory limit of 32 MB");
+    assert!(error.message.starts_with("the script exceeded its memory limit of 32 MB"), "{}", error.message);
     assert_eq!(error.line, Some(2));
 }
 
@@ -328,4 +328,55 @@ fn failed_call_as_cause_is_told_once() {
         run_with(code, |_| {}, failed).error().message,
         "x; caused by MCPToolError: my-server:echo: no"
     );
+}
+
+/// The engine throws `null` if it has no memory left for an error.
+// req: CM-05
+#[test]
+fn exceeded_memory_is_named_however_little_is_left() {
+    for (size, other) in
+        [(10, 0), (10, 2_000), (50, 100), (100, 500), (700, 100), (1_000, 100), (3_000, 2_000)]
+    {
+        let code = format!(
+            "const other = new Array({other}).fill(1); const a = [];\nfor (;;) a.push(new Array({size}).fill(1))"
+        );
+        let error = run_with(&code, |init| init.limits.memory_bytes = 32 << 20, |_| None).error();
+        assert_eq!((error.name.as_str(), error.line), ("MemoryLimitError", Some(2)), "{size} {other}");
+    }
+    assert_eq!(run("throw null").error().message, "the script threw null");
+}
+
+// req: CM-05
+#[test]
+fn names_results_that_are_read_as_the_whole_mcp_result() {
+    let message = |code: &str, answer: serde_json::Value| {
+        crate::support::run_with(code, |_| {}, move |_| Some(Ok(answer.clone()))).error().message
+    };
+    let structured =
+        json!({ "content": [{ "type": "text", "text": "{}" }], "structuredContent": { "content": "{}" } });
+    let parsed = message(
+        "const r = await mcp.github.listCommits({});\nreturn JSON.parse(r.content[0].text)",
+        structured.clone(),
+    );
+    assert_eq!(
+        parsed,
+        "JSON.parse takes text, and `r.content[0].text` is undefined; `r` is the value itself (an object with \
+         `content`): `bascule.raw` gives the MCP result with `content`"
+    );
+    let text = json!({ "content": [{ "type": "text", "text": "words" }] });
+    let read = message("const r = await mcp.github.listCommits({});\nreturn r.content[0].text", text.clone());
+    assert!(read.starts_with("cannot read `0` of undefined: `r.content` is undefined"), "{read}");
+    assert!(
+        read.ends_with(
+            "`r` is the value itself (a string: \"words\"): `bascule.raw` gives the MCP result with `content`"
+        ),
+        "{read}"
+    );
+    let map =
+        message("const r = await mcp.github.listCommits({});\nreturn r.content.map((x) => x)", structured);
+    assert!(map.contains("`bascule.raw`"), "{map}");
+    let raw =
+        message("const r = await bascule.raw(mcp.github.listCommits({}));\nreturn r.content[1].text", text);
+    assert!(!raw.contains("`bascule.raw`"), "{raw}");
+    assert!(run("JSON.parse(undefined)").error().message.contains("was given undefined"));
 }

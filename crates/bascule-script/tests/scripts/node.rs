@@ -266,3 +266,242 @@ fn absent_globals_say_what_to_use() {
     );
     assert_eq!(ran.log(), "a\n  b\n  c\ndefault: 1\ndefault: 2\nx: 1\ndefault: 1");
 }
+
+// req: CM-06
+#[test]
+fn buffer_searches_and_fills_as_node() {
+    let setup = "const b = Buffer.from('hello world, hello'); const bytes = (x) => [...x];";
+    let mut expressions: Vec<String> = Vec::new();
+    for method in ["indexOf", "lastIndexOf", "includes"] {
+        for arguments in [
+            "'world'",
+            "'ell'",
+            "'nope'",
+            "''",
+            "'', 5",
+            "'', 99",
+            "'', -99",
+            "'hello', 1",
+            "'hello', -5",
+            "'hello', -99",
+            "'hello', 99",
+            "'hello', 12",
+            "'hello', 13",
+            "'hello', 14",
+            "'o', 4.9",
+            "'hello', null",
+            "'hello', {}",
+            "'6c6c', 'hex'",
+            "'6c6c', 5, 'hex'",
+            "'bGxv', 'base64'",
+            "Buffer.from('wor')",
+            "new Uint8Array([111])",
+            "Buffer.alloc(0)",
+            "Buffer.alloc(0), 3",
+            "111",
+            "111 + 256",
+            "111, 5",
+            "111, -1",
+            "0",
+            "99.5",
+            "'x'.repeat(50)",
+            "'é'",
+            "'h', 'latin1'",
+            "[1]",
+            "undefined",
+            "'a', 0, 'nope'",
+        ] {
+            expressions.push(format!("b.{method}({arguments})"));
+        }
+        for arguments in [
+            "'b', 'utf16le'",
+            "'b', 1, 'utf16le'",
+            "'b', 3, 'ucs2'",
+            "Buffer.from('c', 'utf16le'), 0, 'utf16le'",
+            "'', 'utf16le'",
+        ] {
+            expressions.push(format!("Buffer.from('abcb', 'utf16le').{method}({arguments})"));
+        }
+        expressions.push(format!("Buffer.alloc(0).{method}('a')"));
+    }
+    for arguments in [
+        "'a'",
+        "'abc'",
+        "''",
+        "'é'",
+        "'abc', 2",
+        "'abc', 2, 4",
+        "'abcd', 'hex'",
+        "'abcd', 1, 'hex'",
+        "'abcd', 1, 3, 'hex'",
+        "'zz', 'hex'",
+        "7",
+        "263",
+        "-1",
+        "1.9",
+        "Buffer.from('xy')",
+        "new Uint8Array([1, 2, 3]), 1",
+        "Buffer.alloc(0)",
+        "'a', 9",
+        "'a', -1",
+        "'a', 0, 9",
+        "'a', 4, 2",
+        "true",
+        "null",
+        "'a', 'nope'",
+        "'ab', 'utf16le'",
+        "'\\u00ff', 'latin1'",
+    ] {
+        expressions.push(format!("bytes(Buffer.alloc(7).fill({arguments}))"));
+    }
+    for arguments in [
+        "3, 'a'",
+        "4, 'ab', 'hex'",
+        "5, 'YWI=', 'base64'",
+        "3, ''",
+        "3, 7",
+        "3, Buffer.from('xy')",
+        "0, 'a'",
+        "3, 'zz', 'hex'",
+        "3, 'a', 'nope'",
+    ] {
+        expressions.push(format!("bytes(Buffer.alloc({arguments}))"));
+    }
+    for arguments in [
+        "", "3", "3, 1", "3, 1, 3", "6", "0, 5", "0, 6", "-1", "0, -1", "0, 0, -1", "0, 3, 2", "0, 0, 99",
+        "1.7, 0.9", "'2'",
+    ] {
+        let call = format!(
+            "((to) => [Buffer.from('abcde').copy(to{}), bytes(to)])(Buffer.alloc(6, '.'))",
+            if arguments.is_empty() { String::new() } else { format!(", {arguments}") }
+        );
+        expressions.push(call);
+    }
+    expressions.extend(
+        [
+            "((x) => [x.copy(x, 1), x.toString()])(Buffer.from('abcde'))",
+            "((to) => [Buffer.from('abc').copy(to), bytes(to)])(new Uint8Array(2))",
+            "Buffer.from('abc').copy([])",
+            "[new Buffer(3).length, bytes(new Buffer([1, 2])), new Buffer(new ArrayBuffer(4), 1, 2).length]",
+            "bytes(b.subarray(0, 3).map((n) => n + 1))",
+        ]
+        .map(str::to_owned),
+    );
+    compare(setup, &expressions);
+    let message = run("return new Buffer('abc')").error().message;
+    assert!(message.contains("Buffer.from"), "{message}");
+}
+
+// req: CM-06
+#[test]
+fn groups_and_strips_numbers_as_node() {
+    let values = "[0, 1, 1.5, 999, 1234, 1234.5, 12345, 123456.7]";
+    let mut expressions: Vec<String> = Vec::new();
+    for options in [
+        "{ useGrouping: 'min2' }",
+        "{ useGrouping: 'always' }",
+        "{ useGrouping: 'auto' }",
+        "{ useGrouping: true }",
+        "{ useGrouping: 'true' }",
+        "{ useGrouping: 'false' }",
+        "{ useGrouping: null }",
+        "{ useGrouping: '' }",
+        "{ useGrouping: 'x' }",
+        "{ notation: 'compact', maximumFractionDigits: 0 }",
+        "{ trailingZeroDisplay: 'stripIfInteger', minimumFractionDigits: 2 }",
+        "{ trailingZeroDisplay: 'stripIfInteger', style: 'currency', currency: 'EUR' }",
+        "{ trailingZeroDisplay: 'auto', minimumFractionDigits: 2 }",
+        "{ trailingZeroDisplay: 'x' }",
+        "{ roundingPriority: 'auto' }",
+        "{ roundingPriority: 'x' }",
+    ] {
+        expressions.push(format!("{values}.map((n) => new Intl.NumberFormat(LOC, {options}).format(n))"));
+    }
+    let expressions: Vec<&str> = expressions.iter().map(String::as_str).collect();
+    compare("", &for_each_locale(&expressions));
+    for priority in ["morePrecision", "lessPrecision"] {
+        let message = run(&format!("new Intl.NumberFormat('en', {{ roundingPriority: '{priority}' }})"))
+            .error()
+            .message;
+        assert!(message.contains("round the number"), "{message}");
+    }
+}
+
+// req: CM-06
+#[test]
+fn options_of_each_comparison_count() {
+    let expressions = for_each_locale(&[
+        "['a10', 'a2', 'A2'].sort((x, y) => x.localeCompare(y, LOC, { numeric: true, sensitivity: 'base' }))",
+        "[{}, { numeric: true }, { numeric: false }, { sensitivity: 'base' }, { caseFirst: 'upper' }, undefined, { ignorePunctuation: true }].map((o) => ['a10'.localeCompare('a2', LOC, o), 'a'.localeCompare('A', LOC, o), 'a-b'.localeCompare('ab', LOC, o)])",
+        "'a'.localeCompare('b', LOC, { sensitivity: 'x' })",
+        "'a'.localeCompare('b', ['de-DE'])",
+        "['é', 'e', 'f', '\\ud800', '', '\\n', 'A\\tb', 'a b', '007', '7', '~', 'ß'].sort((x, y) => x.localeCompare(y, LOC)).length",
+    ]);
+    compare("", &expressions);
+}
+
+// req: CM-06
+#[test]
+fn buffers_are_written_as_in_node() {
+    let setup = "const written = (bytes, count) => [count, [...bytes]]";
+    let mut expressions = Vec::new();
+    for arguments in [
+        "'abc'",
+        "'68c3a9', 'hex'",
+        "'YWI=', 'base64'",
+        "'abc', 'utf8'",
+        "'abc', 2",
+        "'abc', 2, 1",
+        "'6869', 1, 'hex'",
+        "'6869', 1, 1, 'hex'",
+        "'abc', 0, 99",
+        "'abc', 6, 7",
+        "'abcdefghij', 5",
+        "'aé😀', 3",
+        "'😀', 0, 3",
+        "'héé', 0, 4, 'utf16le'",
+        "'hé', 1, 'ucs2'",
+        "'hé', 0, 3, 'utf16le'",
+        "'\\u00ff', 'latin1'",
+        "'zz', 'hex'",
+        "'', 3",
+        "'a', 8",
+        "'a', 7",
+        "'a', -1",
+        "'a', 1.5",
+        "'a', 0, 1.5",
+        "'a', 0, -1",
+        "'a', 'nope'",
+        "'a', 0, 'nope'",
+        "'a', 0, 1, 'nope'",
+        "'a', undefined, 1, 'hex'",
+        "'a', undefined",
+        "'6869', 0, undefined, 'hex'",
+        "'a', 'hex', 1",
+        "'a', null",
+        "'a', 0, 1, ''",
+        "5",
+        "undefined",
+        "{}",
+    ] {
+        expressions.push(format!("((b) => written(b, b.write({arguments})))(Buffer.alloc(7, '.'))"));
+    }
+    compare(setup, &expressions);
+}
+
+// req: CM-06
+#[test]
+fn timers_have_the_functions_of_node() {
+    let setup = "const wait = () => new Promise((done) => setTimeout(done, 5))";
+    compare(
+        setup,
+        &[
+            "((t) => [t.hasRef(), t.unref() === t, t.hasRef(), t.ref() === t, t.hasRef(), clearTimeout(t), typeof +t])(setTimeout(() => {}, 1))",
+            "((t) => [typeof t, typeof `${t}`, clearInterval(t)])(setInterval(() => {}, 1))",
+            "await (async () => { let n = 0; const t = setInterval(() => n++, 1); clearTimeout(+t); await wait(); return n })()",
+            "await (async () => { let n = 0; const t = setTimeout(() => n++, 1); t.close(); await wait(); return n })()",
+            "[clearTimeout(undefined), clearTimeout(null), clearTimeout({}), clearTimeout(99)]",
+        ]
+        .map(str::to_owned),
+    );
+}

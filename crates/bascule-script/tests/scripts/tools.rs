@@ -278,3 +278,83 @@ fn every_tool_error_names_server_and_tool() {
     let error = run_with("await myServer.echo({})", |_| {}, failed).error();
     assert_eq!(error.message, "my-server:echo: Error executing tool echo of my-server");
 }
+
+// req: CM-02
+#[test]
+fn content_beside_text_is_appended_or_reported() {
+    let content = json!([
+        { "type": "text", "text": "see image" },
+        { "type": "image", "data": "AA==", "mimeType": "image/png" },
+        { "type": "resource", "resource": { "uri": "file:///a", "text": "important data" } },
+        { "type": "resource", "resource": { "uri": "file:///b", "blob": "AA==" } },
+    ]);
+    let answer = |_: &_| Some(Ok(json!({ "content": content })));
+    let ran = run_with("await myServer.echo({}); return await myServer.echo({})", |_| {}, answer);
+    assert_eq!(ran.value(), "see image\nimportant data");
+    assert_eq!(
+        ran.log(),
+        "my-server:echo also returned 1 image and 1 binary resource: `bascule.raw` has them"
+    );
+    let ran = run_with("return (await bascule.raw(myServer.echo({}))).content.length", |_| {}, answer);
+    assert_eq!((ran.value(), ran.log()), (json!(4), String::new()));
+    let data = |_: &_| Some(Ok(json!({ "content": [content[1]], "structuredContent": { "n": 1 } })));
+    let ran = run_with("return await myServer.echo({})", |_| {}, data);
+    assert_eq!(ran.value(), json!({ "n": 1 }));
+    assert_eq!(ran.log(), "my-server:echo also returned 1 image: `bascule.raw` has it");
+    let only = |_: &_| Some(Ok(json!({ "content": [content[1]] })));
+    let ran = run_with("return (await myServer.echo({})).length", |_| {}, only);
+    assert_eq!((ran.value(), ran.log()), (json!(1), String::new()));
+}
+
+// req: CM-02, CM-15
+#[test]
+fn text_blocks_that_are_each_data_become_an_array() {
+    let texts = |texts: &[&str]| {
+        let content: Vec<_> = texts.iter().map(|text| json!({ "type": "text", "text": text })).collect();
+        let answer = move |_: &_| Some(Ok(json!({ "content": content })));
+        run_with("return await myServer.echo({})", |_| {}, answer).value()
+    };
+    assert_eq!(texts(&["{\"id\":1}", "{'id': None}"]), json!([{ "id": 1 }, { "id": null }]));
+    assert_eq!(texts(&["[1]", "2"]), json!([[1], 2]));
+    assert_eq!(texts(&["{\"id\":1}", "done"]), json!("{\"id\":1}\ndone"));
+    assert_eq!(texts(&["[1,", "2]"]), json!([1, 2]));
+}
+
+// req: CM-02
+#[test]
+fn integers_that_lose_digits_are_reported() {
+    let text = |text: &str| json!({ "content": [{ "type": "text", "text": text }] });
+    let log = |result: serde_json::Value| {
+        let answer = move |_: &_| Some(Ok(result.clone()));
+        let ran = run_with("await myServer.echo({}); await myServer.echo({}); return 1", |_| {}, answer);
+        assert_eq!(ran.value(), json!(1));
+        ran.log()
+    };
+    let advice = "the text in `bascule.raw` has all digits";
+    assert_eq!(
+        log(text(r#"{"id":12345678901234567891}"#)),
+        format!(
+            "my-server:echo: `result.id` is 12345678901234567891, which a number cannot hold: it became 12345678901234567000; {advice}"
+        )
+    );
+    assert_eq!(
+        log(text("{'rows': [{'a b': -9007199254740993}, {'a b': 9007199254740995}]}")),
+        format!(
+            "my-server:echo: `result.rows[0][\"a b\"]` is -9007199254740993, which a number cannot hold: it became -9007199254740992 (so did 1 more); {advice}"
+        )
+    );
+    let structured = json!({ "content": [], "structuredContent": { "n": [1, 9_007_199_254_740_993u64] } });
+    assert_eq!(
+        log(structured),
+        "my-server:echo: `result.n[1]` is 9007199254740993, which a number cannot hold: it became 9007199254740992; only a tool that returns it as text keeps its digits"
+    );
+    for exact in [
+        "[9007199254740992, 10000000000000000000, 12345678901234567891.5, 1e300]",
+        r#"{"12345678901234567891":"9007199254740993 \" 9007199254740993"}"#,
+    ] {
+        assert_eq!(log(text(exact)), "", "{exact}");
+    }
+    let raw = "return JSON.parse((await bascule.raw(myServer.echo({}))).content[0].text)[0]";
+    let ran = run_with(raw, |_| {}, |_| Some(Ok(text("[9007199254740993]"))));
+    assert_eq!(ran.log(), "");
+}

@@ -161,3 +161,36 @@ fn reports_blobs() {
     let warning = "`result` is a Blob, whose content JSON cannot hold: it became {}; use await blob.text()";
     check_loss("new Blob(['a'])", &json!({}), warning);
 }
+
+// req: CM-13
+#[test]
+fn converts_objects_of_the_web() {
+    check("new DOMException('late', 'AbortError')", &json!({ "name": "AbortError", "message": "late" }));
+    let reason = json!({ "name": "AbortError", "message": "This operation was aborted" });
+    check(
+        "await Promise.allSettled([(async () => AbortSignal.abort().throwIfAborted())()])",
+        &json!([{ "status": "rejected", "reason": reason }]),
+    );
+    check("{ q: new URLSearchParams({ a: '1 2', b: 'é' }) }", &json!({ "q": "a=1+2&b=%C3%A9" }));
+    let ran = run("return (await myServer.echo({ q: new URL('http://a/?x=1').searchParams })).args");
+    assert_eq!((ran.value(), ran.log()), (json!({ "q": "x=1" }), String::new()));
+}
+
+// req: CM-13
+#[test]
+fn reports_instances_whose_fields_json_cannot_see() {
+    for (code, name) in [
+        ("new AbortController()", "AbortController"),
+        ("new AbortController().signal", "AbortSignal"),
+        ("new Intl.NumberFormat('en-US')", "Intl.NumberFormat"),
+        ("new TextEncoder()", "TextEncoder"),
+        ("new (class Account { #balance = 1 })()", "Account"),
+    ] {
+        let warning =
+            format!("`result.it` is an instance of {name} without fields that JSON can hold: it became {{}}");
+        check_loss(&format!("{{ it: {code} }}"), &json!({ "it": {} }), &warning);
+    }
+    let ran = run("await myServer.echo({ at: [new TextDecoder()] }); return 1");
+    assert!(ran.log().contains("`at[0]` is an instance of TextDecoder"), "{}", ran.log());
+    check("[{}, Object.create(null), new (class Point { x = 1 })()]", &json!([{}, {}, { "x": 1 }]));
+}

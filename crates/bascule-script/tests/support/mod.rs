@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 
 use bascule_script::wire::{
-    Completed, FrameDecoder, FromWorker, Init, InjectedTool, LogLine, RpcCall, RpcResult, ScriptLimits,
+    Completed, ConsoleLine, FrameDecoder, FromWorker, Init, InjectedTool, RpcCall, RpcResult, ScriptLimits,
     ToWorker, push_frame,
 };
 use bascule_script::worker::ScriptWorker;
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 /// A finished script.
 pub(crate) struct ScriptRun {
     pub(crate) completed: Completed,
-    pub(crate) logs: Vec<LogLine>,
+    pub(crate) logs: Vec<ConsoleLine>,
     pub(crate) calls: Vec<RpcCall>,
 }
 

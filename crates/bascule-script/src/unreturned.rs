@@ -1,0 +1,176 @@
+//! Finds the value that the author of a script without a `return` meant to return, and calls a script that is one function.
+
+use oxc::allocator::{Allocator, Vec as ArenaVec};
+use oxc::ast::AstKind;
+use oxc::ast::ast::{BindingPattern, Expression, Program, Statement};
+use oxc::ast::builder::AstBuilder;
+use oxc::semantic::{Semantic, SymbolId};
+use oxc::span::{GetSpan, Span};
+
+/// Functions that are probably the whole script.
+const MAIN: [&str; 4] = ["main", "run", "execute", "script"];
+/// Values with more characters are not quoted.
+const MAX_QUOTED: usize = 60;
+
+/// A value that a script does not return, though its author probably meant it.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Unreturned {
+    /// The offset of a value that is not returned, or of a function that is not called, and what to write.
+    pub(crate) value: Option<(u32, String)>,
+    /// The text to write for a call of a function that is not returned.
+    pub(crate) call: Option<String>,
+}
+
+/// Makes a script that is one function, such as `async () => { … }`, return the value of its call.
+pub(crate) fn call_sole_function<'a>(arena: &'a Allocator, program: &mut Program<'a>) {
+    let is_code = |statement: &&mut Statement<'a>| {
+        !matches!(
+            statement,
+            Statement::EmptyStatement(_)
+                | Statement::TSInterfaceDeclaration(_)
+                | Statement::TSTypeAliasDeclaration(_)
+        )
+    };
+    let mut statements = program.body.iter_mut().filter(is_code);
+    let (Some(statement), None) = (statements.next(), statements.next()) else { return };
+    let Statement::ExpressionStatement(only) = &mut *statement else { return };
+    if !only.expression.get_inner_expression().is_function() {
+        return;
+    }
+    let (builder, span) = (AstBuilder::new(arena), only.span);
+    let nothing = Expression::new_null_literal(span, &builder);
+    let function = std::mem::replace(&mut only.expression, nothing);
+    let arguments = ArenaVec::new_in(&builder);
+    let call = Expression::new_call_expression(span, function, None, arguments, false, &builder);
+    *statement = Statement::new_return_statement(span, Some(call), &builder);
+}
+
+/// Finds the value and the call that a script does not return.
+pub(crate) fn find(source: &str, semantic: &Semantic<'_>) -> Unreturned {
+    let body = &semantic.nodes().program().body;
+    let functions: Vec<_> = body.iter().flat_map(declared_functions).collect();
+    let is_function = |symbol: Option<SymbolId>| {
+        functions.iter().find(|(_, function, _)| symbol.is_some_and(|symbol| symbol == *function))
+    };
+    let symbol_of = |expression: &Expression<'_>| match expression.get_inner_expression() {
+        Expression::Identifier(name) => {
+            semantic.scoping().get_reference(name.reference_id.get()?).symbol_id()
+        }
+        _ => None,
+    };
+    let last = body.iter().rev().find(|statement| {
+        !matches!(statement, Statement::EmptyStatement(_) | Statement::FunctionDeclaration(_))
+    });
+    let named = match last {
+        Some(Statement::ExpressionStatement(last)) => is_function(symbol_of(&last.expression)),
+        _ => None,
+    };
+    let uncalled = || {
+        let is_unused = |symbol| semantic.scoping().get_resolved_reference_ids(symbol).is_empty();
+        let unused = || functions.iter().filter(|(_, symbol, _)| is_unused(*symbol));
+        let found = unused().find(|(name, ..)| MAIN.contains(name)).or_else(|| unused().next_back());
+        found.filter(|_| !returns(semantic))
+    };
+    let value = last.filter(|_| named.is_none()).and_then(value_span);
+    let value = match (value, named.or_else(uncalled)) {
+        (Some(span), _) => {
+            Some((span.start, format!("the script returned nothing: {}", write_return(source, span))))
+        }
+        (None, Some((name, _, start))) => {
+            Some((*start, format!("the function `{name}` is never called: write `return await {name}()`")))
+        }
+        (None, None) => None,
+    };
+    let call = body.iter().rev().find_map(|statement| {
+        let Statement::ExpressionStatement(statement) = statement else { return None };
+        let callee = called(&statement.expression)?;
+        if callee.get_inner_expression().is_function() {
+            return Some("write `return await` before the call of the function".into());
+        }
+        let (name, ..) = is_function(symbol_of(callee))?;
+        Some(format!("write `return await {name}()`"))
+    });
+    Unreturned { value, call }
+}
+
+/// Returns the name, symbol and offset of functions that a statement declares.
+fn declared_functions<'a>(statement: &'a Statement<'_>) -> Vec<(&'a str, SymbolId, u32)> {
+    let named = |id: &'a oxc::ast::ast::BindingIdentifier<'_>| {
+        Some((id.name.as_str(), id.symbol_id.get()?, id.span.start))
+    };
+    match statement {
+        Statement::FunctionDeclaration(function) => {
+            function.id.as_ref().and_then(named).into_iter().collect()
+        }
+        Statement::VariableDeclaration(declaration) => {
+            let functions = declaration.declarations.iter().filter_map(|declarator| {
+                let is_function = declarator.init.as_ref()?.get_inner_expression().is_function();
+                let BindingPattern::BindingIdentifier(id) = &declarator.id else { return None };
+                named(id).filter(|_| is_function)
+            });
+            functions.collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Returns true if the script has a `return` outside of functions.
+fn returns(semantic: &Semantic<'_>) -> bool {
+    let nodes = semantic.nodes();
+    let is_function =
+        |kind: AstKind<'_>| matches!(kind, AstKind::Function(_) | AstKind::ArrowFunctionExpression(_));
+    let is_outside = |node| !nodes.ancestor_kinds(node).any(is_function);
+    nodes.iter().any(|node| matches!(node.kind(), AstKind::ReturnStatement(_)) && is_outside(node.id()))
+}
+
+/// Returns the place of the value that a statement has and drops.
+fn value_span(statement: &Statement<'_>) -> Option<Span> {
+    match statement {
+        Statement::ExpressionStatement(statement) => {
+            is_value(&statement.expression).then(|| statement.expression.span())
+        }
+        // `{ a, b }` and `{ a: b }` are blocks here.
+        Statement::BlockStatement(block) => match block.body.as_slice() {
+            [Statement::LabeledStatement(labelled)] => value_span(&labelled.body).map(|_| block.span),
+            [only] => value_span(only).map(|_| block.span),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_value(expression: &Expression<'_>) -> bool {
+    match expression.get_inner_expression() {
+        Expression::Identifier(_)
+        | Expression::ObjectExpression(_)
+        | Expression::ArrayExpression(_)
+        | Expression::StaticMemberExpression(_)
+        | Expression::ComputedMemberExpression(_) => true,
+        Expression::SequenceExpression(sequence) => sequence.expressions.iter().all(is_value),
+        _ => false,
+    }
+}
+
+fn write_return(source: &str, span: Span) -> String {
+    let text = span.source_text(source);
+    match text.contains('\n') || text.chars().count() > MAX_QUOTED {
+        true => "write `return` before its last value".into(),
+        false => format!("write `return {text}`"),
+    }
+}
+
+/// Returns the function that an expression calls, also in `main().catch(…)` and `void main()`.
+fn called<'a, 'e>(expression: &'e Expression<'a>) -> Option<&'e Expression<'a>> {
+    match expression.get_inner_expression() {
+        Expression::UnaryExpression(unary) => called(&unary.argument),
+        Expression::CallExpression(call) => match call.callee.get_inner_expression() {
+            Expression::StaticMemberExpression(member)
+                if ["then", "catch", "finally"].contains(&member.property.name.as_str()) =>
+            {
+                called(&member.object)
+            }
+            _ => Some(&call.callee),
+        },
+        _ => None,
+    }
+}
