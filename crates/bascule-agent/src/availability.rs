@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::registry::RegistryWriter;
-use crate::{ConnectError, ToolRegistry, ToolSet};
+use crate::{ProxyError, ToolRegistry, ToolSet};
 
 /// Receives `McpToolsAvailable` and fills a [`ToolRegistry`]. Dropping it stops that; the registry keeps its tools.
 pub struct McpToolsAvailableHandler {
@@ -47,10 +47,16 @@ pub struct NotReadyError {
     ms: u128,
 }
 
+impl NotReadyError {
+    pub fn agent(&self) -> &AgentName {
+        &self.agent
+    }
+}
+
 impl McpToolsAvailableHandler {
     /// Subscribes to the tools of `agent` and asks its bridge to publish them now.
-    pub async fn connect(bus: &Bus, agent: &AgentName) -> Result<Self, ConnectError> {
-        let prefix = getrandom::u64().map_err(|error| ConnectError::NoRandomSource(error.to_string()))?;
+    pub async fn connect(bus: &Bus, agent: &AgentName) -> Result<Self, ProxyError> {
+        let prefix = getrandom::u64().map_err(|error| ProxyError::NoRandomSource(error.to_string()))?;
         let topic = agent.availability_topic();
         let pattern = TopicPattern::parse(topic.as_str()).expect("a topic is a pattern");
         let subscription = bus.subscribe(&pattern).await?;

@@ -20,14 +20,15 @@ mod result_block;
 
 pub use availability::{AvailabilityCounts, McpToolsAvailableHandler, NotReadyError};
 pub use bascule_bus::{
-    AgentName, Bus, BusCredentials, BusError, BusOptions, BusUrl, ContentTrust, EmbeddedBus, ToolError,
+    AgentName, Bus, BusCredentials, BusError, BusOptions, BusUrl, ContentTrust, EmbeddedBus, InboxPrefix,
+    ToolError,
 };
 pub use call::{PendingToolCall, ToolProgressUpdate};
 pub use conversation::{AssistantTurn, Conversation, ModelText, SystemText, ToolUse, Turn, UserText};
 pub use error::{ErrorOrigin, ToolCallError};
 pub use options::{ProxyOptions, ProxyOptionsError};
 pub use output::ToolOutput;
-pub use proxy::{ConnectError, McpToolProxy, ProxyCounts};
+pub use proxy::{McpToolProxy, ProxyCounts, ProxyError};
 pub use registry::{AvailableTool, ToolChange, ToolChanges, ToolRegistry, ToolSet};
 pub use request::ToolRequest;
 pub use result_block::{AnthropicToolResult, OpenAiToolMessage, ToolResultBlock};

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bascule_bus::{
-    AgentName, Bus, BusError, BusSubscription, ContentTrust, Envelope, MessageBody, MessageIdGenerator,
-    ReceivedItem, Timestamp, ToolCancelRequest, ToolInvokeRequest, Topic, TopicPattern, WellKnownHeaders,
+    AgentName, Bus, BusError, BusSubscription, ContentTrust, Envelope, MessageBody, MessageId,
+    MessageIdGenerator, ReceivedItem, Timestamp, ToolCancelRequest, ToolInvokeRequest, Topic, TopicPattern,
+    WellKnownHeaders,
 };
 use bascule_model::CorrelationId;
 use serde::Serialize;
@@ -29,7 +30,7 @@ pub struct McpToolProxy {
 
 /// The reason why a proxy cannot be made.
 #[derive(Debug, thiserror::Error)]
-pub enum ConnectError {
+pub enum ProxyError {
     #[error("invalid options of the proxy")]
     Options(#[from] ProxyOptionsError),
     #[error("could not subscribe to answers")]
@@ -58,7 +59,7 @@ pub struct ProxyCounts {
 
 impl McpToolProxy {
     /// Subscribes to the answers for `agent` on a reply topic of its own.
-    pub async fn connect(bus: &Bus, agent: &AgentName, options: ProxyOptions) -> Result<Self, ConnectError> {
+    pub async fn connect(bus: &Bus, agent: &AgentName, options: ProxyOptions) -> Result<Self, ProxyError> {
         options.check()?;
         let [instance, messages] = random_numbers()?;
         let reply_to = Topic::parse(&format!("{}.{instance:016x}", agent.result_topic()))
@@ -158,8 +159,8 @@ impl fmt::Debug for McpToolProxy {
     }
 }
 
-fn random_numbers() -> Result<[u64; 2], ConnectError> {
-    let no_source = |error: getrandom::Error| ConnectError::NoRandomSource(error.to_string());
+fn random_numbers() -> Result<[u64; 2], ProxyError> {
+    let no_source = |error: getrandom::Error| ProxyError::NoRandomSource(error.to_string());
     Ok([getrandom::u64().map_err(no_source)?, getrandom::u64().map_err(no_source)?])
 }
 
@@ -233,7 +234,11 @@ impl Connection {
 
     /// Queues the cancellation of a call. If the queue is full, the bridge's own time-out ends the call.
     pub(crate) fn cancel(&self, identity: &CallIdentity) {
-        let body = ToolCancelRequest { tool_call_id: identity.tool_call_id.clone() };
+        let body = ToolCancelRequest {
+            tool_call_id: identity.tool_call_id.clone(),
+            // Both ids of a request of this library are the same.
+            request_message_id: MessageId::parse(&identity.tool_call_id).ok(),
+        };
         let _ = self.cancellations.try_send(self.envelope(&body, &identity.correlation_id));
     }
 }

@@ -198,11 +198,6 @@ impl AvailableTool {
         })
     }
 
-    /// The entry as the bridge published it.
-    pub fn as_published(&self) -> &RawValue {
-        &self.raw
-    }
-
     /// A name of the characters that the model APIs accept: `server__tool`. Two tools may share it if they differ only in
     /// other characters: [`ToolSet::resolve`] then finds the first.
     pub fn model_name(&self) -> String {

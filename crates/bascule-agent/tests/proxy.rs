@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use bascule_agent::{
-    Bus, ConnectError, ContentTrust, ErrorOrigin, McpToolProxy, ProxyOptions, ToolCallError, ToolOutput,
+    Bus, ContentTrust, ErrorOrigin, McpToolProxy, ProxyError, ProxyOptions, ToolCallError, ToolOutput,
     ToolRequest,
 };
 use bascule_bus::{ResultParts, Timestamp, ToolCancelRequest, ToolProgress, ToolResultPart};
@@ -235,7 +235,7 @@ async fn refuses_more_pending_calls_than_its_limit() {
 async fn refuses_a_time_out_that_is_not_longer_than_the_bridges() {
     let options = ProxyOptions { bridge_timeout: Duration::from_secs(60), ..ProxyOptions::default() };
     let error = McpToolProxy::connect(&bus(), &agent(), options).await.unwrap_err();
-    let ConnectError::Options(reason) = error else { panic!("{error}") };
+    let ProxyError::Options(reason) = error else { panic!("{error}") };
     assert!(reason.to_string().contains("must be longer than the bridge's (60000 ms)"), "{reason}");
 }
 

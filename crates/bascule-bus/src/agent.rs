@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::{Topic, TopicPattern};
+use crate::{Envelope, Topic};
 
 /// The longest name. A topic has at most 255 characters.
 const MAX_LENGTH: usize = 64;
@@ -55,11 +55,19 @@ impl AgentName {
         self.topic("tool.cancel.mcp")
     }
 
-    /// Returns true if an answer to this agent may go to `topic`: to one of its own result topics, or to an inbox of NATS.
-    /// A request must not make a bridge publish elsewhere.
+    /// Returns true if an answer to this agent may go to `topic`: to one of its own result topics, or to an inbox of NATS, with
+    /// the usual prefix or `_INBOX_{agent}`. A request must not make a bridge publish elsewhere.
     pub fn may_receive_at(&self, topic: &Topic) -> bool {
-        let own = TopicPattern::parse(&format!("tool.result.{self}.#")).expect("a name is one segment");
-        own.matches(topic) || topic.as_str().starts_with("_INBOX.")
+        let below = |prefix: &str| topic.as_str().strip_prefix(prefix)?.strip_prefix(&*self.0);
+        below("tool.result.").is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            || below("_INBOX_").is_some_and(|rest| rest.starts_with('.'))
+            || topic.as_str().starts_with("_INBOX.")
+    }
+
+    /// The topic of the answer to a request: the one that it names, if the agent may receive there.
+    pub fn answer_topic(&self, request: &Envelope) -> Topic {
+        let named = request.reply_to.as_ref().filter(|topic| self.may_receive_at(topic));
+        named.cloned().unwrap_or_else(|| self.result_topic())
     }
 
     fn topic(&self, prefix: &str) -> Topic {
@@ -108,8 +116,17 @@ mod tests {
         let agent = AgentName::parse("a").unwrap();
         let may = |topic: &str| agent.may_receive_at(&Topic::parse(topic).unwrap());
         assert!(may("tool.result.a") && may("tool.result.a.7") && may("_INBOX.x.y"));
-        for topic in ["tool.result.b", "tool.result.ab", "tool.invoke.mcp.a", "tool.result", "provider.mcp.x"]
-        {
+        assert!(may("_INBOX_a.x"));
+        for topic in [
+            "_INBOX_b.x",
+            "_INBOX_ab.x",
+            "_INBOX_a",
+            "tool.result.b",
+            "tool.result.ab",
+            "tool.invoke.mcp.a",
+            "tool.result",
+            "provider.mcp.x",
+        ] {
             assert!(!may(topic), "{topic}");
         }
     }

@@ -2,13 +2,15 @@
 //!
 //! A long text becomes an object, or it follows in parts; the bus decides ([`Bus::large_results`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
 
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::request_identity::BodyDigest;
 use crate::{
-    Bus, BusError, Envelope, LargeResults, McpToolsAvailable, MessageBody, MessageId, ResultObject,
-    ResultParts, ToolInvokeResponse, ToolResultPart, Topic,
+    Bus, BusError, CLAIM_WINDOW, Envelope, LargeResults, McpToolsAvailable, MessageBody, MessageId,
+    ResultObject, ResultParts, ToolInvokeResponse, ToolResultPart, Topic,
 };
 
 /// The space for the fields of an envelope beside its body.
@@ -24,15 +26,15 @@ pub async fn store_long_result(bus: &Bus, answer: Envelope) -> Result<Envelope, 
     }
     let Some(mut response) = long_response(&answer) else { return Ok(answer) };
     if let Some(result) = response.result.take() {
-        response.result_object = Some(put_object(bus, &answer.message_id, result.get()).await?);
+        response.result_object = Some(put_object(bus, &answer, result.get()).await?);
     }
     Ok(Envelope { body: to_body(&response), ..answer })
 }
 
-/// Publishes an answer, and the parts of a result that is too long for one message.
+/// Publishes an answer, and the parts of a result that is too long for one message. Returns once the broker has it.
 pub async fn publish_answer(bus: &Bus, topic: &Topic, answer: &Envelope) -> Result<(), BusError> {
     if fits(bus, answer) {
-        return bus.publish(topic, answer).await;
+        return bus.publish_surely(topic, answer).await;
     }
     let answer = store_long_result(bus, answer.clone()).await?;
     let long = match bus.large_results() {
@@ -42,11 +44,32 @@ pub async fn publish_answer(bus: &Bus, topic: &Topic, answer: &Envelope) -> Resu
         }),
         LargeResults::Inline | LargeResults::Objects => None,
     };
-    let Some((mut response, result)) = long else { return bus.publish(topic, &answer).await };
+    let Some((mut response, result)) = long else { return bus.publish_surely(topic, &answer).await };
     let parts = split(result.get(), part_length(bus));
     response.result_parts = Some(describe_parts(&parts, result.get()));
     bus.publish(topic, &Envelope { body: to_body(&response), ..answer.clone() }).await?;
     publish_parts(bus, topic, &answer, &response.tool_call_id, &parts).await
+}
+
+/// A stored list of tools is named again for this time. The bus keeps it for twice as long.
+const REUSED_FOR: Duration = CLAIM_WINDOW;
+
+/// The lists of tools that one publisher has stored as objects: the same list is not stored again for a while, so that publishing it
+/// often does not fill the bucket.
+#[derive(Debug, Default)]
+pub struct StoredLists(HashMap<BodyDigest, (ResultObject, Instant)>);
+
+impl StoredLists {
+    async fn put(&mut self, bus: &Bus, message: &Envelope, list: &str) -> Result<ResultObject, BusError> {
+        self.0.retain(|_, (_, stored)| stored.elapsed() < REUSED_FOR);
+        let digest = BodyDigest::of(list);
+        if let Some((object, _)) = self.0.get(&digest) {
+            return Ok(object.clone());
+        }
+        let object = put_object(bus, message, list).await?;
+        self.0.insert(digest, (object.clone(), Instant::now()));
+        Ok(object)
+    }
 }
 
 /// Publishes the tools of an agent. `envelope` has any body.
@@ -55,6 +78,7 @@ pub async fn publish_availability(
     topic: &Topic,
     envelope: Envelope,
     mut tools: McpToolsAvailable,
+    lists: &mut StoredLists,
 ) -> Result<(), BusError> {
     let whole = Envelope { body: to_body(&tools), ..envelope };
     if fits(bus, &whole) {
@@ -63,9 +87,7 @@ pub async fn publish_availability(
     let list = to_body(&std::mem::take(&mut tools.tools));
     let parts = split(list.get(), part_length(bus));
     match bus.large_results() {
-        LargeResults::Objects => {
-            tools.tools_object = Some(put_object(bus, &whole.message_id, list.get()).await?)
-        }
+        LargeResults::Objects => tools.tools_object = Some(lists.put(bus, &whole, list.get()).await?),
         LargeResults::Inline | LargeResults::Parts => {
             tools.tools_parts = Some(describe_parts(&parts, list.get()));
         }
@@ -90,7 +112,11 @@ fn long_response(answer: &Envelope) -> Option<ToolInvokeResponse> {
     is_response.then(|| serde_json::from_str(answer.body.get()).ok()).flatten()
 }
 
-async fn put_object(bus: &Bus, name: &MessageId, text: &str) -> Result<ResultObject, BusError> {
+/// Stores a long text under a name of its own: agents may use the same message ids, and two replicas may answer one request
+/// differently.
+async fn put_object(bus: &Bus, message: &Envelope, text: &str) -> Result<ResultObject, BusError> {
+    let Envelope { source, message_id, .. } = message;
+    let name = BodyDigest::of(&format!("{source} {message_id} {text}"));
     bus.put_result(name.as_str(), text.as_bytes()).await
 }
 
@@ -197,7 +223,8 @@ mod tests {
             tools_object: None,
             tools_parts: None,
         };
-        publish_availability(&bus, &agent.availability_topic(), answer.clone(), tools).await.unwrap();
+        let (topic, lists) = (agent.availability_topic(), &mut StoredLists::default());
+        publish_availability(&bus, &topic, answer.clone(), tools, lists).await.unwrap();
         let mut bodies = Vec::new();
         for _ in 0..2 {
             let Some(ReceivedItem::Message(message)) = received.next().await else { panic!("no message") };

@@ -75,6 +75,16 @@ impl Bus {
         }
     }
 
+    /// Publishes a message that is no request, and returns once the broker has handled it: whoever listens now gets it. It is
+    /// sent again if the connection was lost meanwhile, so it may come twice.
+    pub async fn publish_surely(&self, topic: &Topic, envelope: &Envelope) -> Result<(), BusError> {
+        match &self.0 {
+            #[cfg(feature = "nats")]
+            BusInner::Nats(bus) => bus.publish_surely(topic, envelope).await,
+            _ => self.publish(topic, envelope).await,
+        }
+    }
+
     /// Subscribes to all matching topics. Every subscriber gets every message that is published from now on.
     pub async fn subscribe(&self, pattern: &TopicPattern) -> Result<BusSubscription, BusError> {
         let kind = match &self.0 {
@@ -240,7 +250,8 @@ enum SubscriptionKind {
 #[derive(Debug, Clone)]
 pub enum ReceivedItem {
     Message(ReceivedMessage),
-    /// This many messages were dropped at this point, because the subscriber is slow.
+    /// This many messages were dropped at this point, because the subscriber is slow. On RabbitMQ one also stands for all that
+    /// came while the subscription was interrupted.
     Lost(u64),
 }
 

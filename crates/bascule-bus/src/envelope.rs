@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bascule_model::CorrelationId;
+use bascule_model::{CorrelationId, clip};
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
@@ -14,6 +14,8 @@ use crate::{Headers, Timestamp, Topic};
 
 /// The version of the envelope that this crate writes and reads. An envelope without `version` has this one.
 pub const ENVELOPE_VERSION: u64 = 1;
+/// The longest part of a publisher's version that an error shows, in bytes.
+const MAX_SHOWN_VERSION: usize = 64;
 
 /// A message with its metadata. The JSON form has camelCase fields. The body and the unknown fields are kept byte for
 /// byte.
@@ -52,9 +54,26 @@ impl Envelope {
         // The version decides how the rest is read.
         let Fields { version, .. } = serde_json::from_slice(bytes)?;
         match version {
-            Some(version) if version.get() != "1" => Err(EnvelopeError::Version(clip(version.get()))),
+            Some(version) if version.get() != "1" => {
+                Err(EnvelopeError::Version(clip(version.get(), MAX_SHOWN_VERSION).to_owned()))
+            }
             _ => Ok(serde_json::from_slice(bytes)?),
         }
+    }
+
+    /// Reads the JSON form of a message whose optional fields need not be right: a wrong one is left out. Returns the first
+    /// mistake too.
+    pub fn parse_leniently(bytes: &[u8]) -> Result<(Self, Option<String>), EnvelopeError> {
+        let mut fields: UnreadFields = serde_json::from_slice(bytes)?;
+        let mut mistake = None;
+        for (name, check) in OPTIONAL_FIELDS {
+            if let Err(error) = check(&fields) {
+                fields.remove(*name);
+                mistake.get_or_insert(error.to_string());
+            }
+        }
+        let bytes = serde_json::to_vec(&fields)?;
+        Ok((Self::parse(&bytes)?, mistake))
     }
 
     /// Writes the JSON form.
@@ -77,12 +96,6 @@ impl Envelope {
             + self.body.get().len()
             + self.unknown.iter().map(|(name, value)| 96 + name.len() + value.get().len()).sum::<usize>()
     }
-}
-
-/// Cuts a text that a publisher has chosen.
-fn clip(text: &str) -> String {
-    const MAX_BYTES: usize = 64;
-    text[..text.floor_char_boundary(MAX_BYTES)].to_owned()
 }
 
 /// The version, without a look at the other fields.
@@ -114,14 +127,24 @@ impl<'de> Deserialize<'de> for Envelope {
 }
 
 type UnreadFields = BTreeMap<String, Box<RawValue>>;
+type FieldCheck = fn(&UnreadFields) -> Result<(), serde_json::Error>;
+
+/// The fields without which a message can be read, and their checks.
+const OPTIONAL_FIELDS: &[(&str, FieldCheck)] = &[
+    ("replyTo", |fields| read::<Option<Topic>, _>(fields, "replyTo").map(drop)),
+    ("correlationId", |fields| read::<Option<CorrelationId>, _>(fields, "correlationId").map(drop)),
+    ("destination", |fields| read::<Option<String>, _>(fields, "destination").map(drop)),
+    ("headers", |fields| read::<Option<Headers>, _>(fields, "headers").map(drop)),
+];
 
 fn required<T, E>(fields: &mut UnreadFields, name: &'static str) -> Result<T, E>
 where
     T: serde::de::DeserializeOwned,
     E: serde::de::Error,
 {
-    let value = fields.remove(name).ok_or_else(|| E::missing_field(name))?;
-    serde_json::from_str(value.get()).map_err(|error| E::custom(format!("field `{name}`: {error}")))
+    let value = read(fields, name)?.ok_or_else(|| E::missing_field(name));
+    fields.remove(name);
+    value
 }
 
 fn optional<T, E>(fields: &mut UnreadFields, name: &'static str) -> Result<Option<T>, E>
@@ -129,10 +152,19 @@ where
     T: serde::de::DeserializeOwned,
     E: serde::de::Error,
 {
-    match fields.get(name) {
-        Some(_) => required(fields, name),
-        None => Ok(None),
-    }
+    let value = read::<Option<T>, E>(fields, name)?.flatten();
+    fields.remove(name);
+    Ok(value)
+}
+
+/// Reads a field, if it is there.
+fn read<T, E>(fields: &UnreadFields, name: &'static str) -> Result<Option<T>, E>
+where
+    T: serde::de::DeserializeOwned,
+    E: serde::de::Error,
+{
+    let value = fields.get(name).map(|value| serde_json::from_str(value.get()));
+    value.transpose().map_err(|error| E::custom(format!("field `{name}`: {error}")))
 }
 
 impl Serialize for Envelope {
@@ -298,6 +330,30 @@ mod tests {
         ] {
             assert!(read(&good.replace(from, to)).is_err(), "{to}");
         }
+    }
+
+    // req: BU-03
+    #[test]
+    fn lenient_reader_leaves_wrong_optional_fields_out() {
+        let message = |fields: &str| {
+            format!(
+                r#"{{"messageId":"m","type":"t","source":"s","timestamp":"2026-03-01T12:00:00Z","body":1,"future":2{fields}}}"#
+            )
+        };
+        let read = |fields: &str| Envelope::parse_leniently(message(fields).as_bytes());
+        for (fields, name) in [
+            (r#","replyTo":"a b""#, "`replyTo`"),
+            (r#","replyTo":7"#, "`replyTo`"),
+            (r#","correlationId":"""#, "`correlationId`"),
+            (r#","headers":[1]"#, "`headers`"),
+            (r#","destination":{}"#, "`destination`"),
+        ] {
+            let (envelope, mistake) = read(fields).unwrap();
+            assert!(mistake.unwrap().contains(name) && envelope.unknown.len() == 1, "{fields}");
+        }
+        let (envelope, mistake) = read(r#","replyTo":"a.b","correlationId":null"#).unwrap();
+        assert_eq!((envelope.reply_to.unwrap().as_str(), mistake), ("a.b", None));
+        assert!(read(r#","version":2"#).is_err() && Envelope::parse_leniently(b"{}").is_err());
     }
 
     #[test]

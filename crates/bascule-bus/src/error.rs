@@ -6,6 +6,9 @@ use crate::BusUrl;
 pub enum BusError {
     #[error("could not connect to the bus at `{url}`: {reason}")]
     Connect { url: BusUrl, reason: String },
+    /// The address, a file or the credentials are wrong: no broker is asked.
+    #[error("the bus at `{url}` cannot be used: {reason}")]
+    Unusable { url: BusUrl, reason: String },
     /// The broker could not be reached in time. It may be back soon.
     #[error("could not {operation}: the broker did not respond within {seconds} s")]
     Timeout { operation: &'static str, seconds: u64 },

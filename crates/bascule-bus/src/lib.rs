@@ -22,6 +22,7 @@ mod options;
 #[cfg(feature = "rabbitmq")]
 mod rabbitmq;
 mod received;
+mod request_identity;
 mod requests;
 mod subscriber_queue;
 mod timestamp;
@@ -29,7 +30,7 @@ mod topic;
 
 pub use agent::{AgentName, AgentNameError, SharedTopics};
 pub use answer_reader::{AnswerError, AnswerReader, AnswerStep, AnsweredResult, PartsReader, parse_result};
-pub use answer_writer::{publish_answer, publish_availability, store_long_result};
+pub use answer_writer::{StoredLists, publish_answer, publish_availability, store_long_result};
 pub use bus::{Bus, BusSubscription, LargeResults, ReceivedItem};
 pub use dead_letters::{DeadLetterId, StoredDeadLetter};
 pub use embedded::{
@@ -47,7 +48,10 @@ pub use messages::{
     ResultParts, ServerState, ToolCancelRequest, ToolError, ToolInvokeRequest, ToolInvokeResponse,
     ToolProgress, ToolResultPart,
 };
-pub use options::{BusCredentials, BusKind, BusOptions, BusUrl, BusUrlError, ClientCertificate};
+pub use options::{
+    BusCredentials, BusKind, BusOptions, BusUrl, BusUrlError, ClientCertificate, InboxPrefix,
+    InboxPrefixError,
+};
 pub use received::{ReceivedMessage, UnreadableMessage};
 pub use requests::{CLAIM_WINDOW, Claim, ClaimTicket, KEEP_INTERVAL, RequestDelivery, RequestQueue};
 pub use timestamp::{Timestamp, TimestampError};

@@ -4,7 +4,7 @@ use bascule_model::{CorrelationId, Health, ServerName};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::{AgentName, Timestamp};
+use crate::{AgentName, MessageId, Timestamp};
 
 /// The body of a message, with its `type` in the envelope.
 pub trait MessageBody: Serialize + for<'de> Deserialize<'de> {
@@ -127,6 +127,9 @@ impl Eq for ErrorDetails {}
 #[serde(rename_all = "camelCase")]
 pub struct ToolCancelRequest {
     pub tool_call_id: String,
+    /// The `messageId` of the request. Without it the next request with this `toolCallId` is meant, if none is there now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_message_id: Option<MessageId>,
 }
 
 /// The progress of a call whose request asked for it.

@@ -1,8 +1,9 @@
 //! NATS as a bus.
 //!
-//! Requests wait in a JetStream stream, claims and recorded answers in a key-value bucket, long results in an object store,
-//! dead letters and events in streams of their own. Everything else is core NATS: it reaches those who listen now.
+//! Requests wait in a JetStream stream, claims in a key-value bucket, long results in an object store; recorded answers, dead
+//! letters and events have streams of their own. Everything else is core NATS: it reaches those who listen now.
 
+mod answers;
 mod claims;
 mod connection;
 mod dead_letters;
@@ -26,7 +27,7 @@ use tracing::warn;
 
 use self::connection::NatsConnection;
 pub(crate) use self::delivery::NatsDelivery;
-use self::jetstream::{JetStream, StoreError, StoredMessage};
+use self::jetstream::{JetStream, PublishError, StoredMessage};
 pub(crate) use self::queue::NatsQueue;
 pub(crate) use self::subscription::NatsSubscription;
 use crate::{
@@ -44,6 +45,8 @@ pub(crate) struct NatsBus {
     max_message_bytes: Option<usize>,
     /// Set once the stream of events was looked for.
     events: OnceCell<()>,
+    /// Set once the stream of dead letters exists.
+    dead_letters: OnceCell<()>,
 }
 
 impl NatsBus {
@@ -54,6 +57,7 @@ impl NatsBus {
             connection,
             max_message_bytes: options.max_message_bytes,
             events: OnceCell::new(),
+            dead_letters: OnceCell::new(),
         })
     }
 
@@ -64,7 +68,9 @@ impl NatsBus {
             TopicClass::Request => {
                 self.publish_request(topic, headers, Some(&envelope.message_id), payload.into()).await
             }
-            TopicClass::DeadLetter => self.publish_dead_letter(topic, headers, payload.into()).await,
+            TopicClass::DeadLetter => {
+                self.publish_dead_letter(topic, headers, Some(&envelope.message_id), payload.into()).await
+            }
             TopicClass::Event => {
                 self.events.get_or_init(|| self.create_event_stream()).await;
                 self.connection.publish(topic.as_str(), headers, payload.into()).await
@@ -73,12 +79,18 @@ impl NatsBus {
         }
     }
 
+    pub(crate) async fn publish_surely(&self, topic: &Topic, envelope: &Envelope) -> Result<(), BusError> {
+        let (payload, headers) = (envelope.to_bytes(), to_broker_headers(envelope));
+        self.check_size(payload.len())?;
+        self.connection.publish_surely(topic.as_str(), headers, payload.into()).await
+    }
+
     pub(crate) async fn publish_bytes(&self, topic: &Topic, payload: &[u8]) -> Result<(), BusError> {
         self.check_size(payload.len())?;
         let (headers, payload) = (HeaderMap::new(), Bytes::copy_from_slice(payload));
         match TopicClass::of(topic) {
             TopicClass::Request => self.publish_request(topic, headers, None, payload).await,
-            TopicClass::DeadLetter => self.publish_dead_letter(topic, headers, payload).await,
+            TopicClass::DeadLetter => self.publish_dead_letter(topic, headers, None, payload).await,
             TopicClass::Event | TopicClass::Other => {
                 self.connection.publish(topic.as_str(), headers, payload).await
             }
@@ -148,12 +160,20 @@ impl NatsBus {
         Ok(())
     }
 
+    /// The stream is made before the first letter: a listener of the topic would look like a stream that does not respond. A
+    /// letter that is published again under its id is kept once.
     async fn publish_dead_letter(
         &self,
         topic: &Topic,
-        headers: HeaderMap,
+        mut headers: HeaderMap,
+        id: Option<&MessageId>,
         payload: Bytes,
     ) -> Result<(), BusError> {
+        let ensure = || self.jetstream.ensure_stream(streams::dead_letters());
+        self.dead_letters.get_or_try_init(async || ensure().await.map(|_| ())).await?;
+        if let Some(id) = id {
+            headers.insert(NATS_MESSAGE_ID, id.as_str());
+        }
         self.store("publish a dead letter", streams::dead_letters, topic, headers, payload).await.map(|_| ())
     }
 
@@ -167,7 +187,7 @@ impl NatsBus {
         payload: Bytes,
     ) -> Result<StoredMessage, BusError> {
         match self.jetstream.store(operation, topic.as_str(), headers.clone(), payload.clone()).await {
-            Err(StoreError::NoStream) => self.jetstream.ensure_stream(stream()).await?,
+            Err(PublishError::NoStream) => self.jetstream.ensure_stream(stream()).await?,
             stored => return stored.map_err(|error| error.into_bus_error(operation)),
         };
         let stored = self.jetstream.store(operation, topic.as_str(), headers, payload).await;
@@ -225,8 +245,8 @@ fn to_broker_headers(envelope: &Envelope) -> HeaderMap {
     headers
 }
 
-/// Headers that a message keeps when it is stored again.
-fn without_reserved(headers: &HeaderMap) -> HeaderMap {
+/// Returns the headers without those of NATS itself: a message keeps them when it is stored again.
+fn without_nats_headers(headers: &HeaderMap) -> HeaderMap {
     let kept = headers.iter().filter(|(name, _)| !is_reserved(name.as_ref()));
     kept.flat_map(|(name, values)| values.iter().map(move |value| (name.clone(), value.clone()))).collect()
 }

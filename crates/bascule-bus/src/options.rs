@@ -1,9 +1,12 @@
 //! The address of a bus, and the proof of identity that its broker asks for.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::net::Ipv6Addr;
+use std::path::{Path, PathBuf};
 
 use bascule_model::Secret;
+
+use crate::BusError;
 
 /// The settings of a connection to a broker.
 #[derive(Debug, Clone, PartialEq)]
@@ -18,6 +21,38 @@ pub struct BusOptions {
     pub connection_name: String,
     /// The largest message that is published as one. `None`: the broker's own limit.
     pub max_message_bytes: Option<usize>,
+    /// The beginning of the subjects of this connection's inboxes, for a user who may read no others; NATS only. `None`: `_INBOX`,
+    /// as in all clients.
+    pub inbox_prefix: Option<InboxPrefix>,
+}
+
+/// The beginning of the subjects of inboxes: `_INBOX_` and a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboxPrefix(String);
+
+/// The text cannot be the beginning of inboxes.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the prefix of inboxes is `_INBOX_` and 1 to 64 letters, digits, `_` or `-`")]
+pub struct InboxPrefixError;
+
+impl InboxPrefix {
+    /// The first characters of all subjects of inboxes.
+    #[cfg(feature = "nats")]
+    pub(crate) const START: &'static str = "_INBOX";
+
+    pub fn parse(text: &str) -> Result<Self, InboxPrefixError> {
+        let is_legal = |c: u8| c.is_ascii_alphanumeric() || c == b'_' || c == b'-';
+        match text.strip_prefix("_INBOX_") {
+            Some(name) if (1..=64).contains(&name.len()) && name.bytes().all(is_legal) => {
+                Ok(Self(text.to_owned()))
+            }
+            Some(_) | None => Err(InboxPrefixError),
+        }
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,12 +94,22 @@ pub struct BusUrl {
     text: Secret<String>,
 }
 
-/// The text is not the address of a bus.
+/// The text is not the address of a bus. No message repeats the text: it may hold a password.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "a bus is `embedded`, `nats://HOST:PORT`, `tls://HOST:PORT` (NATS with TLS), `amqp://HOST:PORT` or `amqps://HOST:PORT`"
-)]
-pub struct BusUrlError;
+pub enum BusUrlError {
+    #[error(
+        "a bus is `embedded`, `nats://HOST:PORT`, `tls://HOST:PORT` (NATS with TLS), `amqp://HOST:PORT` or `amqps://HOST:PORT`"
+    )]
+    Scheme,
+    #[error("the host in the address of the bus is missing, or has characters that no host has")]
+    Host,
+    #[error(
+        "the port in the address of the bus must be a number from 1 to 65535; in a password write `/`, `?`, `#`, `@` and `:` as `%2F`, `%3F`, `%23`, `%40` and `%3A`"
+    )]
+    Port,
+    #[error("`%` in the address of the bus must begin a code such as `%40`; write `%` itself as `%25`")]
+    Encoding,
+}
 
 impl BusOptions {
     /// Options without credentials beside those in the URL.
@@ -76,17 +121,51 @@ impl BusOptions {
             client_certificate: None,
             connection_name: "bascule".into(),
             max_message_bytes: None,
+            inbox_prefix: None,
         }
     }
+
+    /// Checks what needs no broker: the address, the files, and the kind of credentials. A failure stays one, however often
+    /// a connection is tried.
+    pub fn check(&self) -> Result<(), BusError> {
+        let unusable = |reason| BusError::Unusable { url: self.url.clone(), reason };
+        self.files().try_for_each(check_readable).map_err(unusable)?;
+        match self.url.kind() {
+            #[cfg(feature = "rabbitmq")]
+            BusKind::RabbitMq => crate::rabbitmq::check(self),
+            _ => Ok(()),
+        }
+    }
+
+    fn files(&self) -> impl Iterator<Item = &Path> {
+        let credentials = match &self.credentials {
+            BusCredentials::CredentialsFile(file) => Some(file.as_path()),
+            _ => None,
+        };
+        let certificate = self.client_certificate.iter();
+        let certificate = certificate.flat_map(|client| [client.certificate.as_path(), client.key.as_path()]);
+        credentials.into_iter().chain(self.ca_file.as_deref()).chain(certificate)
+    }
+}
+
+fn check_readable(file: &Path) -> Result<(), String> {
+    let opened = std::fs::File::open(file);
+    opened.map(drop).map_err(|error| format!("could not read `{}`: {error}", file.display()))
 }
 
 impl BusUrl {
     pub fn parse(text: &str) -> Result<Self, BusUrlError> {
         let kind = match text.split_once("://") {
             None if text == "embedded" => BusKind::Embedded,
-            Some(("nats" | "tls", host)) if !host.is_empty() => BusKind::Nats,
-            Some(("amqp" | "amqps", host)) if !host.is_empty() => BusKind::RabbitMq,
-            _ => return Err(BusUrlError),
+            Some(("nats" | "tls", rest)) if !rest.is_empty() => {
+                text.split(',').map(str::trim).filter(|one| !one.is_empty()).try_for_each(check_nats)?;
+                BusKind::Nats
+            }
+            Some(("amqp" | "amqps", rest)) if !rest.is_empty() => {
+                check_address(rest)?;
+                BusKind::RabbitMq
+            }
+            _ => return Err(BusUrlError::Scheme),
         };
         Ok(Self { kind, text: Secret::new(text.to_owned()) })
     }
@@ -99,6 +178,50 @@ impl BusUrl {
     pub fn reveal(&self) -> &str {
         self.text.reveal()
     }
+}
+
+/// Checks one of several addresses. One without a scheme has the first one's.
+fn check_nats(address: &str) -> Result<(), BusUrlError> {
+    match address.split_once("://") {
+        Some(("nats" | "tls", rest)) => check_address(rest),
+        Some(_) => Err(BusUrlError::Scheme),
+        None => check_address(address),
+    }
+}
+
+/// Checks an address without its scheme: `USER:PASSWORD@HOST:PORT/PATH`, of which only the host is required.
+fn check_address(text: &str) -> Result<(), BusUrlError> {
+    let authority = text.split(['/', '?', '#']).next().unwrap_or_default();
+    let (user, place) = authority.rsplit_once('@').unwrap_or(("", authority));
+    let (host, port) = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, port)) => (host, port),
+        None => place.split_at(place.find(':').unwrap_or(place.len())),
+    };
+    match port.strip_prefix(':') {
+        Some(port) if !port.parse().is_ok_and(|port: u16| port > 0) => return Err(BusUrlError::Port),
+        None if !port.is_empty() => return Err(BusUrlError::Port),
+        Some(_) | None => {}
+    }
+    match is_host(host, place.starts_with('[')) {
+        false => Err(BusUrlError::Host),
+        true if has_wrong_encoding(user) => Err(BusUrlError::Encoding),
+        true => Ok(()),
+    }
+}
+
+fn is_host(text: &str, is_ipv6: bool) -> bool {
+    match is_ipv6 {
+        true => text.parse::<Ipv6Addr>().is_ok(),
+        false => {
+            let is_legal = |c: char| c.is_alphanumeric() || matches!(c, '.' | '-' | '_');
+            !text.is_empty() && text.chars().all(is_legal)
+        }
+    }
+}
+
+fn has_wrong_encoding(text: &str) -> bool {
+    let is_code = |rest: &str| rest.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    text.split('%').skip(1).any(|rest| !is_code(rest))
 }
 
 /// Prints the address without user and password.
@@ -140,10 +263,47 @@ mod tests {
         check("amqps://u:p@x@h/v", BusKind::RabbitMq, "amqps://h/v");
     }
 
+    // req: BU-01
+    #[test]
+    fn prefix_of_inboxes_is_one_segment() {
+        assert_eq!(InboxPrefix::parse("_INBOX_research").unwrap().as_str(), "_INBOX_research");
+        for text in ["", "_INBOX", "_INBOX_", "research", "_INBOX.a", "_INBOX_a.b", "_INBOX_>", "_INBOX_ä"] {
+            assert_eq!(InboxPrefix::parse(text), Err(InboxPrefixError), "{text}");
+        }
+    }
+
     #[test]
     fn refuses_other_addresses() {
-        for text in ["", "nats", "nats://", "http://x", "kafka://x", "embedded://"] {
-            assert_eq!(BusUrl::parse(text), Err(BusUrlError), "{text}");
+        for text in ["", "nats", "nats://", "http://x", "kafka://x", "embedded://", "nats://a,ws://b"] {
+            assert_eq!(BusUrl::parse(text), Err(BusUrlError::Scheme), "{text}");
+        }
+    }
+
+    // req: BU-01
+    #[test]
+    fn names_the_part_that_is_wrong() {
+        for text in
+            ["nats://h:0", "nats://h:65536", "nats://h:x", "nats://h:", "amqp://h:-1/v", "tls://a:1,b:x"]
+        {
+            assert_eq!(BusUrl::parse(text), Err(BusUrlError::Port), "{text}");
+        }
+        // Without `@` the password looks like a port. It is not repeated.
+        let error = BusUrl::parse("amqp://user:secret/word@host").unwrap_err();
+        assert!(error == BusUrlError::Port && !error.to_string().contains("secret"));
+        for text in
+            ["nats://:4222", "amqp:///v", "amqp://u:p@", "nats://a b:1", "nats://[::x]:1", "nats://a:1,@"]
+        {
+            assert_eq!(BusUrl::parse(text), Err(BusUrlError::Host), "{text}");
+        }
+        assert_eq!(BusUrl::parse("amqp://u:p%w@h"), Err(BusUrlError::Encoding));
+        for text in [
+            "nats://h",
+            "nats://h:1/",
+            "tls://u:p%40@[::1]:1, b:2,",
+            "amqp://h:1/v?heartbeat=5",
+            "nats://tök.example:1",
+        ] {
+            assert!(BusUrl::parse(text).is_ok(), "{text}");
         }
     }
 }

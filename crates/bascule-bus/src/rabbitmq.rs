@@ -5,6 +5,7 @@
 //! set, so claims and answers are entries of a stream that all replicas read in the same order (`claim_log`, `ledger`).
 
 mod address;
+mod batched_consumer;
 mod claim_entry;
 mod claim_log;
 mod dead_letters;
@@ -12,6 +13,7 @@ mod ledger;
 mod link;
 mod publisher;
 mod requests;
+mod shared_requests;
 mod subscription;
 mod topology;
 
@@ -23,7 +25,7 @@ use lapin::{BasicProperties, ErrorKind};
 use tokio::sync::Mutex;
 
 use self::address::BrokerAddress;
-use self::link::{BrokerConnection, Link};
+use self::link::{BrokerConnection, BrokerHandle};
 use self::publisher::{OutgoingMessage, RequestPublisher};
 use self::requests::AgentRequests;
 pub(crate) use self::requests::{RabbitMqDelivery, RabbitMqQueue};
@@ -38,8 +40,8 @@ const MAX_MESSAGE_BYTES: usize = 8 << 20;
 
 /// A connection to a RabbitMQ broker.
 pub(crate) struct RabbitMqBus {
-    link: Link,
-    request_publisher: RequestPublisher,
+    link: BrokerHandle,
+    request_publisher: Arc<RequestPublisher>,
     max_message_bytes: usize,
     /// The agents whose requests are taken here. Queues of one agent share its claims.
     agents: Mutex<HashMap<AgentName, Weak<AgentRequests>>>,
@@ -47,9 +49,9 @@ pub(crate) struct RabbitMqBus {
 
 impl RabbitMqBus {
     pub(crate) async fn connect(options: &BusOptions) -> Result<Self, BusError> {
-        let link = Link::open(BrokerAddress::new(options)?).await?;
+        let link = BrokerHandle::open(BrokerAddress::new(options)?).await?;
         Ok(Self {
-            request_publisher: RequestPublisher::start(link.clone()),
+            request_publisher: Arc::new(RequestPublisher::start(link.clone())),
             link,
             max_message_bytes: options.max_message_bytes.unwrap_or(MAX_MESSAGE_BYTES),
             agents: Mutex::default(),
@@ -102,7 +104,10 @@ impl RabbitMqBus {
         agents.retain(|_, requests| requests.strong_count() > 0);
         let requests = match agents.get(agent).and_then(Weak::upgrade) {
             Some(requests) => requests,
-            None => Arc::new(AgentRequests::open(self.link.clone(), agent.clone()).await?),
+            None => {
+                let publisher = self.request_publisher.clone();
+                Arc::new(AgentRequests::open(self.link.clone(), publisher, agent.clone()).await?)
+            }
         };
         agents.insert(agent.clone(), Arc::downgrade(&requests));
         Ok(RabbitMqQueue::start(requests, prefetch))
@@ -138,6 +143,11 @@ impl RabbitMqBus {
     }
 }
 
+/// Checks the options without a connection.
+pub(crate) fn check(options: &BusOptions) -> Result<(), BusError> {
+    BrokerAddress::new(options).map(drop)
+}
+
 /// Requests and dead letters have queues. Without one they would vanish.
 fn is_request(topic: &Topic) -> bool {
     let topic = topic.as_str();
@@ -152,6 +162,8 @@ fn describe(error: &lapin::Error) -> String {
     match error.kind() {
         ErrorKind::ProtocolError(error) => error.get_message().to_string(),
         ErrorKind::IOError(error) => error.to_string(),
+        // A port of another program. The parser's own words name its internals.
+        ErrorKind::ParsingError(_) => "the program at this address does not speak AMQP 0-9-1".to_owned(),
         _ => error.to_string(),
     }
 }

@@ -11,7 +11,7 @@ use crate::embedded::{EmbeddedDelivery, EmbeddedQueue};
 use crate::nats::{NatsDelivery, NatsQueue};
 #[cfg(feature = "rabbitmq")]
 use crate::rabbitmq::{RabbitMqDelivery, RabbitMqQueue};
-use crate::{BusError, Envelope, MessageId, ReceivedMessage};
+use crate::{BusError, Envelope, MessageId, ReceivedMessage, Timestamp};
 
 /// A claim is remembered for at least this long. A message with the same id is a duplicate until then.
 pub const CLAIM_WINDOW: Duration = Duration::from_secs(10 * 60);
@@ -45,6 +45,8 @@ pub struct RequestDelivery {
     pub message: ReceivedMessage,
     /// 1 at the first delivery.
     pub attempt: u32,
+    /// The time at which the broker took the request, by its own clock. `None`: the broker does not tell.
+    pub stored: Option<Timestamp>,
     pub(crate) kind: DeliveryKind,
 }
 
@@ -64,10 +66,16 @@ pub enum Claim {
     /// A replica has begun this very message and has not acknowledged it: it has ended, or it has lost the broker. The
     /// request may have run.
     Abandoned(ClaimTicket),
-    /// Another message with this id was delivered to a replica, which will answer it.
+    /// Another message with this id was delivered to a replica, which will answer it at the topic that this one names.
     Duplicate,
+    /// Another message with this id was delivered to a replica, which will answer it at another topic: look again later.
+    InProgress,
+    /// The id belongs to a request with another body.
+    Reused,
     /// The request was answered with this message.
     Answered(Box<Envelope>),
+    /// This very message was answered, and the broker has published the answer: only its acknowledgement is missing.
+    Published,
 }
 
 /// The right to record the answer of a claimed request.
@@ -102,8 +110,32 @@ impl RequestDelivery {
         dispatch!(self, delivery => delivery.release(ticket).await)
     }
 
-    /// Records the answer, which is published afterwards. Returns false if another replica has recorded one: then this one
-    /// must not be published.
+    /// Returns a ticket for the answer of a request that begins before its claim is known, or `None` where that makes no sense:
+    /// the broker must have checked that this message is the first with its id, and deliver it for the first time. That is no
+    /// proof (a broker that was killed may have forgotten a delivery), so only a call that may run twice begins so early. Its
+    /// answer is the only one all the same.
+    pub fn early_ticket(&self, id: &MessageId) -> Option<ClaimTicket> {
+        match &self.kind {
+            #[cfg(feature = "nats")]
+            DeliveryKind::Nats(delivery) => delivery.early_ticket(id),
+            _ => {
+                let _ = id;
+                None
+            }
+        }
+    }
+
+    /// Returns true if the broker publishes a recorded answer by itself, to the topic that the request names.
+    pub fn publishes_recorded_answer(&self) -> bool {
+        match &self.kind {
+            #[cfg(feature = "nats")]
+            DeliveryKind::Nats(delivery) => delivery.publishes_recorded_answer(),
+            _ => false,
+        }
+    }
+
+    /// Records the answer. It is published afterwards, unless the broker does so (`publishes_recorded_answer`). Returns false
+    /// if another replica has recorded one: then this one must not be published.
     pub async fn record_answer(&self, ticket: &ClaimTicket, answer: &Envelope) -> Result<bool, BusError> {
         dispatch!(self, delivery => delivery.record_answer(ticket, answer).await)
     }

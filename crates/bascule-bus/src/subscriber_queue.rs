@@ -46,6 +46,14 @@ impl<M> SubscriberQueue<M> {
         state.reader.take()
     }
 
+    /// Counts a message that never arrived. Returns the reader to wake.
+    #[cfg(feature = "rabbitmq")]
+    pub(crate) fn note_loss(&self) -> Option<Waker> {
+        let mut state = self.lock();
+        state.lost += 1;
+        state.reader.take()
+    }
+
     /// Ends the queue after the messages in it. Returns the reader to wake.
     pub(crate) fn close(&self) -> Option<Waker> {
         let mut state = self.lock();

@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
+use crate::request_identity::RequestIdentity;
 use crate::requests::{CLAIM_WINDOW, DeliveryKind};
 use crate::{
     AgentName, BusError, Claim, ClaimTicket, Envelope, MessageId, ReceivedMessage, RequestDelivery,
-    SharedTopics, Topic,
+    SharedTopics, Topic, UnreadableMessage,
 };
 
 /// The requests that wait in one queue. More are refused.
@@ -34,14 +35,24 @@ struct AgentQueue {
 #[derive(Default)]
 struct State {
     waiting: VecDeque<Waiting>,
-    claims: HashMap<MessageId, Option<Box<Envelope>>>,
+    claims: HashMap<MessageId, EmbeddedClaim>,
     /// The claims in the order of their times.
     claimed: VecDeque<(Instant, MessageId)>,
+    last_serial: u64,
     closed: bool,
+}
+
+struct EmbeddedClaim {
+    /// The message that was claimed.
+    serial: u64,
+    request: RequestIdentity,
+    answer: Option<Box<Envelope>>,
 }
 
 struct Waiting {
     message: ReceivedMessage,
+    /// Different for each message. 0: it has none yet.
+    serial: u64,
     attempt: u32,
     not_before: Instant,
 }
@@ -54,14 +65,32 @@ impl EmbeddedRequests {
             Some(agent) => agent.strip_prefix('.').unwrap_or_default(),
             None => return Ok(()),
         };
-        // Nobody can be the agent of any other name.
-        let Ok(agent) = AgentName::parse(agent) else { return Ok(()) };
-        let message = ReceivedMessage { topic: topic.clone(), content: Ok(Arc::new(envelope.clone())) };
-        self.queue(&agent).push(Waiting { message, attempt: 1, not_before: Instant::now() })
+        let (queue, content) = match AgentName::parse(agent) {
+            Ok(agent) => (self.queue(&agent), Ok(Arc::new(envelope.clone()))),
+            Err(error) if topic.as_str() == SharedTopics::REQUESTS => {
+                let reason = format!("`source` names no agent: {error}");
+                let operation = "publish the request";
+                let refused = || BusError::Refused { operation, reason: reason.clone() };
+                // Whoever takes the request reports it.
+                let (queue, payload) = (self.any_queue().ok_or_else(refused)?, envelope.to_bytes().into());
+                (queue, Err(UnreadableMessage { reason, payload }))
+            }
+            // Nobody can be the agent of any other name.
+            Err(_) => return Ok(()),
+        };
+        let message = ReceivedMessage { topic: topic.clone(), content };
+        queue.push(Waiting { message, serial: 0, attempt: 1, not_before: Instant::now() })
+    }
+
+    /// Returns a queue that somebody reads.
+    fn any_queue(&self) -> Option<Arc<AgentQueue>> {
+        let queues = lock(&self.queues);
+        queues.values().find(|queue| Arc::strong_count(queue) > 1).cloned()
     }
 
     pub(crate) fn open(&self, agent: &AgentName, prefetch: usize) -> EmbeddedQueue {
-        EmbeddedQueue { queue: self.queue(agent), unsettled: Arc::new(Semaphore::new(prefetch.max(1))) }
+        let unsettled = Arc::new(Semaphore::new(prefetch.max(1)));
+        EmbeddedQueue { agent: agent.clone(), queue: self.queue(agent), unsettled }
     }
 
     pub(crate) fn close(&self) {
@@ -81,8 +110,10 @@ impl AgentQueue {
         lock(&self.state)
     }
 
-    fn push(&self, request: Waiting) -> Result<(), BusError> {
+    fn push(&self, mut request: Waiting) -> Result<(), BusError> {
         let mut state = self.lock();
+        state.last_serial += 1;
+        request.serial = state.last_serial;
         match (state.closed, state.waiting.len() < MAX_WAITING) {
             (true, _) => return Err(BusError::Closed),
             (false, false) => return Err(BusError::Full),
@@ -119,6 +150,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// The end of a queue that one replica reads.
 pub(crate) struct EmbeddedQueue {
+    agent: AgentName,
     queue: Arc<AgentQueue>,
     unsettled: Arc<Semaphore>,
 }
@@ -132,7 +164,7 @@ impl EmbeddedQueue {
             // Before the look: a request that comes after it wakes this reader.
             changed.as_mut().enable();
             match self.queue.take() {
-                Ok(request) => return Some(deliver(request, &self.queue, permit)),
+                Ok(request) => return Some(self.deliver(request, permit)),
                 Err(TakeLater::Never) => return None,
                 Err(TakeLater::At(Some(time))) => {
                     let _ = tokio::time::timeout_at(time, changed).await;
@@ -141,21 +173,42 @@ impl EmbeddedQueue {
             }
         }
     }
+
+    fn deliver(&self, request: Waiting, permit: OwnedSemaphorePermit) -> RequestDelivery {
+        let Waiting { message, serial, attempt, .. } = request;
+        let kind = EmbeddedDelivery {
+            queue: Arc::downgrade(&self.queue),
+            serial,
+            identity: RequestIdentity::of_message(&message, &self.agent),
+            request: Mutex::new(Some((message.clone(), attempt))),
+            _permit: permit,
+        };
+        RequestDelivery { message, attempt, stored: None, kind: DeliveryKind::Embedded(kind) }
+    }
 }
 
-fn deliver(request: Waiting, queue: &Arc<AgentQueue>, permit: OwnedSemaphorePermit) -> RequestDelivery {
-    let Waiting { message, attempt, .. } = request;
-    let kind = EmbeddedDelivery {
-        queue: Arc::downgrade(queue),
-        request: Mutex::new(Some((message.clone(), attempt))),
-        _permit: permit,
-    };
-    RequestDelivery { message, attempt, kind: DeliveryKind::Embedded(kind) }
+impl EmbeddedClaim {
+    /// Tells what this claim means for a delivery of the message `serial`.
+    fn judge(&self, serial: u64, request: &RequestIdentity) -> Claim {
+        if self.request.digest != request.digest {
+            return Claim::Reused;
+        }
+        match &self.answer {
+            Some(answer) => Claim::Answered(answer.clone()),
+            None if self.serial == serial => {
+                Claim::Abandoned(ClaimTicket { message_id: request.id.clone(), revision: 0 })
+            }
+            None if self.request.answer_topic == request.answer_topic => Claim::Duplicate,
+            None => Claim::InProgress,
+        }
+    }
 }
 
 /// A request that is being handled.
 pub(crate) struct EmbeddedDelivery {
     queue: Weak<AgentQueue>,
+    serial: u64,
+    identity: Option<RequestIdentity>,
     /// `None` once it is settled.
     request: Mutex<Option<(ReceivedMessage, u32)>>,
     _permit: OwnedSemaphorePermit,
@@ -163,25 +216,26 @@ pub(crate) struct EmbeddedDelivery {
 
 impl EmbeddedDelivery {
     pub(crate) async fn claim(&self, id: &MessageId) -> Result<Claim, BusError> {
-        let is_first = lock(&self.request).as_ref().is_some_and(|(_, attempt)| *attempt == 1);
-        let ticket = ClaimTicket { message_id: id.clone(), revision: 0 };
+        let unreadable = || BusError::Refused { operation: "claim a request", reason: "it has no id".into() };
+        let request = self.identity.as_ref().ok_or_else(unreadable)?;
         let queue = self.queue.upgrade().ok_or(BusError::Closed)?;
         let mut state = queue.lock();
-        match state.claims.get(id) {
-            Some(Some(answer)) => return Ok(Claim::Answered(answer.clone())),
-            Some(None) if is_first => return Ok(Claim::Duplicate),
-            Some(None) => return Ok(Claim::Abandoned(ticket)),
-            None => {}
+        if let Some(claim) = state.claims.get(id) {
+            return Ok(claim.judge(self.serial, request));
         }
-        state.claims.insert(id.clone(), None);
+        let claim = EmbeddedClaim { serial: self.serial, request: request.clone(), answer: None };
+        state.claims.insert(id.clone(), claim);
         state.claimed.push_back((Instant::now(), id.clone()));
         state.forget_old_claims();
-        Ok(Claim::Won(ticket))
+        Ok(Claim::Won(ClaimTicket { message_id: id.clone(), revision: 0 }))
     }
 
     pub(crate) async fn release(&self, ticket: ClaimTicket) -> Result<(), BusError> {
         let queue = self.queue.upgrade().ok_or(BusError::Closed)?;
-        queue.lock().claims.remove(&ticket.message_id);
+        let mut state = queue.lock();
+        if state.claims.get(&ticket.message_id).is_some_and(|claim| claim.answer.is_none()) {
+            state.claims.remove(&ticket.message_id);
+        }
         Ok(())
     }
 
@@ -192,8 +246,9 @@ impl EmbeddedDelivery {
     ) -> Result<bool, BusError> {
         let queue = self.queue.upgrade().ok_or(BusError::Closed)?;
         let mut state = queue.lock();
-        let recorded = state.claims.entry(ticket.message_id.clone()).or_default();
-        Ok(recorded.is_none() && recorded.replace(Box::new(answer.clone())).is_none())
+        // The claim of a long call may have been forgotten.
+        let Some(claim) = state.claims.get_mut(&ticket.message_id) else { return Ok(true) };
+        Ok(claim.answer.is_none() && claim.answer.replace(Box::new(answer.clone())).is_none())
     }
 
     pub(crate) async fn keep(&self) -> Result<(), BusError> {
@@ -213,7 +268,8 @@ impl EmbeddedDelivery {
     fn give_back(&self, delay: Duration) {
         let request = lock(&self.request).take();
         let (Some((message, attempt)), Some(queue)) = (request, self.queue.upgrade()) else { return };
-        let request = Waiting { message, attempt: attempt + 1, not_before: Instant::now() + delay };
+        let (serial, not_before) = (self.serial, Instant::now() + delay);
+        let request = Waiting { message, serial, attempt: attempt + 1, not_before };
         // It has been accepted before, so there is room for it.
         queue.lock().waiting.push_back(request);
         queue.changed.notify_one();

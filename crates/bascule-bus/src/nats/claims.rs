@@ -1,194 +1,185 @@
-//! Claims and recorded answers, which all replicas of an agent's bridge share.
+//! Claims of requests, which all replicas of an agent's bridge share.
 //!
 //! A claim is an entry of a key-value bucket. The server stores an entry only if the one before is the expected one, so one
-//! replica alone creates it, and one answer alone is recorded in it.
+//! replica alone creates it. A full bucket refuses new claims: one that is forgotten would let its request run twice.
 
 use std::fmt::Write;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
+use async_nats::HeaderMap;
 use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 
+use super::answers::{Answers, RecordedAnswer};
 use super::delivery::Position;
-use super::jetstream::{JetStream, StoreError};
+use super::jetstream::{JetStream, PublishError};
 use super::streams::{self, CLAIMS, CLAIMS_STREAM};
-use crate::{AgentName, BusError, CLAIM_WINDOW, Claim, ClaimTicket, Envelope, MessageId, ResultObject};
+use crate::request_identity::RequestIdentity;
+use crate::{AgentName, BusError, CLAIM_WINDOW, Claim, ClaimTicket, MessageId, Topic};
 
 /// The attempts to change an entry that others change too.
 const MAX_ATTEMPTS: usize = 5;
-/// The limit of an answer that is too long for an entry. Bridges put longer results into objects themselves.
-const MAX_ANSWER_BYTES: usize = 64 << 20;
 
 pub(super) struct Claims {
     jetstream: JetStream,
+    pub(super) answers: Answers,
     /// `$KV.BUCKET.AGENT`
     subject_prefix: String,
     /// Unique among all replicas.
     replica: String,
-    max_entry_bytes: usize,
-    next_object: AtomicU64,
 }
 
 /// The value of an entry.
 #[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", default)]
 struct ClaimEntry {
     /// The sequence of the request in its stream.
-    #[serde(default)]
     sequence: u64,
     /// The delivery that made the claim.
-    #[serde(default)]
     delivery: String,
+    /// The digest of the body, and the topic of the answer.
+    digest: String,
+    topic: String,
     /// The claim was given back.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     is_released: bool,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    answer: Option<Box<RawValue>>,
-    /// An answer that is too long for an entry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    answer_object: Option<ResultObject>,
 }
 
 impl Claims {
-    pub(super) fn new(jetstream: JetStream, agent: &AgentName, max_entry_bytes: usize) -> Self {
+    pub(super) fn new(jetstream: JetStream, agent: &AgentName, answers: Answers) -> Self {
         let inbox = jetstream.connection().client().new_inbox();
         let replica = inbox.rsplit('.').next().unwrap_or_default().to_owned();
         let subject_prefix = format!("$KV.{CLAIMS}.{agent}");
-        Self { jetstream, subject_prefix, replica, max_entry_bytes, next_object: AtomicU64::new(0) }
+        Self { jetstream, answers, subject_prefix, replica }
     }
 
     pub(super) async fn claim(
         &self,
-        id: &MessageId,
+        request: &RequestIdentity,
         position: &Position,
         delivery: u64,
     ) -> Result<Claim, BusError> {
         const OPERATION: &str = "claim a request";
-        let subject = self.subject(id);
-        // Not the server's number of the delivery: a server that was killed may give it again.
-        let delivery = format!("{}-{delivery}", self.replica);
-        let claim = ClaimEntry { sequence: position.stream_sequence, delivery, ..ClaimEntry::default() };
+        let subject = self.subject(&request.id);
+        let mine = self.entry(request, position, delivery);
         let mut expected = 0;
         for _ in 0..MAX_ATTEMPTS {
-            match self.jetstream.compare_and_store(OPERATION, &subject, expected, claim.to_bytes()).await {
-                Ok(stored) => return Ok(new_claim(id, stored.sequence, position)),
-                Err(StoreError::WrongSequence) => {}
-                Err(StoreError::NoStream) => {
-                    self.create_bucket().await?;
+            match self.store(OPERATION, &subject, expected, &mine).await {
+                Ok(revision) => return self.new_claim(request, revision, position).await,
+                Err(PublishError::WrongSequence) => {}
+                Err(PublishError::NoStream) => {
+                    self.jetstream.ensure_stream(streams::claims()).await?;
                     continue;
                 }
                 Err(error) => return Err(error.into_bus_error(OPERATION)),
             }
-            expected = match self.read(OPERATION, &subject).await? {
+            let Some((revision, entry)) = self.read(OPERATION, &subject).await? else {
                 // It has aged out meanwhile.
-                None => 0,
-                Some((revision, entry)) if entry.is_released => revision,
-                Some((revision, entry)) => return self.judge(id, revision, entry, &claim).await,
+                expected = 0;
+                continue;
             };
+            match self.judge(request, revision, &entry, &mine).await? {
+                Some(claim) => return Ok(claim),
+                None => expected = revision,
+            }
         }
         Err(BusError::Refused { operation: OPERATION, reason: "other replicas keep changing it".into() })
     }
 
-    /// Tells what another claim means for this delivery.
+    /// A request that is delivered again may have been answered though its claim is gone: it was removed, or never arrived.
+    async fn new_claim(
+        &self,
+        request: &RequestIdentity,
+        revision: u64,
+        position: &Position,
+    ) -> Result<Claim, BusError> {
+        let answer = match position.attempt {
+            1 => None,
+            _ => self.answers.find(request).await?,
+        };
+        let claim = || new_claim(&request.id, revision, position);
+        Ok(answer.map_or_else(claim, |found| Claim::Answered(Box::new(found.answer))))
+    }
+
+    fn entry(&self, request: &RequestIdentity, position: &Position, delivery: u64) -> ClaimEntry {
+        ClaimEntry {
+            sequence: position.stream_sequence,
+            // Not the server's number of the delivery: a server that was killed may give it again.
+            delivery: format!("{}-{delivery}", self.replica),
+            digest: request.digest.to_string(),
+            topic: request.answer_topic.to_string(),
+            is_released: false,
+        }
+    }
+
+    /// Tells what another claim means for this delivery; `None`: it was given back.
     async fn judge(
         &self,
-        id: &MessageId,
+        request: &RequestIdentity,
         revision: u64,
-        entry: ClaimEntry,
+        entry: &ClaimEntry,
         mine: &ClaimEntry,
-    ) -> Result<Claim, BusError> {
-        let ticket = ClaimTicket { message_id: id.clone(), revision };
-        if let Some(answer) = self.answer(&entry).await? {
-            return Ok(Claim::Answered(Box::new(answer)));
+    ) -> Result<Option<Claim>, BusError> {
+        let ticket = ClaimTicket { message_id: request.id.clone(), revision };
+        if entry.digest != request.digest.as_str() {
+            return Ok((!entry.is_released).then_some(Claim::Reused));
+        }
+        // Also of a released claim: a replica that was taken for dead may give back what another one has answered.
+        if let Some(RecordedAnswer { answer, is_published }) = self.find_answer(request, entry).await? {
+            let is_out = is_published && entry.sequence == mine.sequence && entry.topic == mine.topic;
+            return Ok(Some(if is_out { Claim::Published } else { Claim::Answered(Box::new(answer)) }));
         }
         Ok(match entry {
+            entry if entry.is_released => None,
             // It was stored, but the connection was lost before this replica knew.
-            entry if entry.delivery == mine.delivery => Claim::Won(ticket),
-            entry if entry.sequence == mine.sequence => Claim::Abandoned(ticket),
-            _ => Claim::Duplicate,
+            entry if entry.delivery == mine.delivery => Some(Claim::Won(ticket)),
+            entry if entry.sequence == mine.sequence => Some(Claim::Abandoned(ticket)),
+            entry if entry.topic == mine.topic => Some(Claim::Duplicate),
+            _ => Some(Claim::InProgress),
         })
     }
 
-    pub(super) async fn release(&self, ticket: ClaimTicket) -> Result<(), BusError> {
+    async fn find_answer(
+        &self,
+        request: &RequestIdentity,
+        entry: &ClaimEntry,
+    ) -> Result<Option<RecordedAnswer>, BusError> {
+        let Ok(answer_topic) = Topic::parse(&entry.topic) else { return Ok(None) };
+        self.answers.find(&RequestIdentity { answer_topic, ..request.clone() }).await
+    }
+
+    pub(super) async fn release(
+        &self,
+        request: &RequestIdentity,
+        ticket: &ClaimTicket,
+    ) -> Result<(), BusError> {
         const OPERATION: &str = "release a request";
-        let released = ClaimEntry { is_released: true, ..ClaimEntry::default() };
-        let subject = self.subject(&ticket.message_id);
-        let stored =
-            self.jetstream.compare_and_store(OPERATION, &subject, ticket.revision, released.to_bytes()).await;
-        match stored {
-            // Another replica has answered it, or the claim has aged out.
-            Ok(_) | Err(StoreError::WrongSequence) => Ok(()),
+        let released = ClaimEntry {
+            digest: request.digest.to_string(),
+            topic: request.answer_topic.to_string(),
+            is_released: true,
+            ..ClaimEntry::default()
+        };
+        match self.store(OPERATION, &self.subject(&ticket.message_id), ticket.revision, &released).await {
+            // The claim has aged out, or was given back and is another replica's.
+            Ok(_) | Err(PublishError::WrongSequence) => Ok(()),
             Err(error) => Err(error.into_bus_error(OPERATION)),
         }
     }
 
-    pub(super) async fn record_answer(
+    /// Replaces an entry. Returns its new revision.
+    async fn store(
         &self,
-        ticket: &ClaimTicket,
-        answer: &Envelope,
-    ) -> Result<bool, BusError> {
-        const OPERATION: &str = "record an answer";
-        let subject = self.subject(&ticket.message_id);
-        let entry = self.answered(answer).await?.to_bytes();
-        let mut expected = ticket.revision;
-        for _ in 0..MAX_ATTEMPTS {
-            match self.jetstream.compare_and_store(OPERATION, &subject, expected, entry.clone()).await {
-                Ok(_) => return Ok(true),
-                Err(StoreError::WrongSequence) => {}
-                Err(StoreError::NoStream) => {
-                    self.create_bucket().await?;
-                    continue;
-                }
-                Err(error) => return Err(error.into_bus_error(OPERATION)),
-            }
-            match self.read(OPERATION, &subject).await? {
-                // The claim of a long call has aged out, or somebody has removed the bucket.
-                None => expected = 0,
-                Some((_, other)) => {
-                    // It was stored, but the connection was lost before this replica knew. All replicas give the answer to a
-                    // request the same id, so the whole answer decides.
-                    let recorded = self.answer(&other).await?;
-                    return Ok(recorded.is_some_and(|other| other.to_bytes() == answer.to_bytes()));
-                }
-            }
-        }
-        Ok(false)
-    }
-
-    async fn create_bucket(&self) -> Result<(), BusError> {
-        self.jetstream.ensure_stream(streams::claims()).await.map(|_| ())
-    }
-
-    async fn answered(&self, answer: &Envelope) -> Result<ClaimEntry, BusError> {
-        let bytes = answer.to_bytes();
-        if bytes.len() > self.max_entry_bytes {
-            let number = self.next_object.fetch_add(1, Ordering::Relaxed);
-            let name = format!("answer-{}-{number}", self.replica);
-            let object = self.jetstream.put_object(&name, &bytes).await?;
-            return Ok(ClaimEntry { answer_object: Some(object), ..ClaimEntry::default() });
-        }
-        let text = String::from_utf8(bytes).expect("an envelope is JSON");
-        let answer = RawValue::from_string(text).expect("an envelope is JSON");
-        Ok(ClaimEntry { answer: Some(answer), ..ClaimEntry::default() })
-    }
-
-    /// Returns the recorded answer, if there is one.
-    async fn answer(&self, entry: &ClaimEntry) -> Result<Option<Envelope>, BusError> {
-        let bytes = match entry {
-            ClaimEntry { answer: Some(answer), .. } => answer.get().as_bytes().to_vec(),
-            ClaimEntry { answer_object: Some(object), .. } => {
-                self.jetstream.get_object(object, MAX_ANSWER_BYTES).await?
-            }
-            _ => return Ok(None),
-        };
-        let unreadable = |error: crate::EnvelopeError| BusError::Refused {
-            operation: "read a recorded answer",
-            reason: error.to_string(),
-        };
-        Envelope::parse(&bytes).map(Some).map_err(unreadable)
+        operation: &'static str,
+        subject: &str,
+        expected: u64,
+        entry: &ClaimEntry,
+    ) -> Result<u64, PublishError> {
+        let payload = serde_json::to_vec(entry).expect("all keys of an entry are strings").into();
+        let headers = HeaderMap::new();
+        let stored = self.jetstream.compare_and_store(operation, subject, expected, headers, payload).await?;
+        Ok(stored.sequence)
     }
 
     async fn read(
@@ -196,25 +187,18 @@ impl Claims {
         operation: &'static str,
         subject: &str,
     ) -> Result<Option<(u64, ClaimEntry)>, BusError> {
-        let Some((revision, bytes)) = self.jetstream.read_last(operation, CLAIMS_STREAM, subject).await?
-        else {
+        let Some(last) = self.jetstream.read_last(operation, CLAIMS_STREAM, subject).await? else {
             return Ok(None);
         };
-        let entry = serde_json::from_slice(&bytes);
+        let entry = serde_json::from_slice(&last.payload);
         let entry = entry.map_err(|error| BusError::Refused { operation, reason: error.to_string() })?;
-        Ok(Some((revision, entry)))
+        Ok(Some((last.sequence, entry)))
     }
 
     fn subject(&self, id: &MessageId) -> String {
         let mut subject = self.subject_prefix.clone();
         let _ = write!(subject, ".{}", key(id));
         subject
-    }
-}
-
-impl ClaimEntry {
-    fn to_bytes(&self) -> bytes::Bytes {
-        serde_json::to_vec(self).expect("all keys of an entry are strings").into()
     }
 }
 
@@ -227,7 +211,7 @@ fn new_claim(id: &MessageId, revision: u64, position: &Position) -> Claim {
 }
 
 /// A message id as a key: keys have fewer characters than ids. `=` begins no id that is kept as it is.
-fn key(id: &MessageId) -> String {
+pub(super) fn key(id: &MessageId) -> String {
     let is_plain = |c: u8| c.is_ascii_alphanumeric() || c == b'-' || c == b'_';
     match id.as_str().bytes().all(is_plain) {
         true => id.to_string(),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectError, ConnectErrorKind, ConnectOptions, Event, HeaderMap, ServerAddr};
-use bascule_model::Secret;
+use bascule_model::{Secret, error_chain};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use percent_encoding::percent_decode_str;
@@ -98,6 +98,35 @@ impl NatsConnection {
         within(OPERATION, published).await?.map_err(|error| refused(OPERATION, &error))
     }
 
+    /// Publishes without an acknowledgement, and waits until the server has handled the message. One that may have been written
+    /// to a connection that was lost is sent again.
+    pub(super) async fn publish_surely(
+        &self,
+        subject: &str,
+        headers: HeaderMap,
+        payload: Bytes,
+    ) -> Result<(), BusError> {
+        const OPERATION: &str = "publish";
+        let published = async {
+            loop {
+                let connection = self.identity();
+                self.publish(subject, headers.clone(), payload.clone()).await?;
+                self.synchronise().await;
+                // The client learns the new identity before it writes to a new connection.
+                if self.is_connected() && self.identity() == connection {
+                    return Ok(());
+                }
+            }
+        };
+        within(OPERATION, published).await?
+    }
+
+    /// The server and its number of this connection.
+    fn identity(&self) -> (String, u64) {
+        let info = self.client.server_info();
+        (info.server_id, info.client_id)
+    }
+
     /// Waits until the server has handled what was sent: it handles a connection's messages in order, so a message to itself
     /// comes last. A server that permits none is given a moment.
     pub(super) async fn synchronise(&self) {
@@ -107,7 +136,16 @@ impl NatsConnection {
             self.client.publish(inbox, Bytes::new()).await.ok()?;
             echo.next().await
         };
-        let _ = timeout(SYNCHRONISE_TIMEOUT, round_trip).await;
+        let (mut link, losses) = (self.watch(), self.link.borrow().losses);
+        let lost = link.wait_for(|state| state.losses != losses);
+        let finished = async {
+            tokio::select! {
+                _ = round_trip => {}
+                // The message to itself is lost too.
+                _ = lost => {}
+            }
+        };
+        let _ = timeout(SYNCHRONISE_TIMEOUT, finished).await;
     }
 
     /// Waits for a lost broker, and returns the state of the link.
@@ -141,21 +179,7 @@ pub(super) async fn within<T>(operation: &'static str, work: impl Future<Output 
 }
 
 pub(super) fn refused(operation: &'static str, error: &dyn std::error::Error) -> BusError {
-    BusError::Refused { operation, reason: chain(error) }
-}
-
-/// Joins an error with its causes, unless it repeats them.
-pub(super) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let reason = error.to_string();
-        if !text.contains(&reason) {
-            text = format!("{text}: {reason}");
-        }
-        cause = error.source();
-    }
-    text
+    BusError::Refused { operation, reason: error_chain(error) }
 }
 
 /// Splits `nats://a:1,b:2`. An address without a scheme has the first one's.
@@ -208,6 +232,9 @@ fn connect_options(
             note_event(&link, &event);
             std::future::ready(())
         });
+    if let Some(prefix) = &options.inbox_prefix {
+        settings = settings.custom_inbox_prefix(prefix.as_str());
+    }
     if let Some(file) = &options.ca_file {
         settings = settings.add_root_certificates(readable(file)?);
     }
@@ -284,7 +311,7 @@ fn describe(error: &ConnectError, options: &BusOptions) -> String {
             format!("the server refused {given}")
         }
         ConnectErrorKind::Authentication => "the NKey seed cannot sign: it is malformed".into(),
-        _ => chain(error),
+        _ => error_chain(error),
     }
 }
 

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::claims::Claims;
 use super::connection::NatsConnection;
+use crate::request_identity::RequestIdentity;
 use crate::{BusError, Claim, ClaimTicket, Envelope, MessageId};
 
 /// A message that JetStream has delivered and waits for.
@@ -142,18 +143,27 @@ impl Window {
 pub(crate) struct NatsDelivery {
     pub(super) claims: Arc<Claims>,
     pub(super) position: Position,
+    /// `None` if the message cannot be read.
+    pub(super) request: Option<RequestIdentity>,
+    /// The first delivery of a message whose id is new.
+    pub(super) is_first_copy: bool,
     /// Different for each delivery to this replica.
     pub(super) number: u64,
     pub(super) settlement: Arc<Settlement>,
 }
 
 impl NatsDelivery {
+    /// An answer needs no claim: its own subject decides which one is the first.
+    pub(crate) fn early_ticket(&self, id: &MessageId) -> Option<ClaimTicket> {
+        self.is_first_copy.then(|| ClaimTicket { message_id: id.clone(), revision: 0 })
+    }
+
     pub(crate) async fn claim(&self, id: &MessageId) -> Result<Claim, BusError> {
-        self.claims.claim(id, &self.position, self.number).await
+        self.claims.claim(self.request(id)?, &self.position, self.number).await
     }
 
     pub(crate) async fn release(&self, ticket: ClaimTicket) -> Result<(), BusError> {
-        self.claims.release(ticket).await
+        self.claims.release(self.request(&ticket.message_id)?, &ticket).await
     }
 
     pub(crate) async fn record_answer(
@@ -161,7 +171,17 @@ impl NatsDelivery {
         ticket: &ClaimTicket,
         answer: &Envelope,
     ) -> Result<bool, BusError> {
-        self.claims.record_answer(ticket, answer).await
+        self.claims.answers.record(self.request(&ticket.message_id)?, answer).await
+    }
+
+    pub(crate) fn publishes_recorded_answer(&self) -> bool {
+        self.request.as_ref().is_some_and(|request| self.claims.answers.are_published(request))
+    }
+
+    fn request(&self, id: &MessageId) -> Result<&RequestIdentity, BusError> {
+        let reason = || format!("the delivered message has not the id `{id}`");
+        let refuse = || BusError::Refused { operation: "handle a request", reason: reason() };
+        self.request.as_ref().filter(|request| request.id == *id).ok_or_else(refuse)
     }
 
     pub(crate) async fn keep(&self) -> Result<(), BusError> {

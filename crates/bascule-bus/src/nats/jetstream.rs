@@ -33,9 +33,16 @@ pub(super) struct StoredMessage {
     pub(super) was_repeated: bool,
 }
 
+/// The last message of a subject.
+pub(super) struct LastMessage {
+    pub(super) sequence: u64,
+    pub(super) headers: HeaderMap,
+    pub(super) payload: Bytes,
+}
+
 /// The reason why a stream has not taken a message.
 #[derive(Debug)]
-pub(super) enum StoreError {
+pub(super) enum PublishError {
     /// No stream has this subject.
     NoStream,
     /// The last message of the subject is not the expected one.
@@ -65,13 +72,13 @@ impl JetStream {
         subject: &str,
         headers: HeaderMap,
         payload: Bytes,
-    ) -> Result<StoredMessage, StoreError> {
+    ) -> Result<StoredMessage, PublishError> {
         let (response, was_repeated) = self.request(operation, subject, headers, payload).await?;
         let response = serde_json::from_slice(&response.payload);
         let response: PublishResponse =
-            response.map_err(|error| StoreError::Bus(refused(operation, &error)))?;
+            response.map_err(|error| PublishError::Bus(refused(operation, &error)))?;
         match response.error {
-            Some(error) => Err(error.into_store_error(operation)),
+            Some(error) => Err(error.into_publish_error(operation)),
             None => Ok(StoredMessage {
                 sequence: response.sequence,
                 is_duplicate: response.is_duplicate,
@@ -86,26 +93,27 @@ impl JetStream {
         operation: &'static str,
         subject: &str,
         expected: u64,
+        mut headers: HeaderMap,
         payload: Bytes,
-    ) -> Result<StoredMessage, StoreError> {
-        let mut headers = HeaderMap::new();
+    ) -> Result<StoredMessage, PublishError> {
         headers.insert(NATS_EXPECTED_LAST_SUBJECT_SEQUENCE, HeaderValue::from(expected));
         self.store(operation, subject, headers, payload).await
     }
 
-    /// Reads the last message of a subject, with its sequence.
+    /// Reads the last message of a subject.
     pub(super) async fn read_last(
         &self,
         operation: &'static str,
         stream: &str,
         subject: &str,
-    ) -> Result<Option<(u64, Bytes)>, BusError> {
+    ) -> Result<Option<LastMessage>, BusError> {
         let request = format!("$JS.API.DIRECT.GET.{stream}.{subject}");
         let response = self.request(operation, &request, HeaderMap::new(), Bytes::new()).await;
         let (message, _) = response.map_err(|error| error.into_bus_error(operation))?;
-        let sequence = message.headers.as_ref().and_then(|headers| headers.get("Nats-Sequence"));
+        let headers = message.headers.unwrap_or_default();
+        let sequence = headers.get("Nats-Sequence");
         match (message.status, sequence.and_then(|sequence| sequence.as_str().parse().ok())) {
-            (None, Some(sequence)) => Ok(Some((sequence, message.payload))),
+            (None, Some(sequence)) => Ok(Some(LastMessage { sequence, headers, payload: message.payload })),
             (Some(status), _) if status.as_u16() == 404 => Ok(None),
             _ => {
                 let reason = message.description.unwrap_or_else(|| "the response has no sequence".into());
@@ -122,11 +130,11 @@ impl JetStream {
         subject: &str,
         headers: HeaderMap,
         payload: Bytes,
-    ) -> Result<(Message, bool), StoreError> {
+    ) -> Result<(Message, bool), PublishError> {
         let deadline = Instant::now() + OPERATION_TIMEOUT;
         let mut was_repeated = false;
         loop {
-            let state = self.connection.connected(operation).await.map_err(StoreError::Bus)?;
+            let state = self.connection.connected(operation).await.map_err(PublishError::Bus)?;
             let mut request = Request::new().payload(payload.clone()).timeout(None);
             if !headers.is_empty() {
                 request = request.headers(headers.clone());
@@ -136,21 +144,21 @@ impl JetStream {
                 response = self.connection.client().send_request(subject.to_owned(), request) => {
                     return match response {
                         Ok(message) => Ok((message, was_repeated)),
-                        Err(error) if error.kind() == RequestErrorKind::NoResponders => Err(StoreError::NoStream),
-                        Err(error) => Err(StoreError::Bus(refused(operation, &error))),
+                        Err(error) if error.kind() == RequestErrorKind::NoResponders => Err(PublishError::NoStream),
+                        Err(error) => Err(PublishError::Bus(refused(operation, &error))),
                     };
                 }
                 _ = link.wait_for(|now| now.losses != state.losses || now.is_closed) => was_repeated = true,
                 () = tokio::time::sleep_until(deadline) => {
                     let seconds = OPERATION_TIMEOUT.as_secs();
-                    return Err(StoreError::Bus(BusError::Timeout { operation, seconds }));
+                    return Err(PublishError::Bus(BusError::Timeout { operation, seconds }));
                 }
             }
         }
     }
 }
 
-impl StoreError {
+impl PublishError {
     pub(super) fn into_bus_error(self, operation: &'static str) -> BusError {
         match self {
             Self::Bus(error) => error,
@@ -188,11 +196,11 @@ impl ApiError {
     const FULL: [u64; 4] = [10077, 10047, 10023, 10122];
     const WRONG_SEQUENCE: [u64; 2] = [10071, 10164];
 
-    fn into_store_error(self, operation: &'static str) -> StoreError {
+    fn into_publish_error(self, operation: &'static str) -> PublishError {
         match self.err_code {
-            code if Self::WRONG_SEQUENCE.contains(&code) => StoreError::WrongSequence,
-            code if Self::FULL.contains(&code) => StoreError::Bus(BusError::Full),
-            _ => StoreError::Bus(BusError::Refused { operation, reason: self.description }),
+            code if Self::WRONG_SEQUENCE.contains(&code) => PublishError::WrongSequence,
+            code if Self::FULL.contains(&code) => PublishError::Bus(BusError::Full),
+            _ => PublishError::Bus(BusError::Refused { operation, reason: self.description }),
         }
     }
 }

@@ -107,7 +107,9 @@ impl Puller {
                 warn!(%error, consumer = self.consumer.durable_name, "cannot take requests");
                 self.repair_at = Some(Instant::now() + RETRY_DELAY);
             }
-            let wake_at = self.repair_at.into_iter().chain(self.pulls.silent_at).min();
+            // Without a connection nothing can be repaired: its return wakes this task.
+            let repair_at = self.repair_at.filter(|_| state.is_connected);
+            let wake_at = repair_at.into_iter().chain(self.pulls.silent_at).min();
             tokio::select! {
                 message = self.inbox.subscriber.next() => self.backlog.extend(message),
                 () = self.window.settled() => {}

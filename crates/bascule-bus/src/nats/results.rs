@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use async_nats::jetstream::object_store::{GetErrorKind, ObjectStore};
+use bascule_model::error_chain;
 use tokio::io::AsyncReadExt;
 use tokio::time::timeout;
 
-use super::connection::{chain, refused, within};
+use super::connection::{refused, within};
 use super::jetstream::JetStream;
 use super::streams;
 use crate::{BusError, ResultObject};
@@ -48,7 +49,7 @@ impl JetStream {
         // One byte more than announced shows that the object is not what it says.
         let mut reader = found.take(bytes as u64 + 1);
         let read = timeout(TRANSFER_TIMEOUT, reader.read_to_end(&mut content)).await;
-        read.map_err(|_| timed_out(OPERATION))?.map_err(|error| refuse(chain(&error)))?;
+        read.map_err(|_| timed_out(OPERATION))?.map_err(|error| refuse(error_chain(&error)))?;
         match content.len() == bytes {
             true => Ok(content),
             false => Err(refuse(format!("`{}` has {} bytes, not {bytes}", object.name, content.len()))),

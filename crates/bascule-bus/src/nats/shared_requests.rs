@@ -1,4 +1,4 @@
-//! Requests on the topic without an agent's name, which go to the queue of the agent that their `source` names.
+//! Requests on the topic without an agent's name. The `source` of such a request is its agent, to whose queue it goes.
 //!
 //! The bridges of all agents share one consumer of that topic, and whichever takes a request stores it under its agent's own
 //! topic. So it waits for its agent like any other request, and no bridge sees the requests of another one as its own. A
@@ -14,7 +14,7 @@ use super::delivery::PulledMessage;
 use super::jetstream::JetStream;
 use super::puller::Puller;
 use super::queue::consumer;
-use super::without_reserved;
+use super::without_nats_headers;
 use crate::{AgentName, BusError, Envelope, SharedTopics};
 
 /// The requests that one router takes at a time.
@@ -45,7 +45,8 @@ pub(super) async fn route(jetstream: JetStream, unroutable: mpsc::Sender<Unrouta
     }
 }
 
-/// Tries until it succeeds. An existing stream without the shared topic is refused for ever, which is said once.
+/// Opens the consumer, and tries again until the bus is closed. A stream that somebody else made without the shared topic
+/// refuses the consumer each time; this is logged once.
 async fn open(jetstream: &JetStream) -> Option<Puller> {
     let mut link = jetstream.connection().watch();
     let mut was_reported = false;
@@ -62,14 +63,15 @@ async fn open(jetstream: &JetStream) -> Option<Puller> {
 }
 
 fn agent_of(message: &PulledMessage) -> Result<AgentName, String> {
-    let envelope = Envelope::parse(&message.payload).map_err(|error| error.to_string())?;
+    let (envelope, _mistake) =
+        Envelope::parse_leniently(&message.payload).map_err(|error| error.to_string())?;
     AgentName::parse(&envelope.source).map_err(|error| format!("`source` names no agent: {error}"))
 }
 
 async fn forward(jetstream: &JetStream, agent: &AgentName, message: &PulledMessage) -> Result<(), BusError> {
     const OPERATION: &str = "route a request";
     // Without an id for the stream's duplicate check: another agent could have used it before.
-    let headers = without_reserved(&message.headers);
+    let headers = without_nats_headers(&message.headers);
     let (topic, payload) = (agent.request_topic(), message.payload.clone());
     let stored = jetstream.store(OPERATION, topic.as_str(), headers, payload).await;
     stored.map_err(|error| error.into_bus_error(OPERATION))?;

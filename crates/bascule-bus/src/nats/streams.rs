@@ -7,6 +7,7 @@ use async_nats::jetstream::context::CreateStreamErrorKind;
 use async_nats::jetstream::stream::{Config, DiscardPolicy, RetentionPolicy, StorageType, Stream};
 use tracing::warn;
 
+use super::answers;
 use super::connection::{refused, within};
 use super::jetstream::JetStream;
 use crate::{BusError, CLAIM_WINDOW, SharedTopics};
@@ -17,6 +18,7 @@ pub(super) const EVENTS: &str = "BASCULE_EVENTS";
 /// The bucket of claims, and its stream.
 pub(super) const CLAIMS: &str = "BASCULE_CLAIMS";
 pub(super) const CLAIMS_STREAM: &str = "KV_BASCULE_CLAIMS";
+pub(super) const ANSWERS: &str = "BASCULE_ANSWERS";
 /// The bucket of long results, and its stream.
 pub(super) const RESULTS: &str = "BASCULE_RESULTS";
 const RESULTS_STREAM: &str = "OBJ_BASCULE_RESULTS";
@@ -24,13 +26,14 @@ const RESULTS_STREAM: &str = "OBJ_BASCULE_RESULTS";
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const MEBIBYTE: i64 = 1 << 20;
 /// Storage is reserved when a stream is created. A small server gets smaller streams.
-const SHARES: [i64; 3] = [1, 4, 16];
+const SHARES: [i64; 4] = [1, 4, 16, 64];
 
 /// Requests that wait. Each is kept until a bridge has acknowledged it: an agent may publish before its bridge has ever run.
 /// A work queue allows one consumer for each subject, so an agent's bridges share one, and the bridges of all agents share
 /// one for the topic without a name (see `shared_requests`).
 ///
-/// The duplicate window is short: it costs the server's memory, and claims recognise duplicates for longer.
+/// The duplicate window is short: it costs the server's memory, and claims recognise duplicates for longer. Requests have
+/// deadlines of a minute or so; those that nobody wants any more must not fill the stream.
 pub(super) fn requests() -> Config {
     Config {
         name: REQUESTS.into(),
@@ -38,35 +41,54 @@ pub(super) fn requests() -> Config {
         subjects: vec![SharedTopics::REQUESTS.into(), format!("{}.>", SharedTopics::REQUESTS)],
         retention: RetentionPolicy::WorkQueue,
         storage: StorageType::File,
-        // A full queue refuses; it never forgets. One agent cannot fill it for the others.
+        // A full queue refuses; it never forgets. The number of an agent's requests is bounded; the server cannot bound their
+        // bytes by subject, so their sizes are.
         discard: DiscardPolicy::New,
         discard_new_per_subject: true,
-        max_messages_per_subject: 100_000,
+        max_messages_per_subject: 10_000,
+        max_message_size: 8 << 20,
         max_messages: 1_000_000,
         max_bytes: 1024 * MEBIBYTE,
-        max_age: 24 * HOUR,
+        max_age: HOUR,
         duplicate_window: Duration::from_secs(2 * 60),
         ..Config::default()
     }
 }
 
-/// Claims and recorded answers, in the form of a key-value bucket. A full bucket forgets the oldest: the window of duplicates
-/// then is shorter, but no request is refused.
+/// Claims, in the form of a key-value bucket. A full bucket refuses: a request whose claim is forgotten could run twice.
 pub(super) fn claims() -> Config {
     Config {
         name: CLAIMS_STREAM.into(),
-        description: Some("Bascule: requests that have begun, and their answers".into()),
+        description: Some("Bascule: requests that have begun".into()),
         subjects: vec![format!("$KV.{CLAIMS}.>")],
         storage: StorageType::File,
-        discard: DiscardPolicy::Old,
+        discard: DiscardPolicy::New,
         max_messages_per_subject: 1,
-        max_messages: 1_000_000,
+        max_messages: 2_000_000,
         max_bytes: 1024 * MEBIBYTE,
         max_age: CLAIM_WINDOW,
-        // The server refuses a window that is longer than the age.
-        duplicate_window: Duration::from_secs(2 * 60),
+        // The server refuses a window that is longer than the age. Claims have no ids for it.
+        duplicate_window: Duration::from_secs(1),
         allow_direct: true,
         allow_rollup: true,
+        ..Config::default()
+    }
+}
+
+/// Recorded answers. The oldest go first: without them a repeated request gets no answer, but it still does not run again.
+pub(super) fn answers() -> Config {
+    Config {
+        name: ANSWERS.into(),
+        description: Some("Bascule: answers to requests".into()),
+        subjects: vec!["bascule.answer.>".into(), "bascule.record.>".into()],
+        storage: StorageType::File,
+        discard: DiscardPolicy::Old,
+        max_messages: 2_000_000,
+        max_bytes: 1024 * MEBIBYTE,
+        max_age: CLAIM_WINDOW,
+        duplicate_window: Duration::from_secs(1),
+        republish: Some(answers::republish()),
+        allow_direct: true,
         ..Config::default()
     }
 }

@@ -12,10 +12,7 @@ use tokio::task::JoinSet;
 
 use super::connection::{NatsConnection, refused, within};
 use crate::subscriber_queue::{QueueItem, SubscriberQueue};
-use crate::{BusError, ReceivedItem, ReceivedMessage, SubscribeOptions, Topic, TopicPattern};
-
-/// NATS names the subjects of responses so.
-const INBOX_PREFIX: &str = "_INBOX.";
+use crate::{BusError, InboxPrefix, ReceivedItem, ReceivedMessage, SubscribeOptions, Topic, TopicPattern};
 
 /// The messages of matching topics. Dropping it unsubscribes.
 pub(crate) struct NatsSubscription {
@@ -40,7 +37,7 @@ impl NatsSubscription {
         let queue = Arc::new(SubscriberQueue::new(limits.capacity, limits.bytes));
         let mut reader = JoinSet::new();
         reader.spawn(read(select_all(subscribers), queue.clone(), connection.clone()));
-        let has_inboxes = pattern.as_str().starts_with(INBOX_PREFIX);
+        let has_inboxes = pattern.as_str().starts_with(InboxPrefix::START);
         Ok(Self { pattern: pattern.clone(), has_inboxes, queue, _reader: reader })
     }
 
@@ -83,7 +80,7 @@ async fn read(
 }
 
 fn is_inbox(topic: &Topic) -> bool {
-    topic.as_str().starts_with(INBOX_PREFIX)
+    topic.as_str().starts_with(InboxPrefix::START)
 }
 
 /// The subjects that cover a pattern. NATS has `>` only at the end, where it stands for one token or more: `a.#` needs `a` and

@@ -31,7 +31,7 @@ pub(super) struct BrokerAddress {
 
 impl BrokerAddress {
     pub(super) fn new(options: &BusOptions) -> Result<Self, BusError> {
-        let refuse = |reason| BusError::Connect { url: options.url.clone(), reason };
+        let refuse = |reason| BusError::Unusable { url: options.url.clone(), reason };
         let uri = read_uri(options).map_err(refuse)?;
         let tls = match uri.scheme {
             AMQPScheme::AMQP => None,
@@ -68,7 +68,10 @@ impl BrokerAddress {
                     slot.hold(socket.get_ref())?;
                 }
                 match &tls {
-                    Some(tls) => Ok(within_timeout(stream.into_rustls(tls, &uri.authority.host)).await?),
+                    Some(tls) => {
+                        let secured = within_timeout(stream.into_rustls(tls, &uri.authority.host)).await;
+                        Ok(secured.map_err(tls_failure)?)
+                    }
                     None => Ok(stream),
                 }
             },
@@ -83,6 +86,11 @@ impl BrokerAddress {
             Err(_) => Err(no_response()),
         }
     }
+}
+
+/// The words of TLS alone do not say that they are about TLS.
+fn tls_failure(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("no TLS connection: {error}"))
 }
 
 async fn within_timeout<T>(work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
@@ -147,7 +155,10 @@ impl SocketSlot {
 
 fn read_uri(options: &BusOptions) -> Result<AMQPUri, String> {
     let text = options.url.reveal();
-    let mut uri: AMQPUri = text.parse()?;
+    let mut uri: AMQPUri = text.parse().map_err(|error| {
+        // Scheme, host and port were checked before.
+        format!("its virtual host, or a parameter after `?`, is wrong: {error}")
+    })?;
     if let Some(host) = ipv6_host(text) {
         uri.authority.host = host.to_owned();
     }
@@ -232,6 +243,21 @@ mod tests {
 
     // req: BU-01
     #[test]
+    fn wrong_parameters_and_credentials_are_no_matter_of_the_broker() {
+        let check = |url: &str, credentials, part: &str| {
+            let options = BusOptions { credentials, ..BusOptions::new(BusUrl::parse(url).unwrap()) };
+            let error = options.check().unwrap_err();
+            assert!(!error.is_retryable() && error.to_string().contains(part), "{error}");
+        };
+        check("amqp://h/v?heartbeat=often", BusCredentials::None, "a parameter after `?`");
+        check("amqp://h", BusCredentials::Token(Secret::new("t".into())), "a user and a password");
+        let mut options = BusOptions::new(BusUrl::parse("amqps://h").unwrap());
+        options.ca_file = Some("/nowhere/ca.pem".into());
+        assert!(options.check().unwrap_err().to_string().contains("/nowhere/ca.pem"));
+    }
+
+    // req: BU-01
+    #[test]
     fn credentials_of_the_options_replace_those_of_the_url() {
         let mut options = BusOptions::new(BusUrl::parse("amqp://a:b@broker").unwrap());
         let password = Secret::new("d".to_owned());
@@ -248,7 +274,7 @@ mod tests {
         options.ca_file = Some("/nowhere/ca.pem".into());
         let error = BrokerAddress::new(&options).err().unwrap().to_string();
         assert!(
-            error.starts_with("could not connect to the bus at `amqps://broker`: could not read `/nowhere"),
+            error.starts_with("the bus at `amqps://broker` cannot be used: could not read `/nowhere"),
             "{error}"
         );
     }

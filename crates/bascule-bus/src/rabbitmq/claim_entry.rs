@@ -15,10 +15,10 @@ pub(super) enum EntryContent<'a> {
     Claim(MessageId),
     /// The holder of the claim gives it back.
     Release { id: MessageId, holder: u64 },
-    /// The first bytes of a long answer, whose last bytes have the same number.
-    AnswerPart(&'a [u8]),
-    /// The request was answered with this message, or its last bytes.
-    Answer { id: MessageId, bytes: &'a [u8] },
+    /// Bytes of a long answer, whose last bytes have the same number. The first part has index 0.
+    AnswerPart { index: u32, bytes: &'a [u8] },
+    /// The request was answered with this message, or its last bytes after so many parts.
+    Answer { id: MessageId, parts: u32, bytes: &'a [u8] },
     /// All entries before this one have been read.
     Sync,
 }
@@ -29,8 +29,8 @@ impl<'a> ClaimEntry<'a> {
         let (line, bytes) = match &self.content {
             EntryContent::Claim(id) => (format!("claim {nonce} {id}\n"), &b""[..]),
             EntryContent::Release { id, holder } => (format!("release {nonce} {id} {holder}\n"), &b""[..]),
-            EntryContent::AnswerPart(bytes) => (format!("part {nonce}\n"), *bytes),
-            EntryContent::Answer { id, bytes } => (format!("answer {nonce} {id}\n"), *bytes),
+            EntryContent::AnswerPart { index, bytes } => (format!("part {nonce} {index}\n"), *bytes),
+            EntryContent::Answer { id, parts, bytes } => (format!("answer {nonce} {id} {parts}\n"), *bytes),
             EntryContent::Sync => (format!("sync {nonce}\n"), &b""[..]),
         };
         [line.as_bytes(), bytes].concat()
@@ -43,17 +43,24 @@ impl<'a> ClaimEntry<'a> {
         let mut words = line.split(' ');
         let kind = words.next()?;
         let nonce = words.next()?.parse().ok()?;
-        let mut id = || MessageId::parse(words.next()?).ok();
         let content = match kind {
-            "claim" => EntryContent::Claim(id()?),
-            "release" => EntryContent::Release { id: id()?, holder: words.next()?.parse().ok()? },
-            "part" => EntryContent::AnswerPart(bytes),
-            "answer" => EntryContent::Answer { id: id()?, bytes },
+            "claim" => EntryContent::Claim(read_id(words.next())?),
+            "release" => {
+                EntryContent::Release { id: read_id(words.next())?, holder: words.next()?.parse().ok()? }
+            }
+            "part" => EntryContent::AnswerPart { index: words.next()?.parse().ok()?, bytes },
+            "answer" => {
+                EntryContent::Answer { id: read_id(words.next())?, parts: words.next()?.parse().ok()?, bytes }
+            }
             "sync" => EntryContent::Sync,
             _ => return None,
         };
         Some(Self { nonce, content })
     }
+}
+
+fn read_id(word: Option<&str>) -> Option<MessageId> {
+    MessageId::parse(word?).ok()
 }
 
 #[cfg(test)]
@@ -71,8 +78,8 @@ mod tests {
         };
         check(EntryContent::Claim(id.clone()), "claim 18446744073709551615 m-1\n");
         check(EntryContent::Release { id: id.clone(), holder: 7 }, "release 18446744073709551615 m-1 7\n");
-        check(EntryContent::AnswerPart(b"{\n"), "part 18446744073709551615\n{\n");
-        check(EntryContent::Answer { id, bytes: b"\n}" }, "answer 18446744073709551615 m-1\n\n}");
+        check(EntryContent::AnswerPart { index: 2, bytes: b"{\n" }, "part 18446744073709551615 2\n{\n");
+        check(EntryContent::Answer { id, parts: 3, bytes: b"\n}" }, "answer 18446744073709551615 m-1 3\n\n}");
         check(EntryContent::Sync, "sync 18446744073709551615\n");
     }
 
@@ -86,6 +93,8 @@ mod tests {
             b"other 1 m\n",
             b"\xff 1 m\n",
             b"release 1 m\n",
+            b"part 1\n{",
+            b"answer 1 m\n{}",
         ] {
             assert_eq!(ClaimEntry::parse(bytes), None, "{bytes:?}");
         }

@@ -1,24 +1,29 @@
 //! The claims stream of one agent: appends entries, and reads all of them in their order.
 //!
+//! A *claim* is the entry by which a replica takes a request; the first one of a message id wins. Its *holder* is the number of
+//! that entry. The *window* is the time for which claims are remembered (`CLAIM_WINDOW`): reading begins that long ago. The *seed*
+//! is the number of a delivery from which the entry of its answer gets its own, so that the same answer has the same number.
+//!
 //! An entry takes effect when this replica reads it back. All replicas read the same order, so they agree who was first.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
-use futures_util::StreamExt;
+use lapin::BasicProperties;
 use lapin::message::Delivery;
-use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::options::{BasicConsumeOptions, BasicQosOptions};
 use lapin::types::AMQPValue;
-use lapin::{BasicProperties, Consumer};
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
+use super::batched_consumer::{BatchedConsumer, PREFETCH};
 use super::claim_entry::{ClaimEntry, EntryContent};
 use super::ledger::{ClaimState, EntryEffect, Ledger, StoredAnswer};
-use super::link::{BrokerConnection, Link, OPERATION_TIMEOUT, random_u64};
+use super::link::{BrokerConnection, BrokerHandle, OPERATION_TIMEOUT, random_u64};
 use super::publisher::OutgoingMessage;
 use super::topology::{self, DEFAULT_EXCHANGE};
 use crate::requests::CLAIM_WINDOW;
@@ -26,14 +31,17 @@ use crate::{AgentName, BusError, Envelope, MessageId};
 
 /// The entries of the whole window are read before the first request.
 const CATCH_UP_TIMEOUT: Duration = Duration::from_secs(60);
-/// The entries that the broker sends ahead. With the next one it bounds the memory for unread entries.
-const PREFETCH: u16 = 256;
-/// A longer answer is written in parts.
+/// A longer answer is written in parts. With the prefetch this bounds the memory for unread entries.
 const MAX_ENTRY_BYTES: usize = 64 * 1024;
 /// The claims that are remembered as never begun.
 const MAX_GIVEN_UP: usize = 1_000;
 /// The pause before a stream that ended is read again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// The pause before an entry that was not read back is written again. It doubles.
+const FIRST_REWRITE: Duration = Duration::from_secs(1);
+/// A reader that gets no entry for so long, although one was written, looks at the whole window again: the stream may be
+/// another one.
+const REREAD_AFTER: Duration = Duration::from_secs(2);
 
 /// The claims of one agent's requests. Dropping it ends the reading.
 pub(super) struct ClaimLog {
@@ -42,10 +50,12 @@ pub(super) struct ClaimLog {
 }
 
 struct SharedLog {
-    link: Link,
+    link: BrokerHandle,
     agent: AgentName,
     next_nonce: AtomicU64,
     state: Mutex<LogState>,
+    /// Lets the reader begin at the window again.
+    reread: Notify,
 }
 
 struct LogState {
@@ -54,6 +64,8 @@ struct LogState {
     waiters: HashMap<u64, oneshot::Sender<EntryEffect>>,
     /// Claims whose waiter gave up: if one was written after all, its request has not begun.
     given_up: VecDeque<u64>,
+    /// The time of the last entry.
+    last_read: Instant,
 }
 
 /// The result of a claim.
@@ -70,13 +82,12 @@ pub(super) enum ClaimResult {
 
 impl ClaimLog {
     /// Begins to read, and returns once all entries of the window are known. The stream exists.
-    pub(super) async fn open(link: Link, agent: AgentName) -> Result<Self, BusError> {
-        let state = LogState { ledger: Ledger::new(), waiters: HashMap::new(), given_up: VecDeque::new() };
-        let (next_nonce, state) = (AtomicU64::new(random_u64()), Mutex::new(state));
-        let shared = Arc::new(SharedLog { link, agent, next_nonce, state });
-        let reader = tokio::spawn(shared.clone().read_for_ever()).abort_handle();
+    pub(super) async fn open(link: BrokerHandle, agent: AgentName) -> Result<Self, BusError> {
+        let (next_nonce, state) = (AtomicU64::new(random_u64()), Mutex::new(LogState::new()));
+        let shared = Arc::new(SharedLog { link, agent, next_nonce, state, reread: Notify::new() });
+        let reader = tokio::spawn(shared.clone().read_until_closed()).abort_handle();
         let log = Self { shared, reader };
-        log.append(EntryContent::Sync, "read the claims", CATCH_UP_TIMEOUT).await?;
+        log.append(log.next_nonce(), EntryContent::Sync, "read the claims", CATCH_UP_TIMEOUT).await?;
         Ok(log)
     }
 
@@ -85,9 +96,8 @@ impl ClaimLog {
         if let Some(ClaimState::Answered(answer)) = self.shared.lock().ledger.state(id) {
             return Ok(ClaimResult::Answered(answer));
         }
-        let content = EntryContent::Claim(id.clone());
-        let (nonce, effect) = self.append(content, "claim the request", OPERATION_TIMEOUT).await?;
-        Ok(match effect {
+        let (nonce, content) = (self.next_nonce(), EntryContent::Claim(id.clone()));
+        Ok(match self.append(nonce, content, "claim the request", OPERATION_TIMEOUT).await? {
             EntryEffect::Claim(ClaimState::Answered(answer)) => ClaimResult::Answered(answer),
             EntryEffect::Claim(ClaimState::Held { holder }) => {
                 let is_own = holder == nonce || self.shared.lock().given_up.contains(&holder);
@@ -99,44 +109,44 @@ impl ClaimLog {
 
     pub(super) async fn release(&self, id: &MessageId, holder: u64) -> Result<(), BusError> {
         let content = EntryContent::Release { id: id.clone(), holder };
-        self.append(content, "give the request back", OPERATION_TIMEOUT).await.map(|_| ())
+        self.append(self.next_nonce(), content, "give the request back", OPERATION_TIMEOUT).await.map(|_| ())
     }
 
-    /// Records an answer. Returns false if there is another one.
-    pub(super) async fn record_answer(&self, id: &MessageId, answer: &Envelope) -> Result<bool, BusError> {
+    /// Records an answer. Returns false if there is another one. The same answer with the same seed has the same number: it may
+    /// be recorded again because nobody knew that it had arrived.
+    pub(super) async fn record_answer(
+        &self,
+        seed: u64,
+        id: &MessageId,
+        answer: &Envelope,
+    ) -> Result<bool, BusError> {
         let bytes = answer.to_bytes();
-        let content = EntryContent::Answer { id: id.clone(), bytes: &bytes };
-        let (_, effect) = self.append(content, "record the answer", OPERATION_TIMEOUT).await?;
-        Ok(matches!(effect, EntryEffect::Answer { is_first: true }))
+        let nonce = BuildHasherDefault::<DefaultHasher>::new().hash_one((seed, &bytes));
+        let content = EntryContent::Answer { id: id.clone(), parts: 0, bytes: &bytes };
+        let effect = self.append(nonce, content, "record the answer", OPERATION_TIMEOUT).await?;
+        Ok(effect == EntryEffect::Answer { is_first: true })
+    }
+
+    /// Returns a number that no other entry has.
+    pub(super) fn next_nonce(&self) -> u64 {
+        self.shared.next_nonce.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Writes an entry and waits until it is read back.
     async fn append(
         &self,
+        nonce: u64,
         content: EntryContent<'_>,
         operation: &'static str,
         timeout: Duration,
-    ) -> Result<(u64, EntryEffect), BusError> {
-        let nonce = self.shared.next_nonce.fetch_add(1, Ordering::Relaxed);
+    ) -> Result<EntryEffect, BusError> {
         let messages = self.shared.messages(nonce, content);
         let mut waiter = Waiter::new(&self.shared, nonce);
-        let effect = async {
-            let mut generation = 0;
-            loop {
-                // After a loss it is written again: an entry with the same number has no second effect.
-                let connection = self.shared.link.connection_after(generation).await?;
-                generation = connection.generation;
-                let _ = write(&connection, &messages).await;
-                tokio::select! {
-                    effect = waiter.effect() => return effect,
-                    next = self.shared.link.connection_after(generation) => next.map(|_| ())?,
-                }
-            }
-        };
+        let effect = self.shared.write_until_read(&messages, &mut waiter);
         let expired = |_| Err(BusError::Timeout { operation, seconds: timeout.as_secs() });
         let effect = tokio::time::timeout(timeout, effect).await.unwrap_or_else(expired)?;
         waiter.is_resolved = true;
-        Ok((nonce, effect))
+        Ok(effect)
     }
 
     /// Reads an answer from the stream. Returns `None` if the stream has dropped it.
@@ -191,6 +201,11 @@ impl Drop for Waiter<'_> {
 }
 
 impl LogState {
+    fn new() -> Self {
+        let (waiters, given_up) = (HashMap::new(), VecDeque::new());
+        Self { ledger: Ledger::new(), waiters, given_up, last_read: Instant::now() }
+    }
+
     fn give_up(&mut self, nonce: u64) {
         self.waiters.remove(&nonce);
         self.given_up.push_back(nonce);
@@ -200,11 +215,9 @@ impl LogState {
     }
 
     fn apply(&mut self, entry: &ClaimEntry<'_>, offset: u64) {
-        let effect = self.ledger.apply(entry, offset, Instant::now());
-        // The parts of an answer have its number too.
-        if !matches!(entry.content, EntryContent::AnswerPart(_))
-            && let Some(waiter) = self.waiters.remove(&entry.nonce)
-        {
+        self.last_read = Instant::now();
+        let Some(effect) = self.ledger.apply(entry, offset, self.last_read) else { return };
+        if let Some(waiter) = self.waiters.remove(&entry.nonce) {
             let _ = waiter.send(effect);
         }
     }
@@ -218,10 +231,14 @@ impl SharedLog {
     /// The messages of an entry: several for a long answer.
     fn messages(&self, nonce: u64, content: EntryContent<'_>) -> Vec<OutgoingMessage> {
         let message = |content| self.message(&ClaimEntry { nonce, content });
-        let EntryContent::Answer { id, bytes } = content else { return vec![message(content)] };
+        let EntryContent::Answer { id, bytes, .. } = content else { return vec![message(content)] };
         let last = bytes.len().saturating_sub(1) / MAX_ENTRY_BYTES * MAX_ENTRY_BYTES;
-        let parts = bytes[..last].chunks(MAX_ENTRY_BYTES).map(EntryContent::AnswerPart);
-        parts.chain([EntryContent::Answer { id, bytes: &bytes[last..] }]).map(message).collect()
+        let parts = (0..).zip(bytes[..last].chunks(MAX_ENTRY_BYTES));
+        let mut messages: Vec<_> =
+            parts.map(|(index, bytes)| message(EntryContent::AnswerPart { index, bytes })).collect();
+        let parts = u32::try_from(messages.len()).expect("an answer is shorter than 256 TiB");
+        messages.push(message(EntryContent::Answer { id, parts, bytes: &bytes[last..] }));
+        messages
     }
 
     fn message(&self, entry: &ClaimEntry<'_>) -> OutgoingMessage {
@@ -233,11 +250,42 @@ impl SharedLog {
         }
     }
 
-    async fn read_for_ever(self: Arc<Self>) {
+    /// Writes an entry until it is read back. A broker that has just started accepts entries before it has started the stream,
+    /// and drops them without a word, also with confirmations. An entry with the same number has no second effect.
+    async fn write_until_read(
+        &self,
+        messages: &[OutgoingMessage],
+        waiter: &mut Waiter<'_>,
+    ) -> Result<EntryEffect, BusError> {
+        let mut pause = FIRST_REWRITE;
+        loop {
+            let connection = self.link.connection().await?;
+            let _ = write(&connection, messages).await;
+            tokio::select! {
+                effect = waiter.effect() => return effect,
+                next = self.link.connection_after(connection.generation) => {
+                    next?;
+                    pause = FIRST_REWRITE;
+                }
+                () = tokio::time::sleep(pause) => {
+                    if pause >= REREAD_AFTER && self.lock().last_read.elapsed() >= REREAD_AFTER {
+                        self.reread.notify_one();
+                    }
+                    pause *= 2;
+                }
+            }
+        }
+    }
+
+    async fn read_until_closed(self: Arc<Self>) {
         let mut next_offset = None;
         while let Ok(connection) = self.link.connection().await {
-            if let Err(error) = self.read(&connection, &mut next_offset).await {
-                tracing::debug!(agent = %self.agent, %error, "reading the claims again");
+            tokio::select! {
+                ended = self.read(&connection, &mut next_offset) => if let Err(error) = ended {
+                    tracing::debug!(agent = %self.agent, %error, "reading the claims again");
+                },
+                // Offsets begin anew in a stream that was lost and made again.
+                () = self.reread.notified() => next_offset = None,
             }
             tokio::time::sleep(RETRY_DELAY).await;
         }
@@ -250,7 +298,6 @@ impl SharedLog {
             None => AMQPValue::Timestamp(window_start()),
         };
         let mut entries = self.consume(connection, start).await?;
-        let mut unacknowledged = 0;
         while let Some(delivery) = entries.next().await {
             let delivery = delivery?;
             let offset = offset_of(&delivery).unwrap_or_default();
@@ -260,11 +307,6 @@ impl SharedLog {
                 if let Some(entry) = ClaimEntry::parse(&delivery.data) {
                     self.lock().apply(&entry, offset);
                 }
-            }
-            unacknowledged += 1;
-            if unacknowledged >= PREFETCH / 4 {
-                acknowledge_all(&delivery).await?;
-                unacknowledged = 0;
             }
         }
         Ok(())
@@ -276,19 +318,20 @@ impl SharedLog {
         answer: StoredAnswer,
     ) -> lapin::Result<Option<Vec<u8>>> {
         let mut entries = self.consume(connection, offset_value(answer.first_offset)).await?;
-        let mut bytes = Vec::new();
+        let (mut bytes, mut next_index) = (Vec::new(), 0);
         while let Some(delivery) = entries.next().await {
             let delivery = delivery?;
             if offset_of(&delivery).unwrap_or_default() > answer.last_offset {
                 return Ok(None);
             }
-            acknowledge_all(&delivery).await?;
-            match ClaimEntry::parse(&delivery.data) {
-                Some(entry) if entry.nonce != answer.nonce => {}
-                Some(ClaimEntry { content: EntryContent::AnswerPart(part), .. }) => {
-                    bytes.extend_from_slice(part)
+            let entry = ClaimEntry::parse(&delivery.data).filter(|entry| entry.nonce == answer.nonce);
+            match entry.map(|entry| entry.content) {
+                // A part may be there twice.
+                Some(EntryContent::AnswerPart { index, bytes: part }) if index == next_index => {
+                    bytes.extend_from_slice(part);
+                    next_index += 1;
                 }
-                Some(ClaimEntry { content: EntryContent::Answer { bytes: last, .. }, .. }) => {
+                Some(EntryContent::Answer { parts, bytes: last, .. }) if parts == next_index => {
                     bytes.extend_from_slice(last);
                     return Ok(Some(bytes));
                 }
@@ -298,20 +341,20 @@ impl SharedLog {
         Ok(None)
     }
 
-    async fn consume(&self, connection: &BrokerConnection, start: AMQPValue) -> lapin::Result<Consumer> {
+    async fn consume(
+        &self,
+        connection: &BrokerConnection,
+        start: AMQPValue,
+    ) -> lapin::Result<BatchedConsumer> {
         let channel = connection.channel().await?;
         topology::declare_claims(&channel, &self.agent).await?;
         channel.basic_qos(PREFETCH, BasicQosOptions::default()).await?;
         let (stream, arguments) =
             (topology::claims_stream(&self.agent), topology::arguments([("x-stream-offset", start)]));
-        channel.basic_consume(stream.into(), "".into(), BasicConsumeOptions::default(), arguments).await
+        let options = BasicConsumeOptions::default();
+        let entries = channel.basic_consume(stream.into(), "".into(), options, arguments).await?;
+        Ok(BatchedConsumer::new(entries))
     }
-}
-
-/// Lets the broker send more. It waits until the acknowledgement is sent: the client may send a later one first, and the broker
-/// would find this one's messages acknowledged already.
-pub(super) async fn acknowledge_all(delivery: &Delivery) -> lapin::Result<()> {
-    delivery.acker.ack(BasicAckOptions { multiple: true }).await.map(|_| ())
 }
 
 fn offset_value(offset: u64) -> AMQPValue {

@@ -13,15 +13,15 @@ use crate::requests::CLAIM_WINDOW;
 /// The requests that are remembered, about 100 bytes each. The oldest are forgotten first: with more than 800 requests a
 /// second this is shorter than the window.
 const MAX_CLAIMS: usize = 500_000;
-/// The long answers of which only the first parts have been read.
+/// The long answers of which only the first parts have been read. The oldest make room: their writers have ended.
 const MAX_OPEN_ANSWERS: usize = 1_000;
 
 pub(super) struct Ledger {
     claims: HashMap<IdHash, RememberedClaim>,
     /// The claims in the order of their times.
     order: VecDeque<(Instant, IdHash)>,
-    /// The offset of the first part of an unfinished answer, by its number.
-    open_answers: HashMap<u64, u64>,
+    /// The unfinished answers by their numbers.
+    open_answers: HashMap<u64, OpenAnswer>,
     hashers: [RandomState; 2],
 }
 
@@ -45,6 +45,13 @@ pub(super) struct StoredAnswer {
     pub(super) nonce: u64,
     pub(super) first_offset: u64,
     pub(super) last_offset: u64,
+}
+
+/// A long answer of which the first parts have been read.
+struct OpenAnswer {
+    first_offset: u64,
+    /// All parts before this one have been read.
+    next_index: u32,
 }
 
 /// The effect of an entry, for its writer.
@@ -73,12 +80,14 @@ impl Ledger {
         self.claims.get(&self.hash(id)).map(|claim| claim.state)
     }
 
-    /// Takes note of the next entry of the stream.
-    pub(super) fn apply(&mut self, entry: &ClaimEntry<'_>, offset: u64, now: Instant) -> EntryEffect {
+    /// Takes note of the next entry of the stream. Returns `None` for an entry without an effect of its own: a part of an
+    /// answer, or the end of an answer whose parts are not all there.
+    pub(super) fn apply(&mut self, entry: &ClaimEntry<'_>, offset: u64, now: Instant) -> Option<EntryEffect> {
         let nonce = entry.nonce;
         match &entry.content {
             EntryContent::Claim(id) => {
-                EntryEffect::Claim(self.claim_or_insert(id, ClaimState::Held { holder: nonce }, now).state)
+                let held = ClaimState::Held { holder: nonce };
+                Some(EntryEffect::Claim(self.claim_or_insert(id, held, now).state))
             }
             EntryContent::Release { id, holder } => {
                 let hash = self.hash(id);
@@ -86,20 +95,43 @@ impl Ledger {
                 if self.claims.get(&hash).is_some_and(|claim| claim.state == held) {
                     self.claims.remove(&hash);
                 }
-                EntryEffect::Other
+                Some(EntryEffect::Other)
             }
-            EntryContent::AnswerPart(_) => {
-                if self.open_answers.len() < MAX_OPEN_ANSWERS {
-                    self.open_answers.entry(nonce).or_insert(offset);
-                }
-                EntryEffect::Other
+            EntryContent::AnswerPart { index, .. } => {
+                self.note_part(nonce, *index, offset);
+                None
             }
-            EntryContent::Answer { id, .. } => {
-                let first_offset = self.open_answers.remove(&nonce).unwrap_or(offset);
+            EntryContent::Answer { id, parts, .. } => {
+                let open = self.open_answers.remove(&nonce);
+                let first_offset = match open {
+                    _ if *parts == 0 => offset,
+                    Some(open) if open.next_index == *parts => open.first_offset,
+                    Some(_) | None => return None,
+                };
                 let answer = StoredAnswer { nonce, first_offset, last_offset: offset };
-                EntryEffect::Answer { is_first: self.answer(id, answer, now) }
+                Some(EntryEffect::Answer { is_first: self.answer(id, answer, now) })
             }
-            EntryContent::Sync => EntryEffect::Other,
+            EntryContent::Sync => Some(EntryEffect::Other),
+        }
+    }
+
+    /// Parts may be missing, or come twice: a broker that has just started drops some of them, and the writer repeats all.
+    fn note_part(&mut self, nonce: u64, index: u32, offset: u64) {
+        match self.open_answers.get_mut(&nonce) {
+            Some(open) if index == open.next_index => open.next_index += 1,
+            Some(_) | None if index > 0 => {}
+            Some(_) | None => {
+                self.forget_oldest_open_answer();
+                self.open_answers.insert(nonce, OpenAnswer { first_offset: offset, next_index: 1 });
+            }
+        }
+    }
+
+    fn forget_oldest_open_answer(&mut self) {
+        if self.open_answers.len() >= MAX_OPEN_ANSWERS {
+            let oldest = self.open_answers.iter().min_by_key(|(_, open)| open.first_offset);
+            let oldest = oldest.map(|(nonce, _)| *nonce);
+            oldest.map(|nonce| self.open_answers.remove(&nonce));
         }
     }
 
@@ -160,11 +192,22 @@ mod tests {
         }
 
         fn read(&mut self, line: &str) -> EntryEffect {
+            self.read_entry(line).unwrap()
+        }
+
+        fn read_entry(&mut self, line: &str) -> Option<EntryEffect> {
             let bytes = format!("{line}\n");
             let effect =
                 self.ledger.apply(&ClaimEntry::parse(bytes.as_bytes()).unwrap(), self.offset, self.now);
             self.offset += 1;
             effect
+        }
+
+        fn answer(&self) -> Option<(u64, u64)> {
+            match self.ledger.state(&MessageId::parse("m").unwrap()) {
+                Some(ClaimState::Answered(answer)) => Some((answer.first_offset, answer.last_offset)),
+                Some(ClaimState::Held { .. }) | None => None,
+            }
         }
     }
 
@@ -199,9 +242,9 @@ mod tests {
     fn first_answer_of_a_request_wins() {
         let mut stream = Stream::new();
         stream.read("claim 1 m");
-        assert_eq!(stream.read("answer 2 m"), EntryEffect::Answer { is_first: true });
-        assert_eq!(stream.read("answer 3 m"), EntryEffect::Answer { is_first: false });
-        assert_eq!(stream.read("answer 2 m"), EntryEffect::Answer { is_first: true });
+        assert_eq!(stream.read("answer 2 m 0"), EntryEffect::Answer { is_first: true });
+        assert_eq!(stream.read("answer 3 m 0"), EntryEffect::Answer { is_first: false });
+        assert_eq!(stream.read("answer 2 m 0"), EntryEffect::Answer { is_first: true });
         // An answered request cannot be given back.
         stream.read("release 4 m 1");
         let answer = StoredAnswer { nonce: 2, first_offset: 1, last_offset: 1 };
@@ -212,13 +255,29 @@ mod tests {
     #[test]
     fn long_answer_lies_between_its_parts() {
         let mut stream = Stream::new();
-        for line in ["claim 1 m", "part 2", "claim 9 other", "part 2", "answer 2 m"] {
-            stream.read(line);
+        for line in ["claim 1 m", "part 2 0", "claim 9 other", "part 2 1", "answer 2 m 2"] {
+            stream.read_entry(line);
         }
-        let answer = StoredAnswer { nonce: 2, first_offset: 1, last_offset: 4 };
-        let state = stream.ledger.state(&MessageId::parse("m").unwrap());
-        assert_eq!(state, Some(ClaimState::Answered(answer)));
+        assert_eq!(stream.answer(), Some((1, 4)));
         assert!(stream.ledger.open_answers.is_empty());
+    }
+
+    // req: BU-09
+    #[test]
+    fn answer_with_missing_parts_counts_once_it_is_repeated() {
+        let mut stream = Stream::new();
+        stream.read("claim 1 m");
+        for line in ["part 2 1", "part 2 2", "answer 2 m 3", "part 2 0", "part 2 2", "answer 2 m 3"] {
+            assert_eq!(stream.read_entry(line), None, "{line}");
+        }
+        assert_eq!(stream.answer(), None);
+        // The end of the first copy is late.
+        for line in ["part 2 0", "part 2 1", "part 2 0", "part 2 1", "part 2 1", "part 2 2"] {
+            stream.read_entry(line);
+        }
+        assert_eq!(stream.read("answer 2 m 3"), EntryEffect::Answer { is_first: true });
+        assert_eq!(stream.answer(), Some((9, 13)));
+        assert_eq!(stream.read("answer 3 m 0"), EntryEffect::Answer { is_first: false });
     }
 
     // req: BU-09

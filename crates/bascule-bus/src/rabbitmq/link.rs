@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{Channel, Confirmation, Connection, Event};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Mutex, Notify, watch};
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
@@ -25,9 +25,12 @@ const FIRST_DELAY: Duration = Duration::from_millis(100);
 const MAX_DELAY: Duration = Duration::from_secs(5);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// The pause while the broker starts its queues.
+const START_PAUSE: Duration = Duration::from_millis(200);
+
 /// A handle of the connection. The connection ends with the last handle.
 #[derive(Clone)]
-pub(super) struct Link {
+pub(super) struct BrokerHandle {
     shared: Arc<Shared>,
     keeper: Arc<Keeper>,
 }
@@ -35,7 +38,7 @@ pub(super) struct Link {
 struct Shared {
     state: watch::Sender<LinkState>,
     address: BrokerAddress,
-    /// The last generation that [`Link::reconnected`] has told of.
+    /// The last generation that [`BrokerHandle::reconnected`] has told of.
     announced: AtomicU64,
 }
 
@@ -61,13 +64,15 @@ pub(super) struct BrokerConnection {
     pub(super) generation: u64,
     connection: Connection,
     /// Confirms what is published.
-    publisher: Channel,
+    publisher: Mutex<Channel>,
+    /// Confirms requests that come again later. Other messages are refused more often, and a refusal ends its channel.
+    returner: Mutex<Channel>,
     /// Confirms nothing: its user sees the message in a stream.
-    appender: Channel,
+    appender: Mutex<Channel>,
     has_failed: Notify,
 }
 
-impl Link {
+impl BrokerHandle {
     /// Connects, and keeps the connection from now on.
     pub(super) async fn open(address: BrokerAddress) -> Result<Self, BusError> {
         let connection = Arc::new(BrokerConnection::open(&address, 1).await?);
@@ -117,6 +122,10 @@ impl Link {
                 generation = connection.generation;
                 match work(connection.clone()).await {
                     Ok(value) => return Ok(value),
+                    Err(error) if is_starting(&error) => {
+                        generation = 0;
+                        tokio::time::sleep(START_PAUSE).await;
+                    }
                     // The broker says no, and would say so again.
                     Err(error) if error.is_amqp_soft_error() => {
                         return Err(BusError::Refused { operation, reason: describe(&error) });
@@ -191,6 +200,11 @@ impl Shared {
     }
 }
 
+/// A broker that has just started, and a cluster without the node of a queue, know a queue and cannot use it yet.
+fn is_starting(error: &lapin::Error) -> bool {
+    error.is_amqp_soft_error() && describe(error).contains("is down or inaccessible")
+}
+
 /// Returns between half and all of the delay: the clients of a lost broker must not come back at the same moment.
 fn with_jitter(delay: Duration) -> Duration {
     let half = delay / 2;
@@ -206,9 +220,10 @@ impl BrokerConnection {
     async fn open(address: &BrokerAddress, generation: u64) -> Result<Self, BusError> {
         let connection = address.connect().await?;
         let refuse = |error| BusError::Connect { url: address.url().clone(), reason: describe(&error) };
-        let publisher = set_up(&connection).await.map_err(refuse)?;
-        let appender = connection.create_channel().await.map_err(refuse)?;
-        Ok(Self { generation, connection, publisher, appender, has_failed: Notify::new() })
+        let publisher = Mutex::new(open_publisher(&connection).await.map_err(refuse)?);
+        let returner = Mutex::new(open_publisher(&connection).await.map_err(refuse)?);
+        let appender = Mutex::new(connection.create_channel().await.map_err(refuse)?);
+        Ok(Self { generation, connection, publisher, returner, appender, has_failed: Notify::new() })
     }
 
     pub(super) async fn channel(&self) -> lapin::Result<Channel> {
@@ -217,20 +232,52 @@ impl BrokerConnection {
 
     /// Opens a channel that confirms.
     pub(super) async fn confirming_channel(&self) -> lapin::Result<Channel> {
-        let channel = self.channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        Ok(channel)
+        open_publisher(&self.connection).await
+    }
+
+    /// Returns false once the connection is lost. A channel may end without it: the broker ends one with each refusal.
+    pub(super) fn is_open(&self) -> bool {
+        self.connection.status().connected()
     }
 
     /// Publishes a message and waits until the broker has taken it. Returns false if a queue is full.
     pub(super) async fn publish(&self, message: &OutgoingMessage) -> lapin::Result<bool> {
-        let confirm = message.publish(&self.publisher, BasicPublishOptions::default()).await?;
-        Ok(!matches!(confirm.await?, Confirmation::Nack(_)))
+        self.publish_on(&self.publisher, message).await
+    }
+
+    /// Like [`Self::publish`], for a request that comes again later. Two copies would look like two deliveries to two replicas.
+    pub(super) async fn publish_returned(&self, message: &OutgoingMessage) -> lapin::Result<bool> {
+        self.publish_on(&self.returner, message).await
+    }
+
+    async fn publish_on(&self, channel: &Mutex<Channel>, message: &OutgoingMessage) -> lapin::Result<bool> {
+        match publish_and_confirm(&self.reopen(channel).await?, message).await {
+            // Another message may be the one that was refused. On a channel of its own this one gets its own result.
+            Err(_) if self.is_open() => publish_and_confirm(&self.confirming_channel().await?, message).await,
+            published => published,
+        }
     }
 
     /// Sends a message whose arrival the caller sees itself.
     pub(super) async fn append(&self, message: &OutgoingMessage) -> lapin::Result<()> {
-        message.publish(&self.appender, BasicPublishOptions::default()).await.map(|_| ())
+        let channel = self.appender().await?;
+        message.publish(&channel, BasicPublishOptions::default()).await.map(|_| ())
+    }
+
+    async fn reopen(&self, channel: &Mutex<Channel>) -> lapin::Result<Channel> {
+        let mut channel = channel.lock().await;
+        if !channel.status().connected() {
+            *channel = self.confirming_channel().await?;
+        }
+        Ok(channel.clone())
+    }
+
+    async fn appender(&self) -> lapin::Result<Channel> {
+        let mut channel = self.appender.lock().await;
+        if !channel.status().connected() {
+            *channel = self.channel().await?;
+        }
+        Ok(channel.clone())
     }
 
     /// Asks for another connection in the place of this one.
@@ -247,14 +294,14 @@ impl BrokerConnection {
             tokio::select! {
                 event = events.next() => match event {
                     // The error of a channel is an event too.
-                    Some(Event::Error(error)) if !self.connection.status().connected() => return describe(&error),
+                    Some(Event::Error(error)) if !self.is_open() => return describe(&error),
                     Some(Event::ConnectionBlocked(reason)) => warn!(%reason, "the broker takes no messages"),
                     Some(_) => {}
                     None => return "the connection has ended".to_owned(),
                 },
                 () = self.has_failed.notified() => return "an operation has failed".to_owned(),
                 _ = look.tick() => {
-                    if !self.connection.status().connected() {
+                    if !self.is_open() {
                         return "the connection has ended".to_owned();
                     }
                 }
@@ -267,10 +314,15 @@ impl BrokerConnection {
     }
 }
 
-/// Declares the exchange and returns the channel for messages.
-async fn set_up(connection: &Connection) -> lapin::Result<Channel> {
+/// Opens a channel that confirms. The exchange is there.
+async fn open_publisher(connection: &Connection) -> lapin::Result<Channel> {
     let channel = connection.create_channel().await?;
     topology::declare_exchange(&channel).await?;
     channel.confirm_select(ConfirmSelectOptions::default()).await?;
     Ok(channel)
+}
+
+async fn publish_and_confirm(channel: &Channel, message: &OutgoingMessage) -> lapin::Result<bool> {
+    let confirm = message.publish(channel, BasicPublishOptions::default()).await?;
+    Ok(!matches!(confirm.await?, Confirmation::Nack(_)))
 }

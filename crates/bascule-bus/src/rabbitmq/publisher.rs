@@ -11,7 +11,8 @@ use lapin::{BasicProperties, Channel, Confirmation, PublisherConfirm};
 use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio::task::AbortHandle;
 
-use super::link::{BrokerConnection, Link, OPERATION_TIMEOUT, random_u64};
+use super::describe;
+use super::link::{BrokerConnection, BrokerHandle, OPERATION_TIMEOUT, random_u64};
 use crate::{BusError, Envelope, Topic};
 
 /// The requests that wait to be published. Publishers of more wait for room.
@@ -21,6 +22,7 @@ const BATCH: usize = 256;
 /// Longer headers stay in the envelope alone: all properties of a message must fit in one frame.
 const MAX_HEADER_BYTES: usize = 8 * 1024;
 const PERSISTENT: u8 = 2;
+const OPERATION: &str = "publish the request";
 
 /// A message for an exchange.
 pub(super) struct OutgoingMessage {
@@ -97,14 +99,17 @@ struct QueuedRequest {
     done: oneshot::Sender<RequestFate>,
 }
 
-enum RequestFate {
+pub(super) enum RequestFate {
     Taken,
     Full,
+    /// No queue takes it.
     Returned,
+    /// The broker does not take it, now or later.
+    Refused(String),
 }
 
 impl RequestPublisher {
-    pub(super) fn start(link: Link) -> Self {
+    pub(super) fn start(link: BrokerHandle) -> Self {
         let (requests, receiver) = mpsc::channel(QUEUED_REQUESTS);
         let task = tokio::spawn(publish_batches(link, receiver)).abort_handle();
         Self { requests, task }
@@ -112,23 +117,25 @@ impl RequestPublisher {
 
     /// Returns once the broker has queued the request.
     pub(super) async fn publish(&self, topic: &Topic, message: OutgoingMessage) -> Result<(), BusError> {
-        const OPERATION: &str = "publish the request";
+        let reason = match self.try_publish(message).await? {
+            RequestFate::Taken => return Ok(()),
+            RequestFate::Full => return Err(BusError::Full),
+            RequestFate::Returned => no_queue(topic),
+            RequestFate::Refused(reason) => reason,
+        };
+        Err(BusError::Refused { operation: OPERATION, reason })
+    }
+
+    /// Returns once the broker has queued the request, or said that it does not.
+    pub(super) async fn try_publish(&self, message: OutgoingMessage) -> Result<RequestFate, BusError> {
         let publish = async {
             let (done, fate) = oneshot::channel();
             self.requests.send(QueuedRequest { message, done }).await.map_err(|_| BusError::Closed)?;
             fate.await.map_err(|_| BusError::Closed)
         };
-        match tokio::time::timeout(OPERATION_TIMEOUT, publish).await {
-            Ok(Ok(RequestFate::Taken)) => Ok(()),
-            Ok(Ok(RequestFate::Full)) => Err(BusError::Full),
-            Ok(Ok(RequestFate::Returned)) => {
-                let reason =
-                    format!("no bridge has served `{topic}` at this broker yet, so no queue takes it");
-                Err(BusError::Refused { operation: OPERATION, reason })
-            }
-            Ok(Err(error)) => Err(error),
-            Err(_) => Err(BusError::Timeout { operation: OPERATION, seconds: OPERATION_TIMEOUT.as_secs() }),
-        }
+        let timeout =
+            |_| Err(BusError::Timeout { operation: OPERATION, seconds: OPERATION_TIMEOUT.as_secs() });
+        tokio::time::timeout(OPERATION_TIMEOUT, publish).await.unwrap_or_else(timeout)
     }
 
     /// Ends the task. Requests that are not published yet fail.
@@ -143,7 +150,12 @@ impl Drop for RequestPublisher {
     }
 }
 
-async fn publish_batches(link: Link, mut requests: mpsc::Receiver<QueuedRequest>) {
+/// The reason why a request came back.
+pub(super) fn no_queue(topic: &Topic) -> String {
+    format!("no bridge has served `{topic}` at this broker yet, so no queue takes it")
+}
+
+async fn publish_batches(link: BrokerHandle, mut requests: mpsc::Receiver<QueuedRequest>) {
     let mut channel = BatchChannel::default();
     let mut batch = Vec::with_capacity(BATCH);
     while requests.recv_many(&mut batch, BATCH).await > 0 {
@@ -156,6 +168,14 @@ async fn publish_batches(link: Link, mut requests: mpsc::Receiver<QueuedRequest>
     }
 }
 
+/// The reason why a batch was not published.
+enum BatchError {
+    /// The channel has ended.
+    Channel(lapin::Error),
+    /// The connection has ended, or does not respond.
+    Connection,
+}
+
 /// The channel of one connection.
 #[derive(Default)]
 struct BatchChannel {
@@ -165,16 +185,15 @@ struct BatchChannel {
 
 impl BatchChannel {
     /// Publishes all, again after a loss. Returns `None` once the bus is closed.
-    async fn publish(&mut self, link: &Link, batch: &[QueuedRequest]) -> Option<Vec<RequestFate>> {
+    async fn publish(&mut self, link: &BrokerHandle, batch: &[QueuedRequest]) -> Option<Vec<RequestFate>> {
         loop {
             let connection = link.connection_after(0).await.ok()?;
             if connection.generation != self.generation {
                 *self = Self { generation: connection.generation, channel: OnceCell::new() };
             }
-            let publish = self.try_publish(&connection, batch);
-            match tokio::time::timeout(OPERATION_TIMEOUT, publish).await {
-                Ok(Ok(fates)) => return Some(fates),
-                Ok(Err(_)) | Err(_) => {
+            match self.publish_on(&connection, batch).await {
+                Ok(fates) => return Some(fates),
+                Err(_) => {
                     connection.give_up();
                     link.connection_after(connection.generation).await.ok()?;
                 }
@@ -182,7 +201,47 @@ impl BatchChannel {
         }
     }
 
+    /// A request that the broker refuses ends the channel, and the error does not say which one it was. Then each is published
+    /// by itself. Those that the broker has taken before come twice, under their ids.
+    async fn publish_on(
+        &mut self,
+        connection: &Arc<BrokerConnection>,
+        batch: &[QueuedRequest],
+    ) -> Result<Vec<RequestFate>, BatchError> {
+        match self.try_publish(connection, batch).await {
+            Err(BatchError::Channel(_)) => {}
+            published => return published,
+        }
+        let mut fates = Vec::with_capacity(batch.len());
+        for request in batch {
+            match self.try_publish(connection, std::slice::from_ref(request)).await {
+                Ok(fate) => fates.extend(fate),
+                Err(BatchError::Channel(error)) if error.is_amqp_soft_error() => {
+                    fates.push(RequestFate::Refused(describe(&error)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(fates)
+    }
+
     async fn try_publish(
+        &mut self,
+        connection: &Arc<BrokerConnection>,
+        batch: &[QueuedRequest],
+    ) -> Result<Vec<RequestFate>, BatchError> {
+        let publish = self.publish_and_confirm(connection, batch);
+        match tokio::time::timeout(OPERATION_TIMEOUT, publish).await {
+            Ok(Ok(fates)) => Ok(fates),
+            Ok(Err(error)) if connection.is_open() => {
+                self.channel = OnceCell::new();
+                Err(BatchError::Channel(error))
+            }
+            Ok(Err(_)) | Err(_) => Err(BatchError::Connection),
+        }
+    }
+
+    async fn publish_and_confirm(
         &self,
         connection: &Arc<BrokerConnection>,
         batch: &[QueuedRequest],

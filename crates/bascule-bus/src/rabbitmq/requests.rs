@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
@@ -15,29 +15,32 @@ use lapin::{Acker, Channel, Consumer};
 use tokio::sync::mpsc;
 
 use super::claim_log::{ClaimLog, ClaimResult};
-use super::link::{BrokerConnection, Link};
-use super::publisher::{OutgoingMessage, json_properties};
-use super::topology;
+use super::link::{BrokerConnection, BrokerHandle};
+use super::publisher::{OutgoingMessage, RequestPublisher, json_properties};
+use super::{shared_requests, topology};
 use crate::requests::DeliveryKind;
 use crate::{
     AgentName, BusError, Claim, ClaimTicket, Envelope, MessageId, ReceivedMessage, RequestDelivery,
-    SharedTopics, Topic,
+    SharedTopics, Topic, UnreadableMessage,
 };
 
 /// The most unsettled requests of one replica.
 const MAX_PREFETCH: usize = 2_000;
 /// The pause before a queue whose consumer ended is read again.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// The requests that are remembered as settled while their acknowledgement could not be sent.
+pub(super) const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// The requests that are remembered as settled while their acknowledgement could not be sent,
 const MAX_SETTLED: usize = 10_000;
+/// and the time for which they are: the broker delivers them again at once, unless another replica has got them.
+const SETTLED_FOR: Duration = Duration::from_secs(60);
 /// The topic and the earlier attempts of a returned request.
 const TOPIC_HEADER: &str = "bascule-topic";
-const ATTEMPTS_HEADER: &str = "bascule-attempts";
+pub(super) const ATTEMPTS_HEADER: &str = "bascule-attempts";
 
 /// The requests of one agent at this replica.
 pub(super) struct AgentRequests {
     agent: AgentName,
-    link: Link,
+    pub(super) link: BrokerHandle,
+    pub(super) publisher: Arc<RequestPublisher>,
     log: ClaimLog,
     in_flight: Mutex<HashMap<MessageId, InFlightRequest>>,
 }
@@ -45,8 +48,8 @@ pub(super) struct AgentRequests {
 /// A request that this replica has claimed.
 enum InFlightRequest {
     Handled(Arc<Settlement>),
-    /// The connection was lost before the acknowledgement: the request will be delivered again.
-    Settled,
+    /// The connection was lost before the acknowledgement, at this time: the request will be delivered again.
+    Settled(Instant),
 }
 
 /// The right to settle a delivery. After a lost connection it is replaced by that of the next delivery.
@@ -61,14 +64,18 @@ struct OpenDelivery {
 
 impl AgentRequests {
     /// Declares the agent's queues, and reads its claims.
-    pub(super) async fn open(link: Link, agent: AgentName) -> Result<Self, BusError> {
+    pub(super) async fn open(
+        link: BrokerHandle,
+        publisher: Arc<RequestPublisher>,
+        agent: AgentName,
+    ) -> Result<Self, BusError> {
         let name = &agent;
         let declare = |connection: Arc<BrokerConnection>| async move {
             topology::declare_agent(&connection.channel().await?, name).await
         };
         link.run("declare the agent's queues", declare).await?;
         let log = ClaimLog::open(link.clone(), agent.clone()).await?;
-        Ok(Self { agent, link, log, in_flight: Mutex::default() })
+        Ok(Self { agent, link, publisher, log, in_flight: Mutex::default() })
     }
 
     /// Takes requests until the queue is dropped, or the bus is closed.
@@ -117,23 +124,52 @@ impl AgentRequests {
     /// Reads a delivery. Returns `None` if there is nothing to do for the caller.
     fn receive(self: &Arc<Self>, delivery: Delivery, open: (Channel, u64)) -> Option<RequestDelivery> {
         let (topic, attempt) = (self.topic_of(&delivery)?, attempt_of(&delivery));
-        let payload = Bytes::from(delivery.data);
-        let message = ReceivedMessage::read(topic.clone(), payload.clone());
         let open = OpenDelivery { acker: delivery.acker, generation: open.1, _channel: open.0 };
-        let id = message.content.as_ref().ok().map(|envelope| envelope.message_id.clone());
+        let payload = Bytes::from(delivery.data);
+        let mut message = ReceivedMessage::read(topic, payload.clone());
         if self.is_foreign(&message) {
-            open.acknowledge();
-            return None;
+            let reason = "the message names another agent, and could not be given to it".to_owned();
+            message.content = Err(UnreadableMessage { reason, payload: payload.clone() });
         }
+        let id = message.content.as_ref().ok().map(|envelope| envelope.message_id.clone());
         let open = match id {
             Some(id) if attempt > 1 => self.adopt(&id, open)?,
             _ => open,
         };
-        let settlement = Arc::new(Settlement(Mutex::new(Some(open))));
-        let requests = self.clone();
-        let claimed = Mutex::new(None);
-        let kind = RabbitMqDelivery { requests, settlement, claimed, topic, payload, attempt };
-        Some(RequestDelivery { message, attempt, kind: DeliveryKind::RabbitMq(kind) })
+        Some(self.deliver(message, payload, attempt, open))
+    }
+
+    /// Makes a delivery of a request on the shared topic that no agent gets. It is reported, not run.
+    pub(super) fn unroutable(
+        self: &Arc<Self>,
+        delivery: Delivery,
+        open: (Channel, u64),
+        reason: String,
+    ) -> RequestDelivery {
+        let (topic, attempt) = (Topic::from_static(SharedTopics::REQUESTS), attempt_of(&delivery));
+        let open = OpenDelivery { acker: delivery.acker, generation: open.1, _channel: open.0 };
+        let payload = Bytes::from(delivery.data);
+        let content = Err(UnreadableMessage { reason, payload: payload.clone() });
+        self.deliver(ReceivedMessage { topic, content }, payload, attempt, open)
+    }
+
+    fn deliver(
+        self: &Arc<Self>,
+        message: ReceivedMessage,
+        payload: Bytes,
+        attempt: u32,
+        open: OpenDelivery,
+    ) -> RequestDelivery {
+        let delivery = RabbitMqDelivery {
+            requests: self.clone(),
+            settlement: Arc::new(Settlement(Mutex::new(Some(open)))),
+            claimed: Mutex::new(None),
+            topic: message.topic.clone(),
+            payload,
+            attempt,
+            answer_seed: self.log.next_nonce(),
+        };
+        RequestDelivery { message, attempt, stored: None, kind: DeliveryKind::RabbitMq(delivery) }
     }
 
     /// A returned request comes from the queue of its delay, through the default exchange.
@@ -147,23 +183,30 @@ impl AgentRequests {
         }
     }
 
-    /// A request on the shared topic belongs to the agent that it names.
+    /// A request on the shared topic belongs to the agent that it names. One that nobody gets may have been returned here.
     fn is_foreign(&self, message: &ReceivedMessage) -> bool {
-        let is_shared = message.topic.as_str() == SharedTopics::REQUESTS;
-        is_shared && message.content.as_ref().is_ok_and(|envelope| envelope.source != self.agent.as_str())
+        if message.topic.as_str() != SharedTopics::REQUESTS {
+            return false;
+        }
+        match &message.content {
+            Ok(envelope) => envelope.source != self.agent.as_str(),
+            // The agent that it names is answered. What names nobody becomes a dead letter.
+            Err(unreadable) => Envelope::parse_leniently(&unreadable.payload)
+                .is_ok_and(|(envelope, _)| envelope.source != self.agent.as_str()),
+        }
     }
 
     /// Gives a request that was delivered again to the one who still handles it. Returns it if there is none.
     fn adopt(&self, id: &MessageId, open: OpenDelivery) -> Option<OpenDelivery> {
         let mut in_flight = self.lock();
         match in_flight.get(id) {
-            Some(InFlightRequest::Settled) => {
+            Some(InFlightRequest::Handled(settlement)) => settlement.adopt(open),
+            Some(settled) if settled.is_settled() => {
                 in_flight.remove(id);
                 open.acknowledge();
                 None
             }
-            Some(InFlightRequest::Handled(settlement)) => settlement.adopt(open),
-            None => Some(open),
+            Some(InFlightRequest::Settled(_)) | None => Some(open),
         }
     }
 
@@ -172,8 +215,14 @@ impl AgentRequests {
     }
 }
 
+impl InFlightRequest {
+    fn is_settled(&self) -> bool {
+        matches!(self, Self::Settled(since) if since.elapsed() < SETTLED_FOR)
+    }
+}
+
 /// Takes no more requests, and returns those that nobody has seen. The channel stays open for those in progress.
-async fn return_unread(channel: &Channel, mut consumer: Consumer) -> lapin::Result<()> {
+pub(super) async fn return_unread(channel: &Channel, mut consumer: Consumer) -> lapin::Result<()> {
     channel.basic_cancel(consumer.tag(), BasicCancelOptions::default()).await?;
     while let Some(Ok(delivery)) = consumer.next().await {
         delivery.acker.nack(BasicNackOptions { requeue: true, multiple: false }).await?;
@@ -182,7 +231,7 @@ async fn return_unread(channel: &Channel, mut consumer: Consumer) -> lapin::Resu
 }
 
 /// The number of this delivery. A quorum queue counts; another queue only knows that it is not the first.
-fn attempt_of(delivery: &Delivery) -> u32 {
+pub(super) fn attempt_of(delivery: &Delivery) -> u32 {
     let number = |name| {
         let value = delivery.properties.headers().as_ref()?.inner().get(name)?;
         value.as_long_long_int().and_then(|count| u32::try_from(count).ok())
@@ -249,8 +298,9 @@ impl RabbitMqQueue {
         // The broker sends no more than this before the first is settled.
         let (sender, deliveries) = mpsc::channel(prefetch);
         let prefetch = u16::try_from(prefetch).expect("the bound is small");
-        // The task ends when the receiver is dropped: it has to return what it holds.
-        tokio::spawn(requests.take_for_ever(prefetch, sender));
+        // The tasks end when the receiver is dropped: they have to return what they hold.
+        tokio::spawn(requests.clone().take_for_ever(prefetch, sender.clone()));
+        tokio::spawn(shared_requests::route_for_ever(requests, sender));
         Self { deliveries }
     }
 
@@ -275,6 +325,8 @@ pub(crate) struct RabbitMqDelivery {
     topic: Topic,
     payload: Bytes,
     attempt: u32,
+    /// The number of the answer's entry follows from it, so that an answer that is recorded again is recognised.
+    answer_seed: u64,
 }
 
 impl RabbitMqDelivery {
@@ -312,7 +364,7 @@ impl RabbitMqDelivery {
         ticket: &ClaimTicket,
         answer: &Envelope,
     ) -> Result<bool, BusError> {
-        self.requests.log.record_answer(&ticket.message_id, answer).await
+        self.requests.log.record_answer(self.answer_seed, &ticket.message_id, answer).await
     }
 
     /// The connection is the proof that the replica lives.
@@ -324,7 +376,7 @@ impl RabbitMqDelivery {
         let Some(open) = self.settlement.take() else { return Ok(()) };
         match open.acker.ack(BasicAckOptions::default()).await {
             Ok(true) => self.leave(None),
-            Ok(false) | Err(_) => self.leave(Some(InFlightRequest::Settled)),
+            Ok(false) | Err(_) => self.leave(Some(InFlightRequest::Settled(Instant::now()))),
         }
         Ok(())
     }
@@ -334,7 +386,7 @@ impl RabbitMqDelivery {
             let message = self.delayed(delay);
             let publish = |connection: Arc<BrokerConnection>| {
                 let message = &message;
-                async move { connection.publish(message).await }
+                async move { connection.publish_returned(message).await }
             };
             if !self.requests.link.run("return the request", publish).await? {
                 return Err(BusError::Full);
@@ -367,11 +419,12 @@ impl RabbitMqDelivery {
                 other.adopt_from(&self.settlement);
                 return false;
             }
-            Some(InFlightRequest::Settled) => {
+            // The message itself comes again. Another one with its id is a repetition, which is answered from the records.
+            Some(settled) if settled.is_settled() && self.attempt > 1 => {
                 in_flight.remove(id);
                 return false;
             }
-            None => {}
+            Some(InFlightRequest::Settled(_)) | None => {}
         }
         in_flight.insert(id.clone(), InFlightRequest::Handled(self.settlement.clone()));
         *self.lock_claimed() = Some(id.clone());
@@ -383,10 +436,11 @@ impl RabbitMqDelivery {
         let Some(id) = self.lock_claimed().take() else { return };
         let mut in_flight = self.requests.lock();
         in_flight.remove(&id);
-        if let Some(left) = left
-            && in_flight.len() < MAX_SETTLED
-        {
-            in_flight.insert(id, left);
+        if let Some(left) = left {
+            in_flight.retain(|_, other| matches!(other, InFlightRequest::Handled(_)) || other.is_settled());
+            if in_flight.len() < MAX_SETTLED {
+                in_flight.insert(id, left);
+            }
         }
     }
 

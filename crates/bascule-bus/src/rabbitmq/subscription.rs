@@ -6,21 +6,18 @@ use std::task::Waker;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
 use lapin::Consumer;
 use lapin::message::Delivery;
 use lapin::options::{BasicConsumeOptions, BasicQosOptions};
 use lapin::types::FieldTable;
 use tokio::task::AbortHandle;
 
-use super::claim_log::acknowledge_all;
-use super::link::{BrokerConnection, Link};
+use super::batched_consumer::{BatchedConsumer, PREFETCH};
+use super::link::{BrokerConnection, BrokerHandle};
 use super::topology;
 use crate::subscriber_queue::{QueueItem, SubscriberQueue};
 use crate::{BusError, ReceivedItem, ReceivedMessage, Topic, TopicPattern};
 
-/// The messages that the broker sends ahead.
-const PREFETCH: u16 = 256;
 /// The messages that wait for a slow reader. The oldest make room, and are counted.
 const MAX_MESSAGES: usize = 10_000;
 const MAX_BYTES: usize = 64 << 20;
@@ -34,11 +31,11 @@ pub(crate) struct RabbitMqSubscription {
 
 impl RabbitMqSubscription {
     /// Subscribes. Messages that are published after it returns are received.
-    pub(super) async fn open(link: Link, pattern: &TopicPattern) -> Result<Self, BusError> {
+    pub(super) async fn open(link: BrokerHandle, pattern: &TopicPattern) -> Result<Self, BusError> {
         let consume = |connection: Arc<BrokerConnection>| async move { consume(&connection, pattern).await };
         let consumer = link.run("subscribe", consume).await?;
         let waiting = Arc::new(SubscriberQueue::new(MAX_MESSAGES, MAX_BYTES));
-        let reader = tokio::spawn(read_for_ever(link, pattern.clone(), consumer, waiting.clone()));
+        let reader = tokio::spawn(read_until_closed(link, pattern.clone(), consumer, waiting.clone()));
         Ok(Self { waiting, reader: reader.abort_handle() })
     }
 
@@ -63,8 +60,8 @@ async fn consume(connection: &BrokerConnection, pattern: &TopicPattern) -> lapin
     channel.basic_consume(queue, "".into(), BasicConsumeOptions::default(), FieldTable::default()).await
 }
 
-async fn read_for_ever(
-    link: Link,
+async fn read_until_closed(
+    link: BrokerHandle,
     pattern: TopicPattern,
     first: Consumer,
     waiting: Arc<SubscriberQueue<ReceivedMessage>>,
@@ -78,21 +75,18 @@ async fn read_for_ever(
         tokio::time::sleep(RETRY_DELAY).await;
         let Ok(connection) = link.connection().await else { break };
         consumer = consume(&connection, &pattern).await;
+        if consumer.is_ok() {
+            // The queue of before is gone, and nobody knows what came since.
+            wake(waiting.note_loss());
+        }
     }
     wake(waiting.close());
 }
 
 /// Reads until the consumer ends.
-async fn read(mut messages: Consumer, waiting: &SubscriberQueue<ReceivedMessage>) {
-    let mut unacknowledged = 0;
+async fn read(messages: Consumer, waiting: &SubscriberQueue<ReceivedMessage>) {
+    let mut messages = BatchedConsumer::new(messages);
     while let Some(Ok(delivery)) = messages.next().await {
-        unacknowledged += 1;
-        if unacknowledged >= PREFETCH / 4 {
-            unacknowledged = 0;
-            if acknowledge_all(&delivery).await.is_err() {
-                return;
-            }
-        }
         push(delivery, waiting);
     }
 }

@@ -14,9 +14,11 @@ pub(super) const EXCHANGE: &str = "bascule";
 /// The exchange of all queues, by their names.
 pub(super) const DEFAULT_EXCHANGE: &str = "";
 pub(super) const DEAD_QUEUE: &str = "bascule.dead";
+/// The requests on the topic without an agent's name, until a bridge has given them to their agents' queues.
+pub(super) const SHARED_QUEUE: &str = "bascule.shared";
 const EVENTS_STREAM: &str = "bascule.events";
 
-/// The requests that wait for one agent. More are refused.
+/// The requests that wait in one queue. More are refused.
 const MAX_REQUESTS: i64 = 100_000;
 const MAX_REQUEST_BYTES: i64 = 1 << 30;
 /// RabbitMQ 4 would drop a request after 20 deliveries.
@@ -70,6 +72,7 @@ pub(super) async fn declare_exchange(channel: &Channel) -> Result<()> {
 /// Declares all that the bridge of an agent needs.
 pub(super) async fn declare_agent(channel: &Channel, agent: &AgentName) -> Result<()> {
     declare_requests(channel, agent).await?;
+    declare_shared(channel).await?;
     declare_claims(channel, agent).await?;
     declare_dead_letters(channel).await?;
     declare_events(channel).await?;
@@ -81,17 +84,27 @@ pub(super) async fn declare_agent(channel: &Channel, agent: &AgentName) -> Resul
 
 async fn declare_requests(channel: &Channel, agent: &AgentName) -> Result<()> {
     let queue = requests_queue(agent);
-    let arguments = arguments([
+    declare_durable_queue(channel, &queue, requests_arguments()).await?;
+    bind(channel, &queue, EXCHANGE, agent.request_topic().as_str()).await?;
+    // Earlier builds bound it to the shared topic too.
+    let (exchange, key) = (EXCHANGE.into(), SharedTopics::REQUESTS.into());
+    channel.queue_unbind(queue.into(), exchange, key, FieldTable::default()).await
+}
+
+pub(super) async fn declare_shared(channel: &Channel) -> Result<()> {
+    declare_durable_queue(channel, SHARED_QUEUE, requests_arguments()).await?;
+    bind(channel, SHARED_QUEUE, EXCHANGE, SharedTopics::REQUESTS).await
+}
+
+fn requests_arguments() -> FieldTable {
+    arguments([
         // Replicated in a cluster, and it counts deliveries.
         ("x-queue-type", text("quorum")),
         ("x-max-length", number(MAX_REQUESTS)),
         ("x-max-length-bytes", number(MAX_REQUEST_BYTES)),
         ("x-overflow", text("reject-publish")),
         ("x-delivery-limit", number(MAX_DELIVERIES)),
-    ]);
-    declare_durable_queue(channel, &queue, arguments).await?;
-    bind(channel, &queue, EXCHANGE, agent.request_topic().as_str()).await?;
-    bind(channel, &queue, EXCHANGE, SharedTopics::REQUESTS).await
+    ])
 }
 
 pub(super) async fn declare_claims(channel: &Channel, agent: &AgentName) -> Result<()> {

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use bascule_bus::{
     AgentName, ContentTrust, DeadLetter, Envelope, ErrorDetails, Headers, McpMetadataRefreshRequest,
-    McpToolsAvailable, MessageBody, MessageIdGenerator, ResultObject, ResultParts, ServerState, Timestamp,
-    ToolCancelRequest, ToolError, ToolInvokeRequest, ToolInvokeResponse, ToolProgress, ToolResultPart,
-    event_envelope,
+    McpToolsAvailable, MessageBody, MessageId, MessageIdGenerator, ResultObject, ResultParts, ServerState,
+    Timestamp, ToolCancelRequest, ToolError, ToolInvokeRequest, ToolInvokeResponse, ToolProgress,
+    ToolResultPart, event_envelope,
 };
 use bascule_model::{
     BridgeError, CorrelationId, Delivery, ErrorCode, Event, ExpectedResult, Health, ServerName, ToolId,
@@ -101,7 +101,7 @@ fn request() -> MessageKind {
         (
             "deadline",
             time(
-                "The call must be answered by then: a later one is not run, and one that still runs is ended, with the error `timeout`. Default: 60 s after `timestamp`.",
+                "The call must be answered by then: a later one is not run, and one that still runs is ended, with the error `timeout`. Default: 60 s after the broker stored the request (NATS), or after `timestamp` (RabbitMQ).",
             ),
         ),
         ("progress", boolean("The agent wants `ToolProgress` messages. Default: false.")),
@@ -288,8 +288,10 @@ fn error() -> MessageKind {
 }
 
 fn cancel() -> MessageKind {
-    let full = ToolCancelRequest { tool_call_id: "call-1".into() };
-    let fields = [("toolCallId", text("The id of the call to end."))];
+    let request_message_id = Some(MessageId::parse("a-1").unwrap());
+    let full = ToolCancelRequest { tool_call_id: "call-1".into(), request_message_id };
+    let meant = "The `messageId` of the request. Without it the next request with this `toolCallId` is meant, if none is there now.";
+    let fields = [("toolCallId", text("The id of the call to end.")), ("requestMessageId", id(meant))];
     let summary = "An agent's request to end a call, which is then answered with the error `cancelled`.";
     message(summary, ContentTrust::ToolRequest, &full, &fields, vec![("a cancellation", full.clone())])
 }

@@ -74,7 +74,7 @@ pub(crate) fn schema() -> Value {
         ),
         (
             "replyTo",
-            json!({"type": "string", "pattern": r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$", "maxLength": 255, "description": "The topic for the answer: `tool.result.{agent}`, a topic below it, or an inbox of NATS (`_INBOX.…`). Default: `tool.result.{agent}`."}),
+            json!({"type": "string", "pattern": r"^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$", "maxLength": 255, "description": "The topic for the answer: `tool.result.{agent}`, a topic below it, or an inbox of NATS (`_INBOX.…` or `_INBOX_{agent}.…`). Default: `tool.result.{agent}`."}),
         ),
         ("source", text("The publisher. In a request on `tool.invoke.mcp`, the name of the agent.")),
         ("destination", text("The only recipient, if there is one.")),

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use bascule_bus::{AgentName, Claim, TopicPattern};
+use bascule_bus::{AgentName, Claim, Envelope, SharedTopics, Topic, TopicPattern};
+use serde_json::value::RawValue;
 
 use crate::broker::Broker;
 use crate::support::{agent, id, id_of, message, next, publish};
@@ -22,7 +23,10 @@ pub(crate) async fn each_request_goes_to_one_replica_of_its_agent(broker: &impl 
     ids.sort();
     assert_eq!(ids, ["m-1", "m-2"]);
     let (third, fourth) = (next(&mut other).await, next(&mut other).await);
-    assert_eq!([id_of(&third), id_of(&fourth)], ["m-3", "m-4"]);
+    // A request on the shared topic may be passed by one on the agent's own.
+    let mut ids = [id_of(&third), id_of(&fourth)];
+    ids.sort();
+    assert_eq!(ids, ["m-3", "m-4"]);
     first.acknowledge().await.unwrap();
     publish(&bus, "tool.invoke.mcp.a", "m-5", "a").await;
     assert_eq!(id_of(&next(&mut one).await), "m-5");
@@ -79,6 +83,46 @@ pub(crate) async fn duplicate_of_a_request_in_progress_is_recognised(broker: &im
 }
 
 // req: BU-09
+pub(crate) async fn reused_id_with_another_body_is_recognised(broker: &impl Broker) {
+    let bus = broker.connect().await;
+    let mut queue = bus.requests(&agent(), 4).await.unwrap();
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    let first = next(&mut queue).await;
+    let Claim::Won(ticket) = first.claim(&id("m-1")).await.unwrap() else { panic!("nobody has begun it") };
+    let other = Envelope { body: RawValue::from_string("[1]".into()).unwrap(), ..message("m-1", "a") };
+    let send = async || bus.publish(&Topic::parse("tool.invoke.mcp.a").unwrap(), &other).await.unwrap();
+    send().await;
+    let second = next(&mut queue).await;
+    assert!(matches!(second.claim(&id("m-1")).await.unwrap(), Claim::Reused));
+    second.acknowledge().await.unwrap();
+    // Its answer is not for the other one either.
+    assert!(first.record_answer(&ticket, &message("r-1", "bridge")).await.unwrap());
+    first.acknowledge().await.unwrap();
+    send().await;
+    assert!(matches!(next(&mut queue).await.claim(&id("m-1")).await.unwrap(), Claim::Reused));
+}
+
+// req: BU-09
+pub(crate) async fn duplicate_with_another_topic_waits_for_the_answer(broker: &impl Broker) {
+    let bus = broker.connect().await;
+    let mut queue = bus.requests(&agent(), 4).await.unwrap();
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    let first = next(&mut queue).await;
+    let Claim::Won(ticket) = first.claim(&id("m-1")).await.unwrap() else { panic!("nobody has begun it") };
+    let reply_to = Some(Topic::parse("tool.result.a.new").unwrap());
+    let repeated = Envelope { reply_to, ..message("m-1", "a") };
+    bus.publish(&Topic::parse("tool.invoke.mcp.a").unwrap(), &repeated).await.unwrap();
+    let second = next(&mut queue).await;
+    assert!(matches!(second.claim(&id("m-1")).await.unwrap(), Claim::InProgress));
+    second.return_after(Duration::from_millis(1)).await.unwrap();
+    let second = next(&mut queue).await;
+    assert!(matches!(second.claim(&id("m-1")).await.unwrap(), Claim::InProgress), "also when it comes again");
+    assert!(first.record_answer(&ticket, &message("r-1", "bridge")).await.unwrap());
+    let claim = second.claim(&id("m-1")).await.unwrap();
+    assert!(matches!(claim, Claim::Answered(answer) if answer.message_id.as_str() == "r-1"));
+}
+
+// req: BU-09
 pub(crate) async fn returned_request_comes_later_and_can_be_claimed(broker: &impl Broker) {
     let bus = broker.connect().await;
     let mut queue = bus.requests(&agent(), 4).await.unwrap();
@@ -108,6 +152,42 @@ pub(crate) async fn full_replica_leaves_requests_to_others(broker: &impl Broker)
     let mut other = broker.connect().await.requests(&agent(), 1).await.unwrap();
     let third = next(&mut other).await;
     assert_eq!((id_of(&third).as_str(), third.attempt), ("m-3", 1));
+}
+
+// req: BU-02, BU-09
+pub(crate) async fn request_that_names_no_agent_is_reported_by_one_bridge(broker: &impl Broker) {
+    let bus = broker.connect().await;
+    let mut a = bus.requests(&agent(), 4).await.unwrap();
+    let mut b = broker.connect().await.requests(&AgentName::parse("b").unwrap(), 4).await.unwrap();
+    publish(&bus, SharedTopics::REQUESTS, "m-1", "no agent").await;
+    let delivery = tokio::select! {
+        delivery = next(&mut a) => delivery,
+        delivery = next(&mut b) => delivery,
+    };
+    let unreadable = delivery.message.content.as_ref().unwrap_err();
+    assert!(unreadable.reason.starts_with("`source` names no agent"), "{}", unreadable.reason);
+    assert_eq!(&unreadable.payload[..], message("m-1", "no agent").to_bytes());
+    delivery.acknowledge().await.unwrap();
+    // Neither has another copy.
+    publish(&bus, SharedTopics::REQUESTS, "m-2", "a").await;
+    publish(&bus, SharedTopics::REQUESTS, "m-3", "b").await;
+    assert_eq!([id_of(&next(&mut a).await), id_of(&next(&mut b).await)], ["m-2", "m-3"]);
+}
+
+// req: BU-02, BU-03
+pub(crate) async fn request_on_the_shared_topic_with_a_wrong_field_reaches_its_agent(broker: &impl Broker) {
+    let bus = broker.connect().await;
+    let mut queue = bus.requests(&agent(), 4).await.unwrap();
+    let mut request: serde_json::Value = serde_json::from_slice(&message("m-1", "a").to_bytes()).unwrap();
+    request["replyTo"] = "no topic".into();
+    let topic = Topic::parse(SharedTopics::REQUESTS).unwrap();
+    bus.publish_bytes(&topic, request.to_string().as_bytes()).await.unwrap();
+    let delivery = next(&mut queue).await;
+    // The agent can be answered, so the request has a claim like any other.
+    let payload = &delivery.message.content.as_ref().unwrap_err().payload;
+    let (envelope, mistake) = Envelope::parse_leniently(payload).unwrap();
+    assert!(mistake.unwrap().contains("replyTo"));
+    assert!(matches!(delivery.claim(&envelope.message_id).await.unwrap(), Claim::Won(_)));
 }
 
 // req: BU-01

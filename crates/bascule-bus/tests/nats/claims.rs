@@ -2,12 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use bascule_bus::{Bus, Claim, RequestQueue};
+use bascule_bus::{Bus, BusError, Claim, ContentTrust, Envelope, RequestQueue};
 use bascule_testkit::NatsServer;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::support::{agent, connect, id, id_of, message, next, options, publish, win};
+use crate::support::{
+    agent, connect, id, id_of, jetstream, message, next, next_message, options, publish, raw_client,
+    subscribe, topic, win,
+};
 
 // req: BU-09
 #[tokio::test]
@@ -36,6 +39,7 @@ async fn one_of_two_racing_replicas_wins() {
 async fn slow_and_new_replica_record_one_answer() {
     let server = NatsServer::start();
     let bus = connect(&server).await;
+    let mut answers = subscribe(&bus, "tool.result.a").await;
     let mut one = bus.requests(&agent("a"), 1).await.unwrap();
     publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
     let slow = next(&mut one).await;
@@ -51,11 +55,13 @@ async fn slow_and_new_replica_record_one_answer() {
         tokio::join!(slow.record_answer(&slow_ticket, &slow_answer), again.record_answer(&ticket, &answer));
     let (late, new) = (late.unwrap(), new.unwrap());
     assert!(late != new, "{late} {new}");
-    let Claim::Answered(recorded) = again.claim(&id("m-1")).await.unwrap() else { panic!("it is answered") };
-    assert_eq!(recorded.source, if late { "slow" } else { "new" });
+    let published = next_message(&mut answers).await.content.unwrap();
+    assert_eq!(published.source, if late { "slow" } else { "new" });
+    assert!(matches!(again.claim(&id("m-1")).await.unwrap(), Claim::Published));
     // Releasing a claim that was answered changes nothing.
     slow.release(slow_ticket).await.unwrap();
-    assert!(matches!(again.claim(&id("m-1")).await.unwrap(), Claim::Answered(_)));
+    let claim = again.claim(&id("m-1")).await.unwrap();
+    assert!(matches!(&claim, Claim::Answered(answer) if answer.source == published.source), "{claim:?}");
 }
 
 // req: BU-09
@@ -72,7 +78,7 @@ async fn agents_may_use_the_same_message_id() {
 
 // req: BU-09
 #[tokio::test]
-async fn long_answer_is_recorded_as_an_object() {
+async fn too_long_answer_is_refused_and_a_shorter_one_recorded() {
     let server = NatsServer::start();
     let mut limited = options(&server);
     limited.max_message_bytes = Some(10_000);
@@ -82,12 +88,171 @@ async fn long_answer_is_recorded_as_an_object() {
     let delivery = next(&mut queue).await;
     let ticket = win(&delivery, "m-1").await;
     let mut answer = message("r-1", "bridge");
-    answer.body = RawValue::from_string(format!("\"{}\"", "x".repeat(3_000_000))).unwrap();
-    assert!(delivery.record_answer(&ticket, &answer).await.unwrap());
-    let Claim::Answered(recorded) = delivery.claim(&id("m-1")).await.unwrap() else {
-        panic!("it is answered")
+    answer.body = RawValue::from_string(format!("\"{}\"", "x".repeat(10_000))).unwrap();
+    let error = delivery.record_answer(&ticket, &answer).await.unwrap_err();
+    assert!(matches!(error, BusError::TooLarge { .. }), "{error}");
+    assert!(delivery.record_answer(&ticket, &message("r-1", "bridge")).await.unwrap());
+}
+
+// req: BU-06, BU-09
+#[tokio::test]
+async fn server_publishes_the_recorded_answer_and_no_other() {
+    let server = NatsServer::start();
+    let bus = connect(&server).await;
+    let mut answers = subscribe(&bus, "tool.result.a.#").await;
+    let mut queue = bus.requests(&agent("a"), 2).await.unwrap();
+    for reply in [None, Some("tool.result.a.7")] {
+        let name = format!("m-{reply:?}");
+        let request = Envelope { reply_to: reply.map(topic), ..message(&name, "a") };
+        bus.publish(&topic("tool.invoke.mcp.a"), &request).await.unwrap();
+        let delivery = next(&mut queue).await;
+        let ticket = win(&delivery, &name).await;
+        assert!(delivery.publishes_recorded_answer());
+        let headers = ContentTrust::ToolOutput.to_headers();
+        let answer = Envelope { headers, ..message("r-1", "bridge") };
+        assert!(delivery.record_answer(&ticket, &answer).await.unwrap());
+        assert!(!delivery.record_answer(&ticket, &message("r-2", "bridge")).await.unwrap());
+        let received = next_message(&mut answers).await;
+        assert_eq!(received.topic.as_str(), reply.unwrap_or("tool.result.a"));
+        assert_eq!(received.content.unwrap().to_bytes(), answer.to_bytes());
+        delivery.acknowledge().await.unwrap();
+    }
+    // The refused answers would have come before this one.
+    publish(&bus, "tool.result.a", "last", "bridge").await;
+    assert_eq!(id_of(&next_message(&mut answers).await), "last");
+}
+
+// req: BU-06
+#[tokio::test]
+async fn answer_to_an_inbox_is_recorded_and_published_by_the_bridge() {
+    let server = NatsServer::start();
+    let bus = connect(&server).await;
+    let mut queue = bus.requests(&agent("a"), 2).await.unwrap();
+    let request = Envelope { reply_to: Some(topic("_INBOX.x.1")), ..message("m-1", "a") };
+    bus.publish(&topic("tool.invoke.mcp.a"), &request).await.unwrap();
+    let delivery = next(&mut queue).await;
+    let ticket = win(&delivery, "m-1").await;
+    assert!(!delivery.publishes_recorded_answer());
+    assert!(delivery.record_answer(&ticket, &message("r-1", "bridge")).await.unwrap());
+    assert!(!delivery.record_answer(&ticket, &message("r-2", "bridge")).await.unwrap());
+}
+
+// req: BU-09
+#[tokio::test]
+async fn answer_without_a_claim_is_the_only_one() {
+    let server = NatsServer::start();
+    let bus = connect(&server).await;
+    let mut queue = bus.requests(&agent("a"), 2).await.unwrap();
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    let early = next(&mut queue).await;
+    let ticket = early.early_ticket(&id("m-1")).expect("the id is new");
+    // Another replica gets the request, because this one says nothing, and finds no claim.
+    let mut two = connect(&server).await.requests(&agent("a"), 1).await.unwrap();
+    let again = next(&mut two).await;
+    assert!(again.early_ticket(&id("m-1")).is_none(), "it was delivered before");
+    let second = win(&again, "m-1").await;
+    assert!(early.record_answer(&ticket, &message("r", "early")).await.unwrap());
+    assert!(!again.record_answer(&second, &message("r", "late")).await.unwrap());
+    assert!(matches!(again.claim(&id("m-1")).await.unwrap(), Claim::Published));
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    let repeated = next(&mut queue).await;
+    let Claim::Answered(answer) = repeated.claim(&id("m-1")).await.unwrap() else { panic!("it is answered") };
+    assert_eq!(answer.source, "early");
+}
+
+// req: BU-09
+#[tokio::test]
+async fn repeated_request_does_not_begin_before_its_claim() {
+    let server = NatsServer::start();
+    let bus = connect(&server).await;
+    let mut queue = bus.requests(&agent("a"), 4).await.unwrap();
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    let (first, second) = (next(&mut queue).await, next(&mut queue).await);
+    assert!(first.early_ticket(&id("m-1")).is_some() && second.early_ticket(&id("m-1")).is_none());
+    // The stream has not checked the id of a plain publish.
+    let client = raw_client(&server).await;
+    client.publish("tool.invoke.mcp.a", message("m-2", "a").to_bytes().into()).await.unwrap();
+    let plain = next(&mut queue).await;
+    assert!(plain.early_ticket(&id("m-2")).is_none());
+}
+
+// req: BU-09
+#[tokio::test]
+async fn late_release_does_not_let_an_answered_request_run_again() {
+    let server = NatsServer::start();
+    let bus = connect(&server).await;
+    let mut one = bus.requests(&agent("a"), 2).await.unwrap();
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    let slow = next(&mut one).await;
+    let slow_ticket = win(&slow, "m-1").await;
+    let mut two = connect(&server).await.requests(&agent("a"), 2).await.unwrap();
+    let again = next(&mut two).await;
+    let Claim::Abandoned(ticket) = again.claim(&id("m-1")).await.unwrap() else { panic!("it has begun") };
+    assert!(again.record_answer(&ticket, &message("r", "new")).await.unwrap());
+    slow.release(slow_ticket).await.unwrap();
+    again.acknowledge().await.unwrap();
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    let repeated = next(&mut two).await;
+    assert!(matches!(repeated.claim(&id("m-1")).await.unwrap(), Claim::Answered(_)));
+}
+
+// req: BU-09
+#[tokio::test]
+async fn full_bucket_refuses_claims_and_forgets_none() {
+    let server = NatsServer::start();
+    let claims = async_nats::jetstream::stream::Config {
+        name: "KV_BASCULE_CLAIMS".into(),
+        subjects: vec!["$KV.BASCULE_CLAIMS.>".into()],
+        max_messages_per_subject: 1,
+        max_messages: 1,
+        discard: async_nats::jetstream::stream::DiscardPolicy::New,
+        allow_direct: true,
+        ..Default::default()
     };
-    assert_eq!(recorded.to_bytes(), answer.to_bytes());
+    let context = jetstream(&raw_client(&server).await);
+    context.create_stream(claims).await.unwrap();
+    let bus = connect(&server).await;
+    let mut queue = bus.requests(&agent("a"), 4).await.unwrap();
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    publish(&bus, "tool.invoke.mcp.a", "m-2", "a").await;
+    let (first, second) = (next(&mut queue).await, next(&mut queue).await);
+    let ticket = win(&first, "m-1").await;
+    let error = second.claim(&id("m-2")).await.unwrap_err();
+    assert!(matches!(error, BusError::Full), "{error}");
+    // What has begun goes on.
+    assert!(first.record_answer(&ticket, &message("r", "bridge")).await.unwrap());
+    assert!(matches!(first.claim(&id("m-1")).await.unwrap(), Claim::Published));
+}
+
+// req: BU-09
+#[tokio::test]
+async fn answer_is_published_again_by_another_server_process_only() {
+    let mut server = NatsServer::start();
+    let bus = connect(&server).await;
+    let mut queue = bus.requests(&agent("a"), 1).await.unwrap();
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    let delivery = next(&mut queue).await;
+    let ticket = win(&delivery, "m-1").await;
+    assert!(delivery.record_answer(&ticket, &message("r", "bridge")).await.unwrap());
+    assert!(matches!(delivery.claim(&id("m-1")).await.unwrap(), Claim::Published));
+    let mut back = Box::pin(bus.reconnected());
+    assert!(futures_util::FutureExt::now_or_never(&mut back).is_none());
+    server.restart();
+    back.await;
+    // The server may have been killed between the record and the publication.
+    assert!(matches!(delivery.claim(&id("m-1")).await.unwrap(), Claim::Answered(_)));
+}
+
+// req: BU-09
+#[tokio::test]
+async fn bucket_of_claims_never_forgets_by_itself() {
+    let server = NatsServer::start();
+    let _queue = connect(&server).await.requests(&agent("a"), 1).await.unwrap();
+    let context = jetstream(&raw_client(&server).await);
+    let config = context.get_stream("KV_BASCULE_CLAIMS").await.unwrap().cached_info().config.clone();
+    assert_eq!(config.discard, async_nats::jetstream::stream::DiscardPolicy::New);
+    assert!(config.max_age >= bascule_bus::CLAIM_WINDOW, "{config:?}");
 }
 
 // req: BU-06, BU-09

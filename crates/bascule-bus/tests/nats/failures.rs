@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use bascule_bus::{Claim, ReceivedItem};
-use bascule_testkit::NatsServer;
+use bascule_bus::{Bus, BusOptions, BusUrl, Claim, ReceivedItem, publish_answer};
+use bascule_testkit::{NatsServer, TcpProxy};
 use futures_util::FutureExt;
 
 use crate::support::{
@@ -53,7 +53,7 @@ async fn killed_server_loses_no_request() {
                 assert!(done.insert(name));
             }
             // The server had not written the delivery or the acknowledgement to the disk.
-            Claim::Answered(_) => assert!(done.contains(&name)),
+            Claim::Answered(_) | Claim::Published => assert!(done.contains(&name)),
             other => panic!("{name}: {other:?}"),
         }
         delivery.acknowledge().await.unwrap();
@@ -119,14 +119,14 @@ async fn publish_to_a_server_that_stays_away_fails() {
 }
 
 /// A replica on a runtime of its own, which ends without a word.
-fn replica_that_dies(url: String) {
+fn replica_that_dies(url: String, request: &str) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let options = bascule_bus::BusOptions::new(bascule_bus::BusUrl::parse(&url).unwrap());
         let bus = bascule_bus::Bus::connect(&options).await.unwrap();
         let mut queue = bus.requests(&agent("a"), 1).await.unwrap();
         let delivery = next(&mut queue).await;
-        win(&delivery, "m-1").await;
+        win(&delivery, request).await;
         std::mem::forget((delivery, queue, bus));
     });
     // The connection ends with its tasks; nothing is sent.
@@ -140,7 +140,7 @@ async fn request_of_a_dead_replica_goes_to_another() {
     let bus = connect(&server).await;
     publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
     let url = server.url();
-    std::thread::spawn(|| replica_that_dies(url)).join().unwrap();
+    std::thread::spawn(|| replica_that_dies(url, "m-1")).join().unwrap();
     let mut queue = bus.requests(&agent("a"), 1).await.unwrap();
     let delivery = next(&mut queue).await;
     assert_eq!((id_of(&delivery.message).as_str(), delivery.attempt), ("m-1", 2));
@@ -155,18 +155,22 @@ async fn request_that_is_kept_stays_with_its_replica() {
     let mut queue = bus.requests(&agent("a"), 1).await.unwrap();
     publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
     let delivery = next(&mut queue).await;
+    // A later request is not kept. Once it is delivered again, the first would have been, too.
+    publish(&bus, "tool.invoke.mcp.a", "m-2", "a").await;
+    let url = server.url();
+    std::thread::spawn(|| replica_that_dies(url, "m-2")).join().unwrap();
     let mut other = connect(&server).await.requests(&agent("a"), 1).await.unwrap();
-    let kept = async {
-        // Longer than the server waits without a word.
-        for _ in 0..5 {
+    let keep = async {
+        loop {
             tokio::time::sleep(bascule_bus::KEEP_INTERVAL).await;
             delivery.keep().await.unwrap();
         }
     };
-    tokio::select! {
-        () = kept => {}
-        again = next(&mut other) => panic!("delivered again: {}", again.attempt),
-    }
+    let again = tokio::select! {
+        () = keep => unreachable!("the loop is endless"),
+        again = next(&mut other) => again,
+    };
+    assert_eq!((id_of(&again.message).as_str(), again.attempt), ("m-2", 2));
 }
 
 // req: BU-09
@@ -199,6 +203,39 @@ async fn request_that_is_open_here_is_not_delivered_a_second_time() {
 }
 
 // req: BU-09
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answer_to_a_connection_that_is_cut_arrives() {
+    const ANSWERS: usize = 100;
+    let server = NatsServer::start();
+    let direct = connect(&server).await;
+    let mut listener = subscribe(&direct, "tool.result.a").await;
+    let proxy = TcpProxy::start(server.port());
+    let url = BusUrl::parse(&format!("nats://127.0.0.1:{}", proxy.port())).unwrap();
+    let bus = Bus::connect(&BusOptions::new(url)).await.unwrap();
+    let publishing = tokio::spawn(async move {
+        for number in 0..ANSWERS {
+            let answer = message(&format!("r-{number}"), "bridge");
+            // The client does not know it yet, and writes to the connection that is gone.
+            if number % 3 == 0 {
+                proxy.cut();
+            }
+            while publish_answer(&bus, &topic("tool.result.a"), &answer).await.is_err() {}
+        }
+        publish(&direct, "tool.result.a", "end", "bridge").await;
+    });
+    let mut missing: BTreeSet<String> = (0..ANSWERS).map(|number| format!("r-{number}")).collect();
+    loop {
+        let id = id_of(&next_message(&mut listener).await);
+        if id == "end" {
+            break;
+        }
+        missing.remove(&id);
+    }
+    assert!(missing.is_empty(), "lost: {missing:?}");
+    publishing.await.unwrap();
+}
+
+// req: BU-09
 #[tokio::test]
 async fn removed_stream_is_created_again() {
     let server = NatsServer::start();
@@ -222,8 +259,16 @@ async fn removed_claims_are_created_again() {
     remove().await;
     let ticket = win(&delivery, "m-1").await;
     remove().await;
+    context.delete_stream("BASCULE_ANSWERS").await.unwrap();
     assert!(delivery.record_answer(&ticket, &message("r-1", "bridge")).await.unwrap());
-    assert!(matches!(delivery.claim(&id("m-1")).await.unwrap(), Claim::Answered(_)));
+    remove_if_there(&context).await;
+    drop(delivery);
+    let again = next(&mut queue).await;
+    assert!(matches!(again.claim(&id("m-1")).await.unwrap(), Claim::Answered(_)), "the answer is enough");
+}
+
+async fn remove_if_there(context: &async_nats::jetstream::Context) {
+    let _ = context.delete_stream("KV_BASCULE_CLAIMS").await;
 }
 
 // req: BU-09
@@ -246,4 +291,40 @@ async fn slow_subscriber_learns_how_many_messages_it_lost() {
         assert_eq!(id_of(&next_message(&mut slow).await), format!("m-{count}"));
         count += 1;
     }
+}
+
+// req: BU-09
+#[tokio::test]
+async fn queue_rests_while_the_server_is_away() {
+    let mut server = NatsServer::start();
+    let bus = connect(&server).await;
+    let mut queue = bus.requests(&agent("a"), 4).await.unwrap();
+    // The queue has asked for more, and a server that is stopped in order ends that with a message.
+    publish(&bus, "tool.invoke.mcp.a", "m-0", "a").await;
+    next(&mut queue).await.acknowledge().await.unwrap();
+    server.stop();
+    let mut polls = 0;
+    {
+        let mut next = std::pin::pin!(queue.next());
+        let mut counted = std::future::poll_fn(|context| {
+            polls += 1;
+            next.as_mut().poll(context).map(|_| ())
+        });
+        let back = async {
+            while bus.is_connected() {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            // Longer than the pause before a look for the consumer.
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        };
+        tokio::select! {
+            biased;
+            () = back => {}
+            () = &mut counted => panic!("there is no request"),
+        }
+    }
+    assert!(polls < 100, "it was polled {polls} times");
+    server.restart();
+    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+    assert_eq!(id_of(&next(&mut queue).await.message), "m-1");
 }

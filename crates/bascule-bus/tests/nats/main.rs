@@ -6,6 +6,7 @@ mod access;
 mod claims;
 mod failures;
 mod limits;
+mod permissions;
 mod storage;
 mod support;
 mod topics;

@@ -1,10 +1,15 @@
 //! Long results, dead letters, and events that last.
 
-use bascule_bus::{BusError, DeadLetter, DeadLetterId, Envelope, ResultObject};
+use bascule_bus::{
+    Bus, BusError, BusOptions, DeadLetter, DeadLetterId, Envelope, McpToolsAvailable, MessageBody,
+    ResultObject, StoredLists, ToolInvokeResponse, publish_availability, store_long_result,
+};
 use bascule_testkit::NatsServer;
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 
-use crate::support::{connect, jetstream, message, publish, raw_client, topic};
+use crate::support::{
+    agent, connect, id_of, jetstream, message, next_message, options, publish, raw_client, subscribe, topic,
+};
 
 // req: BU-03
 #[tokio::test]
@@ -25,6 +30,75 @@ async fn long_result_is_an_object() {
     // The parts are large: few round trips.
     let stream = jetstream(&raw_client(&server).await).get_stream("OBJ_BASCULE_RESULTS").await.unwrap();
     assert!(stream.get_info().await.unwrap().state.messages < 60);
+}
+
+/// A connection whose messages are short.
+async fn connect_with_short_messages(server: &NatsServer) -> Bus {
+    Bus::connect(&BusOptions { max_message_bytes: Some(16 << 10), ..options(server) }).await.unwrap()
+}
+
+fn long_json(letter: &str) -> Box<RawValue> {
+    to_raw_value(&letter.repeat(50_000)).unwrap()
+}
+
+// req: BU-03, BU-06
+#[tokio::test]
+async fn each_long_result_is_an_object_of_its_own() {
+    let server = NatsServer::start();
+    let bus = connect_with_short_messages(&server).await;
+    let store = async |source: &str, id: &str, letter: &str| {
+        let response = ToolInvokeResponse {
+            tool_call_id: "t".into(),
+            tool_name: "s:x".into(),
+            is_error: false,
+            result: Some(long_json(letter)),
+            result_object: None,
+            result_parts: None,
+        };
+        let (kind, body) = (ToolInvokeResponse::KIND.into(), to_raw_value(&response).unwrap());
+        let stored = store_long_result(&bus, Envelope { kind, body, ..message(id, source) }).await.unwrap();
+        let stored: ToolInvokeResponse = serde_json::from_str(stored.body.get()).unwrap();
+        (stored.result_object.unwrap(), long_json(letter))
+    };
+    // Agents choose their ids by themselves, and replicas may answer differently.
+    let stored = [
+        store("bascule/a", "m-1", "x").await,
+        store("bascule/b", "m-1", "x").await,
+        store("bascule/a", "m-2", "x").await,
+        store("bascule/a", "m-1", "y").await,
+    ];
+    let names: std::collections::BTreeSet<_> = stored.iter().map(|(object, _)| &object.name).collect();
+    assert_eq!(names.len(), stored.len(), "{names:?}");
+    for (object, result) in &stored {
+        assert!(bus.get_result(object, 100_000).await.unwrap() == result.get().as_bytes());
+    }
+    // The same answer again is no other object.
+    assert_eq!(store("bascule/a", "m-1", "x").await.0, stored[0].0);
+}
+
+// req: BU-05
+#[tokio::test]
+async fn long_list_of_tools_that_is_published_again_is_stored_once() {
+    let server = NatsServer::start();
+    let bus = connect_with_short_messages(&server).await;
+    let mut received = subscribe(&bus, "tool.meta.mcp.a").await;
+    let mut lists = StoredLists::default();
+    let mut objects = Vec::new();
+    for (number, letter) in ["x", "x", "y", "x"].into_iter().enumerate() {
+        let tools = McpToolsAvailable {
+            agent: agent("a"),
+            tools: vec![long_json(letter)],
+            servers: vec![],
+            tools_object: None,
+            tools_parts: None,
+        };
+        let (id, topic) = (format!("m-{number}"), agent("a").availability_topic());
+        publish_availability(&bus, &topic, message(&id, "bascule/a"), tools, &mut lists).await.unwrap();
+        let envelope = next_message(&mut received).await.content.unwrap();
+        let available: McpToolsAvailable = serde_json::from_str(envelope.body.get()).unwrap();
+        objects.push(available.tools_object.unwrap().name);
+    }
+    assert!(objects[0] == objects[1] && objects[0] == objects[3] && objects[0] != objects[2], "{objects:?}");
 }
 
 // req: BU-03
@@ -72,7 +146,8 @@ async fn dead_letters_are_kept_listed_and_removed() {
             base64: false,
             original_bytes: None,
         };
-        let envelope = Envelope { body: to_raw_value(&letter).unwrap(), ..message("m", "bridge") };
+        let envelope =
+            Envelope { body: to_raw_value(&letter).unwrap(), ..message(&format!("m-{number}"), "bridge") };
         bus.publish(&topic("tool.dead.mcp"), &envelope).await.unwrap();
     }
     raw_client(&server).await.request("tool.dead.mcp", b"\xff".to_vec().into()).await.unwrap();
@@ -90,6 +165,20 @@ async fn dead_letters_are_kept_listed_and_removed() {
         left.iter().map(|stored| &stored.id).collect::<Vec<_>>(),
         [&letters[0].id, &letters[2].id, &letters[3].id]
     );
+}
+
+// req: BU-09
+#[tokio::test]
+async fn first_dead_letter_is_kept_once_though_somebody_listens() {
+    let server = NatsServer::start();
+    let bus = connect(&server).await;
+    // A listener makes the server accept the message as if a stream took it.
+    let mut listener = subscribe(&bus, "tool.dead.mcp").await;
+    bus.publish(&topic("tool.dead.mcp"), &message("m-1", "bridge")).await.unwrap();
+    assert_eq!(id_of(&next_message(&mut listener).await), "m-1");
+    // A bridge repeats a letter if it does not know whether the broker has it.
+    bus.publish(&topic("tool.dead.mcp"), &message("m-1", "bridge")).await.unwrap();
+    assert_eq!(bus.dead_letters(10).await.unwrap().len(), 1);
 }
 
 // req: BU-02

@@ -1,19 +1,23 @@
 //! Connections and messages for the cases.
 
+#[path = "../common/mod.rs"]
+mod common;
+
 use std::time::Duration;
 
 use bascule_bus::{
-    AgentName, Bus, BusOptions, BusSubscription, BusUrl, Claim, ClaimTicket, Envelope, Headers, MessageId,
-    ReceivedItem, ReceivedMessage, RequestDelivery, RequestQueue, Timestamp, Topic, TopicPattern,
+    AgentName, Bus, BusOptions, BusSubscription, BusUrl, Claim, ClaimTicket, Envelope, ReceivedMessage,
+    RequestDelivery, RequestQueue,
 };
 use bascule_testkit::RabbitMqServer;
-use serde_json::value::RawValue;
+
+pub(crate) use self::common::{id_of, subscribe, topic};
 
 /// A wait for something that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn agent() -> AgentName {
-    AgentName::parse("a").unwrap()
+    common::agent("a")
 }
 
 pub(crate) fn options(url: &str) -> BusOptions {
@@ -29,31 +33,8 @@ pub(crate) fn vhost() -> String {
     RabbitMqServer::shared().vhost_url()
 }
 
-pub(crate) fn id(text: &str) -> MessageId {
-    MessageId::parse(text).unwrap()
-}
-
 pub(crate) fn message(id: &str) -> Envelope {
-    Envelope {
-        message_id: self::id(id),
-        kind: "ToolInvokeRequest".into(),
-        correlation_id: None,
-        reply_to: None,
-        source: "a".into(),
-        destination: None,
-        timestamp: Timestamp::from_unix_millis(0),
-        headers: Headers::new(),
-        body: RawValue::from_string("{}".into()).unwrap(),
-        unknown: Default::default(),
-    }
-}
-
-pub(crate) fn topic(text: &str) -> Topic {
-    Topic::parse(text).unwrap()
-}
-
-pub(crate) async fn subscribe(bus: &Bus, pattern: &str) -> BusSubscription {
-    bus.subscribe(&TopicPattern::parse(pattern).unwrap()).await.unwrap()
+    common::message(id, "a")
 }
 
 pub(crate) async fn request(bus: &Bus, id: &str) {
@@ -79,18 +60,11 @@ pub(crate) async fn persistently<T>(work: impl AsyncFn() -> Result<T, bascule_bu
 }
 
 pub(crate) async fn next(queue: &mut RequestQueue) -> RequestDelivery {
-    within(queue.next()).await.expect("the bus is open")
+    within(common::next(queue)).await
 }
 
 pub(crate) async fn next_message(subscription: &mut BusSubscription) -> ReceivedMessage {
-    match within(subscription.next()).await.expect("the bus is open") {
-        ReceivedItem::Message(message) => message,
-        ReceivedItem::Lost(count) => panic!("{count} messages were lost"),
-    }
-}
-
-pub(crate) fn id_of(message: &ReceivedMessage) -> String {
-    message.content.as_ref().unwrap().message_id.to_string()
+    within(common::next_message(subscription)).await
 }
 
 pub(crate) async fn claim(delivery: &RequestDelivery) -> Claim {
