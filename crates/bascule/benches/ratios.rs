@@ -1,5 +1,5 @@
-//! Fails if a call through the bridge, from a script, or beside a server that floods the bridge, costs too much relative to a
-//! direct call of the same server, or to a call without the flood.
+//! Fails if a call through the bridge, from a script, or beside a server that floods the bridge or is faulty, costs too much
+//! relative to a direct call of the same server, or to a call without that server.
 //!
 //! Absolute times depend on the machine, so both sides are measured in turn in one run, and only their ratio is
 //! checked. The best of several rounds counts for each side. The limits are generous. The figures themselves are in the
@@ -11,6 +11,9 @@
     reason = "figures go to stdout; a bench that cannot continue should panic"
 )]
 
+#[path = "ratios/faulty_servers.rs"]
+mod faulty_servers;
+
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
@@ -21,6 +24,8 @@ use bascule_mcp::{ShutdownTimeouts, StdioChild, Transport};
 use bascule_model::{CallRequest, ProviderAdapter, ServerName, ToolId};
 use bascule_testkit::binary;
 use serde_json::value::RawValue;
+
+use faulty_servers::{call_faulty_servers, faulty_servers, lying_server, wait_for_calls};
 
 const ROUNDS: usize = 7;
 const FLOOD_ROUNDS: usize = 2;
@@ -57,6 +62,7 @@ fn main() -> ExitCode {
     for (name, line) in FLOODS {
         floods.push((name, runtime.block_on(measure_flood(line))));
     }
+    let faulty = runtime.block_on(measure_faulty_servers());
     // Noise only adds time, so the smallest value of each side is the least disturbed one.
     let best = |way: fn(&Round) -> &Times, share: f64| {
         rounds.iter().map(|round| way(round).at(share)).fold(f64::INFINITY, f64::min)
@@ -72,6 +78,8 @@ fn main() -> ExitCode {
         // req: CM-12
         check("script call / direct call, p50", script_p50 / direct_p50, 25.0),
         check("script call, added at p50, in ms", script_p50 - direct_p50, 10.0),
+        // req: BR-12
+        check("beside faulty servers, p50", faulty, 5.0),
     ];
     // req: BR-12
     let floods =
@@ -114,6 +122,28 @@ async fn measure_flood(line: &str) -> f64 {
         // Spends what a server may send at once.
         tokio::time::sleep(Duration::from_secs(2)).await;
         with = with.min(bridge_calls(&bridge).await.at(0.5));
+        bridge.terminate().await;
+    }
+    quiet.terminate().await;
+    with / without
+}
+
+/// Returns the ratio of the medians with and without faulty servers that are called all the time.
+async fn measure_faulty_servers() -> f64 {
+    let quiet = McpBridgeAdapter::init(configuration(&[])).await.unwrap();
+    let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..FLOOD_ROUNDS {
+        without = without.min(bridge_calls(&quiet).await.at(0.5));
+        let lying = lying_server();
+        let bridge = McpBridgeAdapter::init(configuration(&faulty_servers(&lying))).await.unwrap();
+        let times = tokio::select! {
+            () = call_faulty_servers(&bridge) => unreachable!("the loop is endless"),
+            times = async {
+                wait_for_calls(&lying, 20).await;
+                bridge_calls(&bridge).await
+            } => times,
+        };
+        with = with.min(times.at(0.5));
         bridge.terminate().await;
     }
     quiet.terminate().await;

@@ -1,8 +1,8 @@
 //! Cost of recording calls: the same calls with traces, with an audit log and with neither, in turn, in one run.
 //!
 //! `make bench`. Processor time is that of this process, the threads of store and audit log included, without the server's. Noise
-//! only adds time, so the least of several rounds counts. Traces include the graph of tools, whose own cost is printed by the bench
-//! of the store. Metrics cannot be switched off: their cost is measured by itself.
+//! only adds time, so the least of several rounds counts. The calls are those of a session, and their values are telling: the graph of
+//! tools observes them. Metrics cannot be switched off: their cost is measured by itself.
 
 #![allow(
     clippy::unwrap_used,
@@ -30,6 +30,38 @@ const ROUNDS: usize = 15;
 /// The store's thread writes a batch after this time.
 const SETTLED: Duration = Duration::from_millis(150);
 
+/// One measurement.
+struct Case {
+    arguments: fn() -> Box<RawValue>,
+    /// The number of calls at a time.
+    together: usize,
+    /// The target of tracing: 3 µs, and 20 µs more for the graph where there are values.
+    limit: f64,
+}
+
+const CASES: [Case; 3] = [
+    Case { arguments: greeting, together: 1, limit: 3.0 },
+    Case { arguments: greeting, together: 16, limit: 3.0 },
+    Case { arguments: issues, together: 16, limit: 23.0 },
+];
+
+fn greeting() -> Box<RawValue> {
+    RawValue::from_string(r#"{"message":"hello"}"#.into()).unwrap()
+}
+
+/// Twenty issues as JSON in a text, as many servers answer them: 4 KB.
+fn issues() -> Box<RawValue> {
+    let issue = |n: u64| {
+        let sha = n.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        format!(
+            r#"{{"id":{},"title":"hello: the build of branch feature-{n} fails since last night","author":"user{n}@example.org","sha":"{sha:016x}","url":"https://example.org/issues/{n}"}}"#,
+            48_213 + n
+        )
+    };
+    let text = format!("[{}]", (0..20).map(issue).collect::<Vec<_>>().join(","));
+    RawValue::from_string(serde_json::json!({ "message": text }).to_string()).unwrap()
+}
+
 /// The cost of one call.
 #[derive(Clone, Copy)]
 struct Cost {
@@ -47,18 +79,21 @@ fn main() {
         let traced = bridge(Some(folder.path().join("traces.db")), None).await;
         let audited = bridge(None, Some(folder.path().join("audit.jsonl"))).await;
         let plain = bridge(None, None).await;
-        for together in [1, 16] {
-            println!("{calls} calls a round, {together} at a time, {ROUNDS} rounds; microseconds a call");
+        let mut made = 0;
+        for Case { arguments, together, limit } in CASES {
+            let arguments = arguments();
+            let length = arguments.get().len();
+            println!("{calls} calls a round, {together} at a time, {length} bytes there and back; microseconds a call");
             let mut costs = [Vec::new(), Vec::new(), Vec::new()];
             for _ in 0..ROUNDS {
                 for (costs, bridge) in costs.iter_mut().zip([&plain, &traced, &audited]) {
-                    costs.push(round(bridge, calls, together).await);
+                    costs.push(round(bridge, &arguments, calls, together).await);
                 }
             }
-            show(&costs, together);
+            made += ROUNDS * (calls / together * together);
+            show(&costs, &format!("{together} at a time, {length} bytes"), limit);
         }
         traced.terminate().await;
-        let made = ROUNDS * (calls + calls / 16 * 16);
         assert_eq!(written(&folder.path().join("traces.db")), made);
         audited.terminate().await;
         let lines = std::fs::read_to_string(folder.path().join("audit.jsonl")).unwrap().lines().count();
@@ -68,7 +103,7 @@ fn main() {
     measure_metrics(if quick { 10_000 } else { 5_000_000 });
 }
 
-fn show(costs: &[Vec<Cost>; 3], together: usize) {
+fn show(costs: &[Vec<Cost>; 3], case: &str, limit: f64) {
     let least = |all: &[Cost], of: fn(&Cost) -> f64| all.iter().map(of).fold(f64::INFINITY, f64::min);
     let costs = costs.each_ref().map(|all| (least(all, |cost| cost.p50), least(all, |cost| cost.cpu)));
     println!("{:34}{:>10}{:>14}", "", "p50", "CPU time");
@@ -76,12 +111,10 @@ fn show(costs: &[Vec<Cost>; 3], together: usize) {
         println!("{name:34}{p50:10.1}{cpu:14.2}");
     }
     let [plain, traced, audited] = costs.map(|(_, cpu)| cpu);
-    target(&format!("processor time of tracing a call, {together} at a time"), traced - plain, 3.0, "µs");
-    println!(
-        "{:62}{:12.2} µs",
-        format!("processor time of the audit log, {together} at a time"),
-        audited - plain
-    );
+    target(&format!("processor time of tracing a call, {case}"), traced - plain, limit, "µs");
+    let [plain_p50, traced_p50, _] = costs.map(|(p50, _)| p50);
+    target(&format!("median with traces by that without, {case}"), traced_p50 / plain_p50, 1.05, "");
+    target(&format!("processor time of the audit log, {case}"), audited - plain, f64::NAN, "µs");
 }
 
 /// The cost of counting one call of one of 200 tools.
@@ -95,16 +128,13 @@ fn measure_metrics(calls: u64) {
     println!("{:62}{cost:12.3} µs", "processor time of the metrics of a call");
 }
 
-async fn round(bridge: &McpBridgeAdapter, calls: usize, together: usize) -> Cost {
-    let request = CallRequest {
-        tool: ToolId::parse("echo:echo").unwrap(),
-        arguments: RawValue::from_string(r#"{"message":"hello"}"#.into()).unwrap(),
-        timeout: None,
-    };
+async fn round(bridge: &McpBridgeAdapter, arguments: &RawValue, calls: usize, together: usize) -> Cost {
+    let tool = ToolId::parse("echo:echo").unwrap();
+    let request = CallRequest { tool, arguments: arguments.to_owned(), timeout: None };
     let (before, mut times) = (cpu_time(), Vec::with_capacity(calls));
     for _ in 0..calls / together {
         let begin = Instant::now();
-        let all = (0..together).map(|_| bridge.execute(request.clone(), None));
+        let all = (0..together).map(|_| bridge.execute_in_session_for_benchmark(request.clone()));
         for outcome in join_all(all).await {
             let result = outcome.unwrap().result;
             // A refused or failed call is cheap, and would be a wrong figure.

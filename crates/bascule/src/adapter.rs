@@ -28,6 +28,7 @@ use crate::api::CallLimits;
 use crate::audit::AuditLog;
 use crate::bus_face::status::BusMonitor;
 use crate::call::CallContext;
+use crate::call_record::{Caller, Face};
 use crate::config::{ScriptSettings, ServerSettings, Settings, TraceSettings};
 use crate::fleet::backend::Backend;
 use crate::fleet::client_profile::ClientProfile;
@@ -167,6 +168,13 @@ impl ProviderAdapter for McpBridgeAdapter {
 }
 
 impl McpBridgeAdapter {
+    /// Makes a call of an agent's session, which the graph of tools observes with its values.
+    #[doc(hidden)]
+    pub async fn execute_in_session_for_benchmark(&self, request: CallRequest) -> BridgeResult<CallOutcome> {
+        let caller = Caller { agent: Some("bench".into()), ..Caller::of_face(Face::Bus) };
+        self.call_with(request, CallContext { caller, ..CallContext::default() }, None).await
+    }
+
     /// Spawns the servers.
     fn open(config: BridgeConfig) -> Self {
         let BridgeConfig {
@@ -398,7 +406,7 @@ impl Drop for McpBridgeAdapter {
 }
 
 /// Without its store the bridge works, and servers have no last listings.
-fn open_store(wanted: LastListings) -> Option<on_demand::LastListings> {
+fn open_store(wanted: LastListings) -> Option<on_demand::ListingStores> {
     let are_shown = match wanted {
         LastListings::Unused => return None,
         LastListings::Stored => false,
@@ -406,7 +414,7 @@ fn open_store(wanted: LastListings) -> Option<on_demand::LastListings> {
     };
     let open = || io::Result::Ok((ListingStore::open()?, ObservationStore::open()?));
     match open() {
-        Ok((store, observations)) => Some(on_demand::LastListings { store, observations, are_shown }),
+        Ok((store, observations)) => Some(on_demand::ListingStores { store, observations, are_shown }),
         Err(error) => {
             warn!("the tools of servers are not stored for the next start: {error}");
             None

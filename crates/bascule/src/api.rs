@@ -215,7 +215,7 @@ pub(crate) async fn reload(
 ) -> Result<Reloaded, ConfigError> {
     let location = location.clone();
     let loaded = run_blocking(move || {
-        let loaded = config::load_located(&location, &|name: &str| std::env::var(name).ok())?;
+        let loaded = config::load_located(&location, &config::process_environment)?;
         trust_store::check(&location, &loaded).map(|()| loaded)
     });
     let loaded = loaded.await.inspect_err(|error| bridge.refuse_reload(error_chain(error)))?;

@@ -8,7 +8,7 @@ use bascule_client::CallToolResult;
 use bascule_mcp::{is_large, may_walk, patch, run_large};
 use bascule_model::{
     BridgeError, BridgeResult, CallOutcome, CallRequest, CorrelationId, Delivery, ErrorCode, ServerName,
-    SpanContext, ToolId, ToolResult, Violation,
+    ToolId, ToolResult, Violation, clip,
 };
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -17,13 +17,14 @@ use tracing::warn;
 use crate::McpBridgeAdapter;
 use crate::blocking::run_blocking;
 use crate::call_record::{CallMeter, CallObserver, CallRecord, CallRecorder, Caller, RecordSinks};
+use crate::client_trace;
 use crate::config::{ServerSettings, StartMode};
 use crate::deadline::Deadline;
 use crate::fleet::request::{ExtraMembers, ProgressSink, UpstreamRequest};
 use crate::fleet::server::Server;
 use crate::in_flight::{InFlight, Origin};
 use crate::normalise::addressed;
-use crate::post_mortem::explain_result;
+use crate::post_mortem::{explain_call_error, explain_result};
 use crate::unique_number::next_correlation_id;
 
 /// The additions of a face to a call.
@@ -37,6 +38,8 @@ pub(crate) struct CallContext<'a> {
     pub(crate) origin: Origin,
     pub(crate) extra_members: Option<&'a ExtraMembers>,
     pub(crate) observer: Option<&'a dyn CallObserver>,
+    /// Returns true for an error after which the face makes the call again later. The call is recorded then, not now.
+    pub(crate) retries_later: Option<&'a (dyn Fn(&BridgeError) -> bool + Sync)>,
 }
 
 /// The parameters of a client's call. They are sent unchanged but for the progress token, and the name if that is another one.
@@ -72,7 +75,12 @@ impl McpBridgeAdapter {
                 Err(addressed(error, &request.tool))
             }
         };
-        if let Some(line) = recorder.finish(&result) {
+        let is_retried = |error: &BridgeError| context.retries_later.is_some_and(|retries| retries(error));
+        let line = match &result {
+            Err(error) if is_retried(error) => recorder.postpone(error),
+            _ => recorder.finish(&result),
+        };
+        if let Some(line) = line {
             // The call has happened: its result is returned even if this line could not be written.
             let _ = Box::pin(line.wait()).await;
         }
@@ -106,7 +114,7 @@ impl McpBridgeAdapter {
         let record = CallRecord {
             context: caller.new_span(correlation_id),
             caller,
-            tool: request.tool.clone(),
+            tool: recorded_tool(&request.tool),
             correlation_id: correlation_id.clone(),
             argument_bytes: request.arguments.get().len(),
             started: started.into_std(),
@@ -136,7 +144,11 @@ impl McpBridgeAdapter {
             check_arguments(&tool, &request.arguments, id).await?;
             recorder.audit().await?;
             let deadline = deadline_of(request, &server.settings, started);
-            let params = |token| Some(build_params(request, context, &span, token));
+            let is_exported = self.fleet.traces.as_ref().is_some_and(|traces| traces.exports().is_some());
+            let params = |token| {
+                let params = build_params(request, context, token);
+                Some(client_trace::add_trace(params, context.caller.trace.as_deref(), &span, is_exported))
+            };
             let upstream_request = UpstreamRequest {
                 method: "tools/call",
                 tool: Some(request.tool.tool()),
@@ -153,11 +165,12 @@ impl McpBridgeAdapter {
                         error
                     })?;
                     self.observe_result(&tool, &result, id);
-                    let hint = explain_result(&result, &server, request.tool.tool()).await;
+                    let hint = explain_result(&result, &server, request).await;
                     return Ok((result, hint));
                 }
                 Err(error) if error.delivery == Delivery::NotSent && self.was_replaced(&server) => {}
-                Err(error) => return Err(error),
+                // Boxed: most calls do not fail.
+                Err(error) => return Err(Box::pin(explain_call_error(error, &server, request)).await),
             }
         }
     }
@@ -229,15 +242,7 @@ fn is_idempotent(tool: &CatalogTool) -> bool {
 }
 
 /// Builds the parameters of `tools/call`: the client's own where there are some, with as few changes as possible.
-fn build_params(request: &CallRequest, context: &CallContext<'_>, span: &SpanContext, token: u64) -> String {
-    let params = build_untraced_params(request, context, token);
-    match &context.caller.trace {
-        Some(trace) => trace.add_to(params, span, context.params.is_some()),
-        None => params,
-    }
-}
-
-fn build_untraced_params(request: &CallRequest, context: &CallContext<'_>, token: u64) -> String {
+fn build_params(request: &CallRequest, context: &CallContext<'_>, token: u64) -> String {
     let name = || serde_json::to_string(request.tool.tool()).expect("text is always JSON");
     let Some(ClientParams { json, has_meta, is_renamed }) = context.params else {
         let (name, arguments) = (name(), &request.arguments);
@@ -245,9 +250,11 @@ fn build_untraced_params(request: &CallRequest, context: &CallContext<'_>, token
     };
     let renamed = is_renamed.then(|| patch::insert(json, &["name"], &name()));
     let json = renamed.as_deref().unwrap_or(json);
+    let token = token.to_string();
     match has_meta {
-        true => patch::insert(json, &["_meta", "progressToken"], &token.to_string()),
-        false => patch::append(json, "_meta", &format!(r#"{{"progressToken":{token}}}"#)),
+        true => patch::insert(json, &["_meta", "progressToken"], &token),
+        // Every call comes here, and `format!` takes three times as many instructions.
+        false => patch::append(json, "_meta", &[r#"{"progressToken":"#, &token, "}"].concat()),
     }
 }
 
@@ -386,15 +393,38 @@ fn listed(violations: &[Violation]) -> String {
 /// the bridge itself counts as the server.
 pub(crate) fn refused_tool(server: &str, tool: &str) -> ToolId {
     const MAX_NAME: usize = 256;
-    let clip = |text: &str| text[..text.floor_char_boundary(MAX_NAME)].to_owned();
-    ToolId::parse(&format!("{}:{}", clip(server), clip(tool))).unwrap_or_else(|_| {
+    ToolId::parse(&format!("{}:{}", clip(server, MAX_NAME), clip(tool, MAX_NAME))).unwrap_or_else(|_| {
         let own = ServerName::parse("bascule").expect("it is a valid name");
-        ToolId::new(&own, &clip(&[server, tool].concat()))
+        ToolId::new(&own, clip(&[server, tool].concat(), MAX_NAME))
     })
+}
+
+/// Returns the tool as records name it. A caller may name a tool that does not exist by a text of any length.
+fn recorded_tool(tool: &ToolId) -> ToolId {
+    const MAX_NAME: usize = 512;
+    if tool.as_str().len() <= MAX_NAME {
+        return tool.clone();
+    }
+    ServerName::parse(tool.server())
+        .map_or_else(|_| tool.clone(), |server| ToolId::new(&server, clip(tool.tool(), MAX_NAME)))
 }
 
 fn deadline_of(request: &CallRequest, settings: &ServerSettings, begin: Instant) -> Deadline {
     let tool = request.tool.tool();
     let execution = settings.limits_for(tool).max_execution;
     Deadline::new(begin, request.timeout, settings.call_timeout_for(tool), execution)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: TR-01
+    #[test]
+    fn records_a_part_of_a_long_name() {
+        let tool = ToolId::parse(&format!("s:{}", "é".repeat(1 << 19))).unwrap();
+        assert_eq!(recorded_tool(&tool).as_str(), format!("s:{}", "é".repeat(256)));
+        let tool = ToolId::parse("s:x").unwrap();
+        assert_eq!(recorded_tool(&tool), tool);
+    }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 use bascule_catalog::CatalogTool;
 use bascule_model::{
     BridgeError, BridgeResult, CallOutcome, CorrelationId, Delivery, ErrorCode, Event, EventSink,
-    SpanContext, ToolId, TraceId, TraceParent,
+    SpanContext, ToolId, TraceId, TraceParent, clip,
 };
 pub(crate) use bascule_store::Face;
 use serde_json::value::RawValue;
@@ -81,7 +81,7 @@ impl Caller {
 
 /// Returns the trace of a call without a parent. The ids that the bridge generates serve as both.
 fn trace_id_of(correlation_id: &CorrelationId) -> TraceId {
-    TraceId::parse(correlation_id.as_str()).unwrap_or_else(|| TraceId(next_unique_number().max(1)))
+    correlation_id.as_trace_id().unwrap_or_else(|| TraceId(next_unique_number().max(1)))
 }
 
 /// A call, in progress or ended.
@@ -294,6 +294,14 @@ impl<'a> CallRecorder<'a> {
         }
     }
 
+    /// Ends a call that is made again later, and recorded then. If it is in the audit log, it has its end there now.
+    pub(crate) fn postpone(mut self, error: &BridgeError) -> Option<PendingLine> {
+        let (mut record, ticket) = (self.record.take()?, self.audited.take()?);
+        record.end =
+            Some(CallEnd { duration: record.started.elapsed(), result: RecordedResult::failed(error) });
+        self.sinks.audit?.end(&record, self.arguments, Some(ticket))
+    }
+
     /// Ends a call that was refused. Nobody waits for its line in the audit log: it was not sent.
     pub(crate) fn refuse(mut self, error: &BridgeError) {
         let _ = self.end(RecordedResult::failed(error), None);
@@ -335,7 +343,7 @@ fn summary(result: &str) -> String {
     if result.len() <= MAX_SUMMARY_BYTES {
         return result.to_owned();
     }
-    format!("{}…", &result[..result.floor_char_boundary(MAX_SUMMARY_BYTES)])
+    format!("{}…", clip(result, MAX_SUMMARY_BYTES))
 }
 
 #[cfg(test)]
@@ -364,6 +372,7 @@ mod tests {
     use bascule_model::ToolResult;
 
     use super::*;
+    use crate::config::AuditSettings;
 
     #[test]
     fn cuts_a_summary_between_characters() {
@@ -413,6 +422,43 @@ mod tests {
             drop(CallRecorder::start(record, &arguments, sinks));
         }
         assert_eq!(observer.0.into_inner().unwrap(), [Delivery::NotSent, Delivery::Unknown]);
+    }
+
+    // req: TR-01, BR-07
+    #[tokio::test]
+    async fn call_that_is_made_again_later_is_in_the_audit_log_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit.jsonl");
+        let log = AuditLog::open(&AuditSettings { path: path.clone(), fsync: false }, None);
+        let (events, observer, metrics) =
+            (Events(Mutex::default()), Deliveries(Mutex::default()), CallMetrics::default());
+        let arguments = serde_json::value::RawValue::from_string("{}".into()).unwrap();
+        let error = BridgeError::new(ErrorCode::RateLimited, Delivery::NotSent, "wait");
+        for is_sent in [false, true] {
+            let record =
+                CallRecord::testing(ToolId::parse("s:x").unwrap(), CorrelationId::parse("c").unwrap());
+            let sinks = RecordSinks {
+                events: &events,
+                metrics: &metrics,
+                traces: None,
+                audit: Some(&log),
+                observer: Some(&observer),
+            };
+            let recorder = CallRecorder::start(record, &arguments, sinks);
+            if is_sent {
+                recorder.audit().await.unwrap();
+            }
+            let line = recorder.postpone(&error);
+            assert_eq!(line.is_some(), is_sent);
+        }
+        log.flush().await;
+        assert!(events.0.into_inner().unwrap().is_empty() && observer.0.into_inner().unwrap().is_empty());
+        assert!(metrics.tool_counts().is_empty());
+        let text = std::fs::read_to_string(&path).unwrap();
+        let lines = text.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+        let lines: Vec<_> = lines.map(|line| (line["kind"].clone(), line["code"].clone())).collect();
+        let expected = [("chain", None), ("begin", None), ("end", Some("RATE_LIMITED"))];
+        assert_eq!(lines, expected.map(|(kind, code)| (kind.into(), code.into())));
     }
 
     // req: BR-07

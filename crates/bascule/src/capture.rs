@@ -9,19 +9,22 @@ mod schemas;
 use std::sync::Arc;
 
 use bascule_catalog::CatalogTool;
-use bascule_store::{Captured, Content};
-use serde_json::Value;
+use bascule_store::{CapturableContent, Captured};
 use serde_json::value::RawValue;
 
 use crate::call_record::{CallContent, CallMeter};
-use crate::config::{Capture, ServerSettings, TraceSettings};
+use crate::config::{Capture, ServerSettings, Settings, TraceSettings};
 use crate::post_mortem::secrets_of;
+use crate::redaction::SecretForms;
 use redact::Redactor;
+pub(crate) use redact::is_secret_name;
 
 /// A longer text is not captured: redaction needs all of it.
 const MAX_READ: usize = 256 << 10;
-/// The part of an error message that is read. The store keeps far less, so a secret at its end is never stored in part.
-const MAX_MESSAGE: usize = 16 << 10;
+/// The part of a message or of a line that is read.
+pub(crate) const MAX_READ_TEXT: usize = 32 << 10;
+/// The part of a longer one that is kept.
+pub(crate) const MAX_KEPT_TEXT: usize = 2 << 10;
 /// Replaces a text that is not captured.
 const TOO_LONG: &str = "\"(not captured: too long)\"";
 
@@ -29,36 +32,79 @@ const TOO_LONG: &str = "\"(not captured: too long)\"";
 pub(crate) struct CaptureRules {
     capture: Capture,
     max_bytes: usize,
-    redactor: Redactor,
+    /// Further names of secrets, in small letters.
+    names: Vec<String>,
 }
 
 impl CaptureRules {
     pub(crate) fn new(settings: &TraceSettings) -> Self {
         let (capture, max_bytes) = (settings.capture, settings.max_captured_bytes);
-        Self { capture, max_bytes, redactor: Redactor::new(&settings.redact) }
+        let names = settings.redact.iter().map(|name| name.to_lowercase()).collect();
+        Self { capture, max_bytes, names }
+    }
+
+    /// Returns the beginning of a text for people, without these secrets and those that are known by name or form.
+    pub(crate) fn redact_text(&self, text: &str, secrets: &SecretForms) -> String {
+        let read = &text[..text.floor_char_boundary(MAX_READ_TEXT)];
+        let mut redacted = self.redactor(secrets).redact_message(read);
+        if text.len() >= MAX_READ_TEXT {
+            // A secret may be cut at the end. The part that is kept must be far from there.
+            match redacted.len() < MAX_READ_TEXT / 2 {
+                true => return "(not kept: too long)".to_owned(),
+                false => redacted.truncate(redacted.floor_char_boundary(MAX_KEPT_TEXT)),
+            }
+        }
+        redacted
+    }
+
+    fn redactor<'a>(&'a self, secrets: &'a SecretForms) -> Redactor<'a> {
+        Redactor { names: &self.names, secrets }
     }
 }
 
 /// Returns a message of a call for the log, without secrets. `rules` are those of the traces, if calls are recorded.
 pub(crate) fn redact_for_log(message: &str, meter: &CallMeter, rules: Option<&CaptureRules>) -> String {
-    let mut text = match rules {
-        Some(rules) => rules.redact_message(message),
-        None => CaptureRules::new(&TraceSettings::default()).redact_message(message),
-    };
-    if let Some(settings) = meter.settings() {
-        secrets_of(settings).hide(&mut text);
+    let secrets = secrets_of_server(meter.settings());
+    match rules {
+        Some(rules) => rules.redact_text(message, &secrets),
+        None => CaptureRules::new(&TraceSettings::default()).redact_text(message, &secrets),
     }
-    text
+}
+
+fn secrets_of_server(settings: Option<&Arc<ServerSettings>>) -> SecretForms {
+    settings.map(|settings| secrets_of(settings)).unwrap_or_default()
 }
 
 /// The content of a span of which the message alone is kept.
-impl Content for CaptureRules {
+impl CapturableContent for CaptureRules {
     fn capture(&self) -> Captured {
         Captured::default()
     }
 
     fn redact_message(&self, message: &str) -> String {
-        self.redactor.redact_message(&message[..message.floor_char_boundary(MAX_MESSAGE)])
+        self.redact_text(message, &SecretForms::default())
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+/// The content of the span of a script: its message, which may quote any server.
+pub(crate) struct ScriptMessage {
+    pub(crate) rules: Arc<CaptureRules>,
+    pub(crate) settings: Option<Arc<Settings>>,
+}
+
+impl CapturableContent for ScriptMessage {
+    fn capture(&self) -> Captured {
+        Captured::default()
+    }
+
+    fn redact_message(&self, message: &str) -> String {
+        let servers = self.settings.iter().flat_map(|settings| &settings.servers);
+        let secrets = servers.map(secrets_of).collect();
+        self.rules.redact_text(message, &secrets)
     }
 
     fn bytes(&self) -> usize {
@@ -76,7 +122,8 @@ pub(crate) struct CapturedCall {
 }
 
 impl CapturedCall {
-    /// Copies the content that the settings ask for. An error message is kept, and redacted, with any settings.
+    /// Copies the content that the settings ask for. An error message is kept, and redacted, with any settings. The arguments of a
+    /// call whose tool was not found are not: no schema says what is secret, and no server has configured secrets.
     pub(crate) fn new(
         rules: &Arc<CaptureRules>,
         meter: &CallMeter,
@@ -90,9 +137,10 @@ impl CapturedCall {
             ..=MAX_READ => raw.to_owned(),
             _ => RawValue::from_string(TOO_LONG.into()).expect("a string is JSON"),
         };
+        let has_tool = meter.tool().is_some();
         Some(Self {
             rules: rules.clone(),
-            arguments: content.arguments.filter(|_| rules.capture.has_arguments()).map(copy),
+            arguments: content.arguments.filter(|_| has_tool && rules.capture.has_arguments()).map(copy),
             result: content.result.filter(|_| rules.capture.has_results()).map(copy),
             tool: meter.tool().cloned(),
             settings: meter.settings().cloned(),
@@ -100,24 +148,17 @@ impl CapturedCall {
     }
 
     fn redacted(&self, raw: &RawValue, schema: Option<&RawValue>) -> String {
-        let schema: Option<Value> = schema.and_then(|schema| serde_json::from_str(schema.get()).ok());
-        let mut text = self.rules.redactor.redact_json(raw.get(), schema.as_ref());
-        self.hide_configured(&mut text);
+        let secrets = secrets_of_server(self.settings.as_ref());
+        let mut text = self.rules.redactor(&secrets).redact_json(raw.get(), schema.map(RawValue::get));
         if text.len() > self.rules.max_bytes {
             text.truncate(text.floor_char_boundary(self.rules.max_bytes));
             text.push('…');
         }
         text
     }
-
-    fn hide_configured(&self, text: &mut String) {
-        if let Some(settings) = &self.settings {
-            secrets_of(settings).hide(text);
-        }
-    }
 }
 
-impl Content for CapturedCall {
+impl CapturableContent for CapturedCall {
     fn capture(&self) -> Captured {
         let definition = self.tool.as_ref().map(|tool| tool.definition());
         let input = definition.map(|definition| &*definition.input_schema);
@@ -129,9 +170,7 @@ impl Content for CapturedCall {
     }
 
     fn redact_message(&self, message: &str) -> String {
-        let mut text = self.rules.redact_message(message);
-        self.hide_configured(&mut text);
-        text
+        self.rules.redact_text(message, &secrets_of_server(self.settings.as_ref()))
     }
 
     fn bytes(&self) -> usize {

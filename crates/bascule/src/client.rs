@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bascule_mcp::{Endpoint, PeerId, QualifiedIndex, ResponseStream, RpcError, patch};
+use bascule_model::clip;
 use bascule_store::ClientLabel;
 use tokio::time::Instant;
 
@@ -30,6 +31,8 @@ const SHOWN_SESSION: usize = 12;
 
 /// The error that servers get when the client they asked is gone.
 const CLIENT_DISCONNECTED: &str = "the client has disconnected";
+/// The longest name and version of a client that are kept, in bytes. The client has chosen them.
+const MAX_LABEL: usize = 128;
 
 /// Decides which clients share one session towards a server.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -135,8 +138,8 @@ impl ClientContext {
         let field = |name: &str| patch::find_string(info.unwrap_or("{}"), &[name]).unwrap_or_default();
         let name: Arc<str> = field("name").into();
         let label = ClientLabel {
-            name: clip(&name).to_owned(),
-            version: clip(&field("version")).to_owned(),
+            name: clip(&name, MAX_LABEL).to_owned(),
+            version: clip(&field("version"), MAX_LABEL).to_owned(),
             session: id.chars().take(SHOWN_SESSION).collect(),
         };
         Self {
@@ -373,12 +376,6 @@ impl State {
             bytes -= self.kept.pop_front().map_or(bytes, |oldest| oldest.len());
         }
     }
-}
-
-/// Cuts a text that a client has chosen.
-fn clip(text: &str) -> &str {
-    const MAX_BYTES: usize = 128;
-    &text[..text.floor_char_boundary(MAX_BYTES)]
 }
 
 /// Reduces a client's capabilities to those that servers act on, in one spelling. Members that make no difference to a

@@ -7,6 +7,8 @@ use bascule_model::{SpanContext, TraceParent};
 /// The lengths up to which the standards ask for a value to be passed on. Longer ones are left out.
 const MAX_STATE: usize = 512;
 const MAX_BAGGAGE: usize = 8_192;
+/// The flags of a span that is sent to a collector.
+const SAMPLED: &str = "01";
 
 /// The trace and the baggage of a client's request.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,8 +23,6 @@ struct ClientSpan {
     parent: TraceParent,
     flags: String,
     state: Option<String>,
-    /// The request has a `traceparent` in `_meta`, which reaches the server unchanged.
-    is_in_meta: bool,
 }
 
 /// The members of `_meta` that this is about, as JSON.
@@ -38,10 +38,10 @@ impl ClientTrace {
     /// request is not about them.
     pub(crate) fn find(meta: TraceMeta<'_>, headers: Option<&TraceHeaders>) -> Option<Self> {
         let text = |json: Option<&str>| serde_json::from_str::<String>(json?).ok();
-        let in_meta = text(meta.parent).and_then(|parent| ClientSpan::new(&parent, text(meta.state), true));
+        let in_meta = text(meta.parent).and_then(|parent| ClientSpan::new(&parent, text(meta.state)));
         let in_headers = || {
             let TraceHeaders { parent, state, .. } = headers?;
-            ClientSpan::new(parent.as_deref()?, state.clone(), meta.parent.is_some())
+            ClientSpan::new(parent.as_deref()?, state.clone())
         };
         let baggage = text(meta.baggage).or_else(|| headers?.baggage.clone());
         let found = Self { span: in_meta.or_else(in_headers), baggage: passable(baggage, MAX_BAGGAGE) };
@@ -53,27 +53,50 @@ impl ClientTrace {
         self.span.as_ref().map(|span| span.parent)
     }
 
-    /// Adds trace and baggage to the parameters of a call, with the call's span as the parent of the server's.
-    /// `is_clients_own` says that the parameters are those of the client: members that they have stay as they are.
-    pub(crate) fn add_to(&self, params: String, span: &SpanContext, is_clients_own: bool) -> String {
+    /// Adds trace and baggage to the parameters of a call, with the call's span as the parent of the server's. A `traceparent`
+    /// that the client has put there is replaced; its `tracestate` and `baggage` stay as they are.
+    fn add_to(&self, params: String, span: &SpanContext) -> String {
         let params = match &self.span {
-            Some(client) if !(is_clients_own && client.is_in_meta) => client.add_to(params, span),
-            _ => params,
+            Some(client) => client.add_to(params, span),
+            None => params,
         };
         add_missing(params, "baggage", self.baggage.as_deref())
     }
 }
 
+/// Adds the trace of a call to its parameters: that of the client, or else, if the span of the call is sent to a collector, the
+/// bridge's own. The server's spans are then below it.
+pub(crate) fn add_trace(
+    params: String,
+    client: Option<&ClientTrace>,
+    span: &SpanContext,
+    is_exported: bool,
+) -> String {
+    let has_parent = client.is_some_and(|client| client.span.is_some());
+    let params = match is_exported && !has_parent {
+        true => add_parent(&params, span, SAMPLED),
+        false => params,
+    };
+    match client {
+        Some(client) => client.add_to(params, span),
+        None => params,
+    }
+}
+
+fn add_parent(params: &str, span: &SpanContext, flags: &str) -> String {
+    let parent = format!("\"00-{}-{}-{flags}\"", span.trace_id, span.span_id);
+    patch::insert(params, &["_meta", "traceparent"], &parent)
+}
+
 impl ClientSpan {
-    fn new(parent: &str, state: Option<String>, is_in_meta: bool) -> Option<Self> {
+    fn new(parent: &str, state: Option<String>) -> Option<Self> {
         let flags = parent.trim().split('-').nth(3).unwrap_or_default().to_owned();
         let state = passable(state, MAX_STATE);
-        Some(Self { parent: TraceParent::parse(parent)?, flags, state, is_in_meta })
+        Some(Self { parent: TraceParent::parse(parent)?, flags, state })
     }
 
     fn add_to(&self, params: String, span: &SpanContext) -> String {
-        let parent = format!("\"00-{}-{}-{}\"", span.trace_id, span.span_id, self.flags);
-        let params = patch::insert(&params, &["_meta", "traceparent"], &parent);
+        let params = add_parent(&params, span, &self.flags);
         add_missing(params, "tracestate", self.state.as_deref())
     }
 }
@@ -122,17 +145,24 @@ mod tests {
         let span = SpanContext { trace_id, span_id: SpanId(7), parent: Some(SpanId(1)) };
         let params = format!(r#"{{"_meta":{}}}"#, if is_clients_own { meta } else { "{}" });
         let expected = format!(r#"{{"_meta":{expected}}}"#);
-        assert_eq!(trace.add_to(params, &span, is_clients_own), expected);
+        assert_eq!(trace.add_to(params, &span), expected);
     }
 
-    // req: GW-03
+    // req: TR-01, GW-03
     #[test]
-    fn own_trace_of_the_parameters_stays_as_it_is() {
+    fn own_trace_of_the_parameters_gets_the_span_of_the_call() {
+        let others = TraceHeaders { baggage: Some("other=1".into()), ..headers() };
         for own in [PARENT, "not a trace"] {
-            let meta = format!(r#"{{"traceparent":"{own}","progressToken":1,"baggage":"k=v"}}"#);
-            let others = TraceHeaders { baggage: Some("other=1".into()), ..headers() };
-            check(&meta, &others, true, &meta);
+            let meta = |parent: &str| {
+                format!(
+                    r#"{{"traceparent":"{parent}","progressToken":1,"tracestate":"b=2","baggage":"k=v"}}"#
+                )
+            };
+            check(&meta(own), &others, true, &meta(PASSED));
         }
+        // Without a usable trace there is no parent to name.
+        let meta = r#"{"traceparent":"not a trace","baggage":"k=v"}"#;
+        check(meta, &TraceHeaders::default(), true, meta);
     }
 
     // req: TR-01
@@ -150,6 +180,24 @@ mod tests {
         let meta = format!(r#"{{"traceparent":"{PARENT}","tracestate":"b=2","baggage":"user=a%20b;p=1"}}"#);
         let added = format!(r#"{{"traceparent":"{PASSED}","tracestate":"b=2","baggage":"user=a%20b;p=1"}}"#);
         check(&meta, &headers(), false, &added);
+    }
+
+    // req: TR-01
+    #[test]
+    fn span_that_is_exported_is_the_parent_of_the_servers_without_a_trace_of_the_client() {
+        let span = SpanContext { trace_id: TraceId(1), span_id: SpanId(7), parent: None };
+        let own = format!("00-{:032x}-{:016x}-01", 1, 7);
+        let add = |meta: &str, client: Option<&ClientTrace>, is_exported| {
+            add_trace(format!(r#"{{"_meta":{meta}}}"#), client, &span, is_exported)
+        };
+        let with_own = format!(r#"{{"_meta":{{"progressToken":1,"traceparent":"{own}"}}}}"#);
+        assert_eq!(add(r#"{"progressToken":1}"#, None, true), with_own);
+        assert_eq!(add(r#"{"progressToken":1}"#, None, false), r#"{"_meta":{"progressToken":1}}"#);
+        let baggage = find(r#"{"baggage":"k=v"}"#, None).unwrap();
+        let with_both = format!(r#"{{"_meta":{{"traceparent":"{own}","baggage":"k=v"}}}}"#);
+        assert_eq!(add("{}", Some(&baggage), true), with_both);
+        let client = find("{}", Some(&headers())).unwrap();
+        assert_eq!(add("{}", Some(&client), true), add("{}", Some(&client), false));
     }
 
     // req: TR-01

@@ -28,6 +28,7 @@ mod document;
 mod encoder;
 mod fleet;
 mod gateway;
+mod hexadecimal;
 mod in_flight;
 mod launch;
 mod listing_store;

@@ -12,9 +12,9 @@ use bascule_model::ToolDefinition;
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tracing::warn;
 
 use crate::config::{ServerSettings, TransportSettings};
+use crate::hexadecimal::hexadecimal;
 use crate::{launch, private_file};
 
 const VERSION: u32 = 1;
@@ -80,7 +80,7 @@ impl ListingKey {
                 add(url.as_str().as_bytes());
             }
         }
-        Self(digest.finish().as_ref().iter().map(|byte| format!("{byte:02x}")).collect())
+        Self(hexadecimal(digest.finish().as_ref()))
     }
 
     /// Returns the name of the server's files.
@@ -106,17 +106,10 @@ impl ListingStore {
     /// Returns the last listing. A file that cannot be used is ignored.
     pub(crate) fn read(&self, key: &ListingKey) -> Option<StoredListing> {
         let path = self.path(key);
-        match read_file(&path) {
-            Ok(listing) => {
-                let _ = private_file::mark_used(&path);
-                Some(listing)
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => {
-                warn!("ignoring the last listing in `{}`: {error}", path.display());
-                None
-            }
-        }
+        let read = private_file::read_versioned(&path, MAX_BYTES, VERSION, |file: &ListingFile| file.version);
+        let file = private_file::ignore_unusable(read, "the last listing", &path)?;
+        let _ = private_file::mark_used(&path);
+        Some(StoredListing { info: file.initialize, tools: file.tools })
     }
 
     /// Replaces the last listing. One that is too long is removed: it must not be mistaken for the new one.
@@ -141,17 +134,6 @@ impl ListingStore {
 
     fn path(&self, key: &ListingKey) -> PathBuf {
         self.folder.join(&key.0).with_extension("json")
-    }
-}
-
-fn read_file(path: &Path) -> io::Result<StoredListing> {
-    let damaged = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-    let text = private_file::read(path, MAX_BYTES)?;
-    let file: ListingFile =
-        serde_json::from_str(&text).map_err(|error| damaged(format!("it is damaged: {error}")))?;
-    match file.version {
-        VERSION => Ok(StoredListing { info: file.initialize, tools: file.tools }),
-        other => Err(damaged(format!("it has version {other}, and this program reads version {VERSION}"))),
     }
 }
 

@@ -3,6 +3,7 @@
 use bascule_catalog::{ResolveError, nearest_name};
 use bascule_client::{ConnectError, ListError};
 use bascule_mcp::{Failure, ProcessExit, ProtocolVersion, RpcError, TransportError};
+pub(crate) use bascule_model::error_chain;
 use bascule_model::{BridgeError, Delivery, ErrorCode, ProviderFault, ServerName, ToolId};
 
 use crate::config::Settings;
@@ -166,14 +167,6 @@ pub(crate) fn unknown_tool(tool: &ToolId, error: ResolveError) -> Box<BridgeErro
     let mut error = BridgeError::new(ErrorCode::ToolNotFound, Delivery::NotSent, message);
     error.nearest = nearest;
     error
-}
-
-/// Returns an error and its causes, joined by colons.
-pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
-    match error.source() {
-        Some(cause) => format!("{error}: {}", error_chain(cause)),
-        None => error.to_string(),
-    }
 }
 
 /// Returns `None` for an empty text.

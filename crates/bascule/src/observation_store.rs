@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bascule_catalog::{CatalogTool, ServerTools, StoredObservation};
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
-use tracing::warn;
 
+use crate::hexadecimal::hexadecimal;
 use crate::listing_store::ListingKey;
 use crate::{launch, private_file};
 
@@ -70,17 +70,8 @@ impl ObservationStore {
     /// Returns the types of the last run. A file that cannot be used is ignored.
     pub(crate) fn read(&self, key: &ListingKey) -> StoredObservations {
         let path = self.path(key);
-        match read_file(&path) {
-            Ok(stored) => {
-                let _ = private_file::mark_used(&path);
-                stored
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => StoredObservations::default(),
-            Err(error) => {
-                warn!("ignoring the observed types in `{}`: {error}", path.display());
-                StoredObservations::default()
-            }
-        }
+        let stored = private_file::ignore_unusable(read_file(&path), "the observed types", &path);
+        stored.inspect(|_| drop(private_file::mark_used(&path))).unwrap_or_default()
     }
 
     /// Returns true if nobody else is about to write the types of this server.
@@ -155,18 +146,12 @@ impl StoredObservations {
 
 fn definition_digest(tool: &CatalogTool) -> String {
     let digest = digest(&SHA256, tool.definition().raw.get().as_bytes());
-    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    hexadecimal(digest.as_ref())
 }
 
 fn read_file(path: &Path) -> io::Result<StoredObservations> {
-    let damaged = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
-    let text = private_file::read(path, MAX_BYTES as u64)?;
-    let file: ObservationFile =
-        serde_json::from_str(&text).map_err(|error| damaged(format!("it is damaged: {error}")))?;
-    match file.version {
-        VERSION => Ok(file.tools),
-        other => Err(damaged(format!("it has version {other}, and this program reads version {VERSION}"))),
-    }
+    let version = |file: &ObservationFile| file.version;
+    Ok(private_file::read_versioned(path, MAX_BYTES as u64, VERSION, version)?.tools)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

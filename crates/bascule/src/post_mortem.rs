@@ -1,18 +1,22 @@
 //! Completes a server's error with the limit its process exceeded and the likely refusal by its sandbox, and removes
 //! configured secrets from it.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use bascule_client::CallToolResult;
-use bascule_model::{BridgeError, ErrorCode, ToolResult};
+use bascule_model::{BridgeError, CallRequest, ErrorCode, ToolResult};
 use bascule_sandbox::{LimitHit, Policy, TreeLimits, TreeWatch};
 
 use crate::blocking::run_blocking;
+use crate::capture::is_secret_name;
 use crate::config::{ServerSettings, TransportSettings};
 use crate::fleet::server::Server;
 use crate::launch::{self, ConfinedProcess};
 use crate::redaction::SecretForms;
-use crate::refusal::{FileLookup, Hints, Symptom, find_symptom, find_symptom_of_reply, is_killed_by_filter};
+use crate::refusal::{
+    FileLookup, Hints, Symptom, find_named_paths, find_symptom, gives_no_reason, is_killed_by_filter,
+};
 use crate::start_hints::explain_missing_variable;
 
 /// Longer results are not searched for the reason of a failure.
@@ -30,11 +34,15 @@ pub(crate) async fn explain(
     add_limit(&mut error, confined);
     if let (Some(confined), Some(symptom)) = (confined, symptom_of(&error)) {
         let (policy, limits) = (confined.policy.clone(), confined.watch.limits());
-        let hint = look_up(symptom.clone(), policy, limits, settings.clone()).await;
+        let hint = look_up(vec![symptom.clone()], policy, limits, settings.clone()).await;
+        // A hint may name paths that other texts may not.
+        error = redact_secrets(error, settings);
         add_hint(&mut error, &symptom, hint);
+    } else {
+        error = redact_secrets(error, settings);
     }
     explain_missing_variable(&mut error, settings);
-    redact_secrets(error, settings)
+    error
 }
 
 /// Does the same without a look at the files that the server names, which may block.
@@ -54,34 +62,70 @@ pub(crate) fn explain_quickly(
 }
 
 /// Returns the likely refusal behind a failure that a tool reports.
-pub(crate) async fn explain_result(result: &ToolResult, server: &Server, tool: &str) -> Option<String> {
+pub(crate) async fn explain_result(
+    result: &ToolResult,
+    server: &Server,
+    request: &CallRequest,
+) -> Option<String> {
     if !result.is_error || result.raw.get().len() > MAX_SEARCHED_BYTES {
         return None;
     }
     let policy = server.backend().ok()?.policy()?;
     let reply = CallToolResult::parse(result.raw.clone()).ok()?;
     let has_other_content = reply.structured_content().is_some() || reply.content().len() > 1;
-    let symptom =
-        if has_other_content { find_symptom(&reply.text()) } else { find_symptom_of_reply(&reply.text()) };
-    let symptom = symptom?;
+    let text = reply.text();
+    let symptoms = match find_symptom(&text) {
+        Some(symptom) => vec![symptom],
+        None => {
+            let no_reason = !has_other_content && gives_no_reason(&text);
+            let named = find_named_paths(&text, request.arguments.get());
+            named.into_iter().chain(no_reason.then_some(Symptom::NoReason)).collect()
+        }
+    };
     let settings = server.settings.clone();
-    let limits = launch::tree_limits(&settings, settings.limits_for(tool));
-    let mut hint = look_up(symptom, policy, limits, settings.clone()).await?;
-    redact(&mut hint, &settings);
-    Some(hint)
+    let limits = launch::tree_limits(&settings, settings.limits_for(request.tool.tool()));
+    look_up(symptoms, policy, limits, settings).await
 }
 
+/// Adds the likely refusal to the error of a call that the server answered with an error without a sign of one.
+pub(crate) async fn explain_call_error(
+    mut error: Box<BridgeError>,
+    server: &Server,
+    request: &CallRequest,
+) -> Box<BridgeError> {
+    let Some(fault) = error.provider_error.as_ref().filter(|_| error.hint.is_none() && error.limit.is_none())
+    else {
+        return error;
+    };
+    let (named, policy) = (
+        find_named_paths(&fault.message, request.arguments.get()),
+        server.backend().ok().and_then(|backend| backend.policy()),
+    );
+    if let (Some(symptom), Some(policy), None) = (named, policy, symptom_of(&error)) {
+        let settings = server.settings.clone();
+        let limits = launch::tree_limits(&settings, settings.limits_for(request.tool.tool()));
+        let hint = look_up(vec![symptom.clone()], policy, limits, settings).await;
+        add_hint(&mut error, &symptom, hint);
+    }
+    error
+}
+
+/// Returns the hint about the first symptom that has one, without secrets.
 async fn look_up(
-    symptom: Symptom,
+    symptoms: Vec<Symptom>,
     policy: Arc<Policy>,
     limits: TreeLimits,
     settings: Arc<ServerSettings>,
 ) -> Option<String> {
-    if !is_local(&settings) {
+    if symptoms.is_empty() || !is_local(&settings) {
         return None;
     }
-    let explain =
-        move || Hints { settings: &settings, policy: &policy, limits }.explain(&symptom, FileLookup::Allowed);
+    let explain = move || {
+        let hints = Hints { settings: &settings, policy: &policy, limits };
+        let mut hint = symptoms.iter().find_map(|symptom| hints.explain(symptom, FileLookup::Allowed))?;
+        secrets_but(&settings, is_plain_path).hide(&mut hint);
+        Some(hint)
+    };
     run_blocking(explain).await
 }
 
@@ -196,9 +240,45 @@ fn redact_secrets(mut error: Box<BridgeError>, settings: &ServerSettings) -> Box
 
 /// Returns the secrets that are configured for a server.
 pub(crate) fn secrets_of(settings: &ServerSettings) -> SecretForms {
+    secrets_but(settings, |_, _| false)
+}
+
+/// Returns the secrets without the named values that are none.
+fn secrets_but(settings: &ServerSettings, is_plain: impl Fn(&str, &str) -> bool) -> SecretForms {
     let secrets = match &settings.transport {
         TransportSettings::Stdio { env, .. } => env,
         TransportSettings::Remote { headers, .. } => headers,
     };
-    SecretForms::new(secrets.iter().map(|(_, value)| value.reveal().as_str()))
+    let named = secrets.iter().filter(|(name, value)| !is_plain(name, value.reveal()));
+    let values = named.map(|(_, value)| value).chain(&settings.expanded_secrets);
+    SecretForms::new(values.map(|value| value.reveal().as_str()))
+}
+
+/// Returns true for a variable with the path of a folder, or of a file in one. Looks at files, so it may block.
+fn is_plain_path(name: &str, value: &str) -> bool {
+    let path = Path::new(value);
+    // Base64 may start with a slash, too.
+    let is_in_folder = || path.parent().is_some_and(|folder| folder.parent().is_some() && folder.is_dir());
+    !is_secret_name(name) && path.is_absolute() && (path.exists() || is_in_folder())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::testing::server;
+
+    #[test]
+    fn hints_show_paths_of_variables_but_no_secrets() {
+        let folder = std::env::temp_dir();
+        let path = |name: &str| folder.join(name).display().to_string();
+        let (plain, secret, foreign) = (path("memory.json"), path("secret.json"), "/no-such-folder/a.json");
+        let env = serde_json::json!({ "MEMORY_FILE_PATH": plain, "API_TOKEN": secret, "OTHER": foreign, "KEY": "/abc/defg" });
+        let settings = server(&serde_json::json!({ "command": "x", "env": env }).to_string());
+        let text = format!("{plain} {secret} {foreign} /abc/defg");
+        let (mut hint, mut other) = (text.clone(), text);
+        secrets_but(&settings, is_plain_path).hide(&mut hint);
+        assert_eq!(hint, format!("{plain} *** *** ***"));
+        redact(&mut other, &settings);
+        assert_eq!(other, "*** *** *** ***");
+    }
 }

@@ -6,6 +6,9 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use serde::de::DeserializeOwned;
+use tracing::warn;
+
 /// A file counts as used again after this time.
 const USED_AGAIN: Duration = Duration::from_secs(24 * 3600);
 
@@ -31,6 +34,32 @@ pub(crate) fn read(path: &Path, max_bytes: u64) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, message));
     }
     io::read_to_string(file.take(max_bytes))
+}
+
+/// Reads a JSON file of the expected version.
+pub(crate) fn read_versioned<T: DeserializeOwned>(
+    path: &Path,
+    max_bytes: u64,
+    expected: u32,
+    version: fn(&T) -> u32,
+) -> io::Result<T> {
+    let damaged = |reason: String| io::Error::new(io::ErrorKind::InvalidData, reason);
+    let content: T = serde_json::from_str(&read(path, max_bytes)?)
+        .map_err(|error| damaged(format!("it is damaged: {error}")))?;
+    match version(&content) {
+        found if found == expected => Ok(content),
+        found => Err(damaged(format!("it has version {found}, and this program reads version {expected}"))),
+    }
+}
+
+/// Returns the content of a file that is only a memory. A file that cannot be used is ignored, with a warning unless it is
+/// missing.
+pub(crate) fn ignore_unusable<T>(read: io::Result<T>, title: &str, path: &Path) -> Option<T> {
+    read.inspect_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => {}
+        _ => warn!("ignoring {title} in `{}`: {error}", path.display()),
+    })
+    .ok()
 }
 
 /// Writes a new file beside `path`, and returns its path. The caller gives it its name.

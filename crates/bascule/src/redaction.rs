@@ -1,13 +1,15 @@
 //! Hides configured secrets in the texts of a server, in all forms in which programs usually write them.
 
 use std::fmt::Write;
+use std::ops::Range;
 
 /// Replaces a secret.
-const MASK: &str = "***";
+pub(crate) const MASK: &str = "***";
 /// Shorter words are not secrets, and would garble every text.
 const MIN_LENGTH: usize = 6;
 
 /// The texts that stand for some secrets.
+#[derive(Default)]
 pub(crate) struct SecretForms(Vec<String>);
 
 impl SecretForms {
@@ -16,20 +18,48 @@ impl SecretForms {
         let words = values.flat_map(|value| std::iter::once(value).chain(value.split(' ')));
         let mut forms: Vec<String> =
             words.filter(|word| word.len() >= MIN_LENGTH).flat_map(forms_of).collect();
-        // A form may contain another one: the longer one first leaves nothing of it.
-        forms.sort_by_key(|form| std::cmp::Reverse(form.len()));
+        forms.sort_unstable();
         forms.dedup();
         Self(forms)
     }
 
+    /// Hides the secrets in a text.
     pub(crate) fn hide(&self, text: &mut String) {
-        for form in self.0.iter().filter(|form| text.contains(form.as_str())).collect::<Vec<_>>() {
-            *text = text.replace(form, MASK);
+        let secrets = self.find(text);
+        if !secrets.is_empty() {
+            *text = mask(text, secrets);
         }
+    }
+
+    /// Returns the places of the secrets, which may overlap.
+    pub(crate) fn find(&self, text: &str) -> Vec<Range<usize>> {
+        let found = self.0.iter().flat_map(|form| text.match_indices(form.as_str()));
+        found.map(|(at, found)| at..at + found.len()).collect()
     }
 
     pub(crate) fn occur_in(&self, text: &str) -> bool {
         self.0.iter().any(|form| text.contains(form))
+    }
+}
+
+/// Returns the text with a mask in place of each range, and of ranges that overlap or touch.
+pub(crate) fn mask(text: &str, mut ranges: Vec<Range<usize>>) -> String {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let (mut out, mut end) = (String::with_capacity(text.len()), None);
+    for range in ranges.into_iter().filter(|range| !range.is_empty()) {
+        if end.is_none_or(|end| range.start > end) {
+            out += &text[end.unwrap_or(0)..range.start];
+            out += MASK;
+        }
+        end = end.max(Some(range.end));
+    }
+    out + &text[end.unwrap_or(0)..]
+}
+
+/// Joins the secrets of several servers.
+impl FromIterator<SecretForms> for SecretForms {
+    fn from_iter<T: IntoIterator<Item = SecretForms>>(all: T) -> Self {
+        Self(all.into_iter().flat_map(|forms| forms.0).collect())
     }
 }
 
@@ -127,6 +157,14 @@ mod tests {
             );
             assert!(hidden.len() < text.len() / 2, "{text} {hidden}");
         }
+    }
+
+    #[test]
+    fn hides_secrets_that_overlap() {
+        let forms = SecretForms::new(["first-second", "second-third"].into_iter());
+        let mut text = "a first-second-third, first-secondfirst-second b".to_owned();
+        forms.hide(&mut text);
+        assert_eq!(text, "a ***, *** b");
     }
 
     #[test]

@@ -3,12 +3,12 @@
 //! A reload is planned, starts the added and changed servers, publishes one new snapshot, then retires the replaced and
 //! removed servers after their calls. Reading and watching the file is `config`.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bascule_model::{Event, ServerName, ToolId};
+use foldhash::HashMap;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
@@ -18,7 +18,7 @@ use crate::fleet::client_profile::ClientProfile;
 use crate::fleet::server::Server;
 use crate::fleet::server_log::OPERATIONS;
 use crate::fleet::snapshot::Snapshot;
-use crate::fleet::status::ServerState;
+use crate::fleet::status::ServerPhase;
 
 /// The differences between two configurations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -249,7 +249,7 @@ const ADDED_WITHIN: Duration = Duration::from_secs(10);
 
 fn not_ready(server: &Server) -> Option<String> {
     match server.state() {
-        ServerState::Healthy(_) | ServerState::OnDemand(_) => None,
+        ServerPhase::Healthy(_) | ServerPhase::OnDemand(_) => None,
         state => {
             Some(state.cause().map_or_else(|| "it did not start".to_owned(), |error| error.message.clone()))
         }

@@ -8,11 +8,10 @@ use bascule_agent::{
     AvailableTool, McpToolProxy, McpToolsAvailableHandler, ToolCallError, ToolRequest, ToolSet,
 };
 use bascule_mcp::{
-    ClientMessage, Endpoint, Host, Message, PeerId, ProtocolVersion, QualifiedIndex, QualifiedNames,
-    ResponseStream, notification, patch,
+    CallParams, ClientMessage, Endpoint, Host, Message, PeerId, ProtocolVersion, QualifiedIndex,
+    QualifiedNames, ResponseStream, notification, patch,
 };
 use bascule_model::{BridgeError, Delivery, ErrorCode};
-use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -30,12 +29,23 @@ const STREAM_LIMIT: usize = 1 << 20;
 pub(crate) struct RemoteBridge {
     proxy: McpToolProxy,
     tools: McpToolsAvailableHandler,
+    /// A call waits this long for a bridge to publish its tools. Then there is still time for the call.
+    first_tools_for_call: Duration,
     names: Mutex<QualifiedNames>,
-    /// The tools that the client has seen.
-    listed: Mutex<Option<Arc<ToolSet>>>,
+    listed: Mutex<LastListing>,
     client: Mutex<Option<Arc<RemoteClient>>>,
     tasks: TaskTracker,
     stop: CancellationToken,
+}
+
+/// The listing that the client has seen last.
+#[derive(Default)]
+enum LastListing {
+    #[default]
+    None,
+    /// It failed: no bridge had published tools.
+    Failed,
+    Tools(Arc<ToolSet>),
 }
 
 /// The one client.
@@ -46,18 +56,16 @@ pub(crate) struct RemoteClient {
     calls: Mutex<HashMap<String, CancellationToken>>,
 }
 
-#[derive(Deserialize)]
-struct CallParams<'a> {
-    name: String,
-    #[serde(borrow, default)]
-    arguments: Option<&'a RawValue>,
-}
-
 impl RemoteBridge {
-    pub(crate) fn new(proxy: McpToolProxy, tools: McpToolsAvailableHandler) -> Arc<Self> {
+    pub(crate) fn new(
+        proxy: McpToolProxy,
+        tools: McpToolsAvailableHandler,
+        first_tools_for_call: Duration,
+    ) -> Arc<Self> {
         let bridge = Arc::new(Self {
             proxy,
             tools,
+            first_tools_for_call,
             names: Mutex::default(),
             listed: Mutex::default(),
             client: Mutex::default(),
@@ -81,9 +89,13 @@ impl RemoteBridge {
         let mut changes = self.tools.registry().watch();
         while changes.next().await.is_some() {
             let tools = self.tools.registry().snapshot();
-            let is_new = |listed: &Arc<ToolSet>| !has_equal_tools(listed, &tools);
-            // A client that has not listed the tools yet will see the new ones.
-            if let (true, Some(client)) = (lock(&self.listed).as_ref().is_some_and(is_new), self.current()) {
+            let is_new = match &*lock(&self.listed) {
+                // A client that has not listed the tools yet will see the new ones.
+                LastListing::None => false,
+                LastListing::Failed => true,
+                LastListing::Tools(listed) => !has_equal_tools(listed, &tools),
+            };
+            if let (true, Some(client)) = (is_new, self.current()) {
                 client.notify(notification("notifications/tools/list_changed", None));
             }
         }
@@ -93,22 +105,17 @@ impl RemoteBridge {
         let RemoteRequest { method, params, stream } = request;
         match method {
             "ping" => Some(Ok("{}".into())),
-            "tools/list" => Some(Ok(self.list().await)),
+            "tools/list" => Some(self.list().await),
             "tools/call" => self.call(client, id, params, stream).await,
             _ => Some(Err(ErrorReply::unknown_method(method))),
         }
     }
 
-    async fn list(&self) -> String {
-        // A bridge that is not there has no tools. They are announced when it comes.
-        let tools = match self.tools.wait_until_ready(FIRST_TOOLS).await {
-            Ok(tools) => tools,
-            Err(error) => {
-                warn!("{error}");
-                self.tools.registry().snapshot()
-            }
-        };
-        *lock(&self.listed) = Some(tools.clone());
+    async fn list(&self) -> Reply {
+        // Set before the wait, so that tools that come at its end are announced.
+        *lock(&self.listed) = LastListing::Failed;
+        let tools = self.first_tools(FIRST_TOOLS).await?;
+        *lock(&self.listed) = LastListing::Tools(tools.clone());
         let index = self.index(&tools);
         let entry = |tool: &Arc<AvailableTool>| {
             let name = index.qualified(tool.id.server(), tool.id.tool())?;
@@ -121,7 +128,20 @@ impl RemoteBridge {
             }
             Some(entry)
         };
-        json!({ "tools": tools.iter().filter_map(entry).collect::<Vec<Value>>() }).to_string()
+        Ok(json!({ "tools": tools.iter().filter_map(entry).collect::<Vec<Value>>() }).to_string())
+    }
+
+    /// Waits until a bridge has published its tools.
+    async fn first_tools(&self, timeout: Duration) -> Result<Arc<ToolSet>, Box<BridgeError>> {
+        let ready = self.tools.wait_until_ready(timeout).await;
+        ready.map_err(|error| {
+            warn!("{error}");
+            let message =
+                format!("{error} Start it with `bascule serve --agent {} --bus URL`", error.agent());
+            let mut error = BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, message);
+            error.retryable = true;
+            error
+        })
     }
 
     fn index(&self, tools: &ToolSet) -> QualifiedIndex {
@@ -136,30 +156,36 @@ impl RemoteBridge {
         params: Option<&RawValue>,
         stream: &ResponseStream,
     ) -> Option<Reply> {
-        let params = params.map_or("{}", RawValue::get);
-        let parsed = match serde_json::from_str::<CallParams<'_>>(params) {
-            Ok(parsed) => parsed,
-            Err(error) => return Some(Err(ErrorReply::invalid_params(error.to_string()))),
+        let parsed = params.map_or_else(|| Ok(CallParams::default()), CallParams::parse);
+        let params = match parsed {
+            Ok(params) => params,
+            Err(error) => return Some(Err(invalid_params(&error))),
         };
-        let index = self.index(&self.tools.registry().snapshot());
-        let Some((server, tool)) = index.original(&parsed.name) else {
-            return Some(Err(ErrorReply::unknown_tool(&parsed.name, &[], None)));
-        };
-        let token = patch::find(params, &["_meta", "progressToken"]);
-        let empty = RawValue::from_string("{}".into()).expect("it is JSON");
-        let request =
-            ToolRequest::new(format!("{server}:{tool}"), &parsed.arguments.unwrap_or(empty.as_ref()));
-        let request = if token.is_some() { request.with_progress() } else { request };
         let call = CancelGuard::new(client, id);
         tokio::select! {
-            reply = self.run(request, token, stream) => Some(reply),
+            reply = self.run(params, stream) => Some(reply),
             () = call.cancelled.cancelled() => None,
             () = stream.closed() => None,
             () = self.stop.cancelled() => None,
         }
     }
 
-    async fn run(&self, request: ToolRequest, token: Option<&str>, stream: &ResponseStream) -> Reply {
+    async fn run(&self, params: CallParams<'_>, stream: &ResponseStream) -> Reply {
+        let Some(name) = params.name.as_deref() else { return Err(invalid_params("`name` is missing")) };
+        let token = params.progress_token;
+        // Before the first list no name is known.
+        let tools = match self.first_tools(self.first_tools_for_call).await {
+            Ok(tools) => tools,
+            Err(error) => return call_failure(error),
+        };
+        let index = self.index(&tools);
+        let Some((server, tool)) = index.original(name) else {
+            return Err(ErrorReply::unknown_tool(name, &[], None));
+        };
+        let empty = RawValue::from_string("{}".into()).expect("it is JSON");
+        let arguments = params.arguments.unwrap_or(empty.as_ref());
+        let request = ToolRequest::new(format!("{server}:{tool}"), &arguments);
+        let request = if token.is_some() { request.with_progress() } else { request };
         let ended = async {
             let mut call = self.proxy.start(request).await?;
             while let Some(progress) = call.next_progress().await {
@@ -198,6 +224,10 @@ struct RemoteRequest<'a> {
     method: &'a str,
     params: Option<&'a RawValue>,
     stream: &'a ResponseStream,
+}
+
+fn invalid_params(reason: &str) -> ErrorReply {
+    ErrorReply::invalid_params(format!("the parameters are invalid: {reason}"))
 }
 
 /// Returns the normalised error of the bridge, or one with the same meaning for an error of the bus.

@@ -5,11 +5,11 @@
 //! vectors replace the built-in ones as long as it answers.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use bascule_catalog::{Catalog, CatalogTool, ServerTools};
 use bascule_model::ServerName;
-use bascule_search::{Embedding, Intent, SearchIndex, ServerIndex};
+use bascule_search::{Embedding, Intent, RankedTool, SearchIndex, ServerIndex};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
@@ -57,8 +57,11 @@ struct IndexedServer {
     tools: Arc<ServerTools>,
     /// The encoder of its vectors; `None` is the built-in one.
     encoder: Option<Arc<Encoder>>,
-    index: Arc<ServerIndex>,
+    index: Arc<LazyIndex>,
 }
+
+/// An index that the first search builds, and for which the others wait.
+type LazyIndex = LazyLock<Arc<ServerIndex>, Box<dyn FnOnce() -> Arc<ServerIndex> + Send>>;
 
 /// The vectors of an encoder for one search.
 pub(crate) struct EncodedSearch {
@@ -142,13 +145,19 @@ impl ToolSearch {
                 encoded.as_mut().and_then(Iterator::next).unwrap_or_else(|| Intent::new(&intent.text));
             index.search(&vectors, count, |at, nth| is_wanted(tool(at, nth)))
         };
-        let found = intents.iter().map(search);
-        found
-            .map(|ranked| ranked.iter().map(|one| (tool(one.server, one.tool).clone(), one.score)).collect())
-            .collect()
+        let ranked: Vec<_> = intents.iter().map(search).collect();
+        bascule_search::release_table();
+        let found = |one: &RankedTool| (tool(one.server, one.tool).clone(), one.score);
+        ranked.iter().map(|ranked| ranked.iter().map(found).collect()).collect()
     }
 
+    /// Returns the index of a catalog. The lock is not held while a server's index is built: a server with much text delays only the
+    /// searches in it.
     fn index(&self, catalog: &Catalog, encoded: Option<&EncodedSearch>) -> SearchIndex {
+        self.server_indexes(catalog, encoded).iter().map(|index| LazyLock::force(index).clone()).collect()
+    }
+
+    fn server_indexes(&self, catalog: &Catalog, encoded: Option<&EncodedSearch>) -> Vec<Arc<LazyIndex>> {
         let encoder = encoded.map(|encoded| &encoded.encoder);
         let mut known = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let mut old = std::mem::take(&mut *known);
@@ -165,18 +174,21 @@ impl ToolSearch {
 
 impl IndexedServer {
     fn new(tools: &Arc<ServerTools>, encoded: Option<&EncodedSearch>) -> Self {
-        let definitions = tools.tools().iter().map(|tool| tool.definition());
-        let name = tools.name().as_str();
         let vectors = encoded.and_then(|encoded| Some((encoded, encoded.tools.get(tools.name())?)));
         // Without vectors, because another search has replaced the index meanwhile, the built-in ones are indexed: they do not
         // compare with those of the intent, and words alone rank this server's tools this time.
-        let (index, encoder) = match vectors {
-            Some((encoded, vectors)) => {
-                (ServerIndex::with_embeddings(name, definitions, vectors), Some(encoded.encoder.clone()))
-            }
-            None => (ServerIndex::new(name, definitions), None),
+        let (vectors, encoder) =
+            vectors.map(|(encoded, vectors)| (vectors.clone(), encoded.encoder.clone())).unzip();
+        let indexed = tools.clone();
+        let build = move || {
+            let definitions = indexed.tools().iter().map(|tool| tool.definition());
+            let name = indexed.name().as_str();
+            Arc::new(match vectors {
+                Some(vectors) => ServerIndex::with_embeddings(name, definitions, &vectors),
+                None => ServerIndex::new(name, definitions),
+            })
         };
-        Self { tools: tools.clone(), encoder, index: Arc::new(index) }
+        Self { tools: tools.clone(), encoder, index: Arc::new(LazyLock::new(Box::new(build))) }
     }
 
     /// Returns true if the index is that of these tools, with the vectors of this encoder.
@@ -196,17 +208,28 @@ impl McpBridgeAdapter {
         intent: ToolIntent,
         is_wanted: impl Fn(&CatalogTool) -> bool + Send + 'static,
     ) -> Vec<RankedCatalogTool> {
+        self.search_all(vec![intent], is_wanted).await.pop().unwrap_or_default()
+    }
+
+    /// Returns the tools for each of some intents.
+    pub(crate) async fn search_all(
+        &self,
+        intents: Vec<ToolIntent>,
+        is_wanted: impl Fn(&CatalogTool) -> bool + Send + 'static,
+    ) -> Vec<Vec<RankedCatalogTool>> {
         let (snapshot, search) = (self.fleet.snapshot.load_full(), self.search.clone());
-        let (encoder, intents) = (snapshot.settings.bridge.encoder.as_ref(), [intent]);
+        let encoder = snapshot.settings.bridge.encoder.as_ref();
         let encoded = search.encode(encoder, &snapshot.catalog, &intents).await;
         let found = run_blocking(move || {
-            let found = search.find(&snapshot.catalog, &intents, encoded, is_wanted).remove(0);
+            let found = search.find(&snapshot.catalog, &intents, encoded, is_wanted);
             let is_down = |tool: &CatalogTool| {
                 snapshot
                     .server(tool.id())
                     .is_ok_and(|server| !server.is_on_demand() && server.backend().is_err())
             };
-            found.into_iter().map(|(tool, _)| RankedCatalogTool { is_down: is_down(&tool), tool }).collect()
+            let ranked =
+                |(tool, _): (Arc<CatalogTool>, f32)| RankedCatalogTool { is_down: is_down(&tool), tool };
+            found.into_iter().map(|found| found.into_iter().map(ranked).collect()).collect()
         });
         found.await
     }
@@ -248,6 +271,29 @@ mod tests {
             "z",
         );
         assert_eq!(search.servers.lock().unwrap().len(), 1, "removed servers are forgotten");
+    }
+
+    // req: SE-02
+    #[test]
+    fn index_is_built_outside_the_lock() {
+        let search = Arc::new(ToolSearch::default());
+        let tools = server("files", &["read_file"]);
+        let catalog: Catalog = [tools.clone()].into_iter().collect();
+        let mut slow = IndexedServer::new(&tools, None);
+        let (started, has_started) = std::sync::mpsc::channel();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        slow.index = Arc::new(LazyLock::new(Box::new(move || {
+            started.send(()).unwrap();
+            released.recv().unwrap();
+            Arc::new(ServerIndex::new("files", []))
+        })));
+        search.servers.lock().unwrap().insert(tools.name().clone(), slow);
+        let searching = search.clone();
+        let thread = std::thread::spawn(move || searching.index(&catalog, None));
+        has_started.recv().unwrap();
+        assert!(search.servers.try_lock().is_ok());
+        release.send(()).unwrap();
+        thread.join().unwrap();
     }
 
     // req: SE-01

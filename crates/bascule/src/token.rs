@@ -8,6 +8,7 @@ use bascule_model::Secret;
 use tracing::warn;
 
 use crate::control::config_hash;
+use crate::hexadecimal::hexadecimal;
 use crate::private_file;
 
 /// Hexadecimal digits of a token.
@@ -34,7 +35,7 @@ pub(crate) fn generate() -> io::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes)
         .map_err(|error| io::Error::other(format!("no random source available: {error}")))?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hexadecimal(&bytes))
 }
 
 /// Refuses a token that others may know or have written.

@@ -1,5 +1,7 @@
 //! Finds tools by the spellings that scripts, clients and people use for them.
 
+use std::cell::OnceCell;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bascule_catalog::{Catalog, CatalogTool, NamePattern, ServerTools};
@@ -9,21 +11,56 @@ use bascule_script::names::to_camel_case;
 /// The characters between a server and its tool, as in `server:tool`, `server.tool`, `server__tool` and `server/tool`.
 const SEPARATORS: [&str; 4] = [":", ".", "__", "/"];
 
-/// Returns the tools that a text names: one, those of a server (`server`), or those that match a pattern (`server:read_*`).
-///
-/// Server and tool may be in their original spelling or in camelCase, with `mcp.` before them and arguments after them.
-pub(crate) fn find_tools<'c>(catalog: &'c Catalog, text: &str) -> Vec<&'c Arc<CatalogTool>> {
-    let text = plain_name(text);
-    if let Some((server, tool)) = text.split_once(':').filter(|(server, _)| server.contains('*')) {
-        let (servers, tools) = (NamePattern::parse(server), NamePattern::parse(tool));
-        let is_named = |id: &ToolId| servers.matches(id.server()) && tools.matches(id.tool());
-        return catalog.tools().filter(|tool| is_named(tool.id())).collect();
+/// The tools of a catalog by their spellings. Names in camelCase are made once, for many questions.
+pub(crate) struct ToolSpellings<'c> {
+    catalog: &'c Catalog,
+    servers: Vec<SpelledServer<'c>>,
+}
+
+struct SpelledServer<'c> {
+    server: &'c ServerTools,
+    camel: String,
+    /// The tools by their names in camelCase; `None` for a name that two tools have.
+    tools: OnceCell<HashMap<String, Option<&'c Arc<CatalogTool>>>>,
+}
+
+impl<'c> ToolSpellings<'c> {
+    pub(crate) fn new(catalog: &'c Catalog) -> Self {
+        let spelled = |server: &'c Arc<ServerTools>| SpelledServer {
+            server,
+            camel: to_camel_case(server.name().as_str()),
+            tools: OnceCell::new(),
+        };
+        Self { catalog, servers: catalog.servers().iter().map(spelled).collect() }
     }
-    let servers = catalog.servers();
-    let on_servers: Vec<_> = servers.iter().filter_map(|server| on_server(server, &text)).collect();
-    // A server's original name counts before a camelCase form, and the longer name before its prefix.
-    let best = on_servers.into_iter().max_by_key(|(rank, _)| *rank).map(|(_, tools)| tools);
-    best.unwrap_or_else(|| by_tool_name(catalog, &text))
+
+    /// Returns the tools that a text names: one, those of a server (`server`), or those that match a pattern (`server:read_*`).
+    ///
+    /// Server and tool may be in their original spelling or in camelCase, with `mcp.` before them and arguments after them.
+    pub(crate) fn find(&self, text: &str) -> Vec<&'c Arc<CatalogTool>> {
+        let text = plain_name(text);
+        if let Some((server, tool)) = text.split_once(':').filter(|(server, _)| server.contains('*')) {
+            let (servers, tools) = (NamePattern::parse(server), NamePattern::parse(tool));
+            let is_named = |id: &ToolId| servers.matches(id.server()) && tools.matches(id.tool());
+            return self.catalog.tools().filter(|tool| is_named(tool.id())).collect();
+        }
+        let on_servers = self.servers.iter().filter_map(|server| server.find(&text));
+        // A server's original name counts before a camelCase form, and the longer name before its prefix.
+        let best = on_servers.max_by_key(|(rank, _)| *rank).map(|(_, tools)| tools);
+        best.unwrap_or_else(|| self.by_tool_name(&text))
+    }
+
+    /// Finds a tool by its name alone, if only one server has it.
+    fn by_tool_name(&self, name: &str) -> Vec<&'c Arc<CatalogTool>> {
+        let exact = unique(self.servers.iter().filter_map(|server| server.server.get(name)));
+        if !exact.is_empty() {
+            return exact;
+        }
+        let camel = to_camel_case(name);
+        let found: Vec<_> = self.servers.iter().filter_map(|server| server.by_camel().get(&camel)).collect();
+        // A name that two tools of one server have is ambiguous, too.
+        if let [Some(tool)] = found[..] { vec![tool] } else { Vec::new() }
+    }
 }
 
 /// Returns the id that a text seems to mean, for an error about it.
@@ -46,40 +83,56 @@ fn plain_name(text: &str) -> String {
 /// The preference of a match: the original spelling of the server, and the length of the server's name.
 type MatchRank = (bool, usize);
 
-fn on_server<'c>(server: &'c ServerTools, text: &str) -> Option<(MatchRank, Vec<&'c Arc<CatalogTool>>)> {
-    let name = server.name().as_str();
-    let camel = to_camel_case(name);
-    [name, &camel].into_iter().find_map(|spelling| {
-        let rest = text.strip_prefix(spelling)?;
-        let tools = match SEPARATORS.iter().find_map(|separator| rest.strip_prefix(separator)) {
-            Some(tool) => of_server(server, tool),
-            None if rest.is_empty() => server.tools().iter().collect(),
-            None => return None,
-        };
-        (!tools.is_empty()).then_some(((spelling == name, spelling.len()), tools))
-    })
+/// Returns the text after a server's name: `None` if the text begins otherwise, and an empty tool if it is the name alone.
+fn after_server<'t>(text: &'t str, server: &str) -> Option<Option<&'t str>> {
+    let rest = text.strip_prefix(server)?;
+    match SEPARATORS.iter().find_map(|separator| rest.strip_prefix(separator)) {
+        Some(tool) => Some(Some(tool)),
+        None => rest.is_empty().then_some(None),
+    }
 }
 
-fn of_server<'c>(server: &'c ServerTools, name: &str) -> Vec<&'c Arc<CatalogTool>> {
-    let pattern = NamePattern::parse(name);
-    if !pattern.is_literal() {
-        return server.tools().iter().filter(|tool| pattern.matches(tool.id().tool())).collect();
+/// Returns true if a text may name a tool of this server, or the server itself.
+pub(crate) fn may_name_server(text: &str, server: &str) -> bool {
+    let text = plain_name(text);
+    if let Some((pattern, _)) = text.split_once(':').filter(|(pattern, _)| pattern.contains('*')) {
+        return NamePattern::parse(pattern).matches(server);
     }
-    if let Some(tool) = server.get(name) {
-        return vec![tool];
-    }
-    let camel = to_camel_case(name);
-    unique(server.tools().iter().filter(|tool| to_camel_case(tool.id().tool()) == camel))
+    [server, &to_camel_case(server)].into_iter().any(|spelling| after_server(&text, spelling).is_some())
 }
 
-/// Finds a tool by its name alone, if only one server has it.
-fn by_tool_name<'c>(catalog: &'c Catalog, name: &str) -> Vec<&'c Arc<CatalogTool>> {
-    let exact = unique(catalog.tools().filter(|tool| tool.id().tool() == name));
-    if !exact.is_empty() {
-        return exact;
+impl<'c> SpelledServer<'c> {
+    fn find(&self, text: &str) -> Option<(MatchRank, Vec<&'c Arc<CatalogTool>>)> {
+        let name = self.server.name().as_str();
+        [name, &self.camel].into_iter().find_map(|spelling| {
+            let tools = match after_server(text, spelling)? {
+                Some(tool) => self.named(tool),
+                None => self.server.tools().iter().collect(),
+            };
+            (!tools.is_empty()).then_some(((spelling == name, spelling.len()), tools))
+        })
     }
-    let camel = to_camel_case(name);
-    unique(catalog.tools().filter(|tool| to_camel_case(tool.id().tool()) == camel))
+
+    fn named(&self, name: &str) -> Vec<&'c Arc<CatalogTool>> {
+        let (server, pattern) = (self.server, NamePattern::parse(name));
+        if !pattern.is_literal() {
+            return server.tools().iter().filter(|tool| pattern.matches(tool.id().tool())).collect();
+        }
+        let by_camel = || self.by_camel().get(&to_camel_case(name)).copied().flatten();
+        server.get(name).or_else(by_camel).into_iter().collect()
+    }
+
+    fn by_camel(&self) -> &HashMap<String, Option<&'c Arc<CatalogTool>>> {
+        let server = self.server;
+        self.tools.get_or_init(|| {
+            let mut tools = HashMap::new();
+            for tool in server.tools() {
+                let unique = |known: &mut Option<_>| *known = None;
+                tools.entry(to_camel_case(tool.id().tool())).and_modify(unique).or_insert(Some(tool));
+            }
+            tools
+        })
+    }
 }
 
 fn unique<'c>(tools: impl Iterator<Item = &'c Arc<CatalogTool>>) -> Vec<&'c Arc<CatalogTool>> {
@@ -112,7 +165,7 @@ mod tests {
         ]
         .into_iter()
         .collect();
-        find_tools(&catalog, text).into_iter().map(|tool| tool.id().to_string()).collect()
+        ToolSpellings::new(&catalog).find(text).into_iter().map(|tool| tool.id().to_string()).collect()
     }
 
     // req: CM-07, CM-09

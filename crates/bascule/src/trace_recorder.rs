@@ -9,16 +9,17 @@ use std::time::{Duration, SystemTime};
 use bascule_graph::{CallSession, FingerprintKey};
 use bascule_model::{Delivery, SpanContext};
 use bascule_store::{
-    Content, Isolation, LogLine, LogSource, ObservedCall, Outcome, Span, SpanKind, Store, StoreStatus,
+    CapturableContent, Isolation, LogLine, LogSource, ObservedCall, Outcome, Span, SpanKind, Store,
+    StoreStatus,
 };
 use serde_json::value::RawValue;
 use tracing::warn;
 
 use crate::blocking::run_blocking;
 use crate::call_record::{CallContent, CallEnd, CallRecord, Caller, RecordedResult};
-use crate::capture::{CaptureRules, CapturedCall};
+use crate::capture::{CaptureRules, CapturedCall, ScriptMessage};
 use crate::client::ClientContext;
-use crate::config::{self, TraceSettings};
+use crate::config::{self, Settings, TraceSettings};
 use crate::control::config_hash;
 use crate::otlp::{ExportCounts, OtlpSettings, SpanExporter};
 
@@ -47,6 +48,8 @@ pub(crate) struct ScriptRecord {
     pub(crate) result_bytes: Option<usize>,
     /// The code and the message of a failure.
     pub(crate) failure: Option<(String, String)>,
+    /// The settings of the servers whose secrets the message may have.
+    pub(crate) settings: Option<Arc<Settings>>,
 }
 
 /// Returns the file of a configuration: in the configured folder, else in the user's state folder.
@@ -136,7 +139,7 @@ impl TraceRecorder {
         record: &CallRecord,
         content: CallContent<'_>,
         has_message: bool,
-    ) -> Option<Arc<dyn Content>> {
+    ) -> Option<Arc<dyn CapturableContent>> {
         let call = CapturedCall::new(&self.rules, &record.meter, content, has_message)?;
         Some(Arc::new(call))
     }
@@ -172,7 +175,7 @@ impl TraceRecorder {
             code: code.filter(|code| !code.is_empty()).map(Into::into),
             delivery: None,
             message,
-            content: Some(self.rules.clone()),
+            content: Some(Arc::new(ScriptMessage { rules: self.rules.clone(), settings: script.settings })),
         };
         self.export(&span);
         self.store.offer_span(span);
@@ -277,11 +280,20 @@ fn micros(time: SystemTime) -> i64 {
 mod tests {
     use std::time::Instant;
 
-    use bascule_model::{CorrelationId, ErrorCode, ToolId};
+    use bascule_catalog::CatalogTool;
+    use bascule_model::{CorrelationId, ErrorCode, ServerName, ToolDefinition, ToolId};
     use bascule_store::{Reader, SpanFilter};
 
     use super::*;
+    use crate::config::Capture;
     use crate::otlp::exported;
+
+    fn tool() -> Arc<CatalogTool> {
+        let definition = r#"{"name":"x","inputSchema":{"type":"object"}}"#;
+        let definition = RawValue::from_string(definition.into()).unwrap();
+        let definition = ToolDefinition::parse(definition).unwrap();
+        Arc::new(CatalogTool::new(&ServerName::parse("s").unwrap(), definition))
+    }
 
     fn failed_call(message: &str) -> CallRecord {
         let (caller, correlation_id) = (Caller::default(), CorrelationId::from_random(1));
@@ -317,6 +329,7 @@ mod tests {
             waited: Duration::ZERO,
             result_bytes: None,
             failure: Some(("X".into(), message.into())),
+            settings: None,
         }
     }
 
@@ -354,8 +367,65 @@ mod tests {
         let messages: Vec<_> = spans.iter().map(|(_, span)| span.message.as_deref()).collect();
         assert_eq!(messages, [Some("refused: Authorization: Bearer ***"); 2]);
         // A collector receives no more than the store.
-        let content = Some(traces.rules.clone() as Arc<dyn Content>);
+        let content = Some(traces.rules.clone() as Arc<dyn CapturableContent>);
         let span = Span { message: Some(message.into()), content, ..spans[0].1.clone() };
         assert_eq!(exported(&span).message.as_deref(), messages[0]);
+    }
+
+    // req: TR-01
+    #[tokio::test]
+    async fn hides_configured_secrets_in_the_message_of_a_script() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("traces.db");
+        let traces = Arc::new(TraceRecorder::new(path.clone(), &TraceSettings::default(), None).unwrap());
+        let server = crate::config::testing::server(
+            r#"{ "command": "x", "env": { "KEY": "correct-horse;&battery" } }"#,
+        );
+        let settings = Some(Arc::new(Settings { servers: vec![server], ..Settings::default() }));
+        let message = "it said correct-horse;&battery, password=correct-horse;&battery";
+        traces.on_script_end(ScriptRecord { settings, ..failed_script(message) });
+        traces.close().await;
+        let spans = Reader::open(&path).unwrap().spans(&SpanFilter::default()).unwrap();
+        assert_eq!(spans[0].1.message.as_deref(), Some("it said ***, password=***"));
+    }
+
+    // req: TR-01
+    #[tokio::test]
+    async fn configured_secret_is_hidden_as_a_whole_in_a_call() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("traces.db");
+        let settings = TraceSettings { capture: Capture::All, ..TraceSettings::default() };
+        let traces = Arc::new(TraceRecorder::new(path.clone(), &settings, None).unwrap());
+        let server =
+            crate::config::testing::server(r#"{ "command": "x", "env": { "PW": "aB3;xY9&longtail" } }"#);
+        let message = "login failed: password=aB3;xY9&longtail";
+        let record = failed_call(message);
+        record.meter.set_resolved(&tool(), &Arc::new(server));
+        assert_eq!(
+            crate::capture::redact_for_log(message, &record.meter, None),
+            "login failed: password=***"
+        );
+        let raw = RawValue::from_string(serde_json::json!({ "text": message }).to_string()).unwrap();
+        traces.on_end(&record, CallContent { arguments: Some(&raw), result: Some(&raw) });
+        traces.close().await;
+        let spans = Reader::open(&path).unwrap().spans(&SpanFilter::default()).unwrap();
+        assert_eq!(spans[0].1.message.as_deref(), Some("login failed: password=***"));
+        let captured = spans[0].1.content.as_ref().unwrap().capture();
+        let hidden = Some(r#"{"text":"login failed: password=***"}"#.to_owned());
+        assert_eq!((captured.arguments, captured.result), (hidden.clone(), hidden));
+    }
+
+    // req: TR-01
+    #[tokio::test]
+    async fn arguments_of_a_call_whose_tool_was_not_found_are_not_captured() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("traces.db");
+        let settings = TraceSettings { capture: Capture::All, ..TraceSettings::default() };
+        let traces = Arc::new(TraceRecorder::new(path.clone(), &settings, None).unwrap());
+        let arguments = RawValue::from_string(r#"{"code":"hunter2"}"#.into()).unwrap();
+        traces.on_end(&failed_call("x"), CallContent { arguments: Some(&arguments), result: None });
+        traces.close().await;
+        let spans = Reader::open(&path).unwrap().spans(&SpanFilter::default()).unwrap();
+        assert!(spans[0].1.content.is_none());
     }
 }

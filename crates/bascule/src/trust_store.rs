@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::config::{ConfigError, ConfigLocation, ConfigOrigin, LoadedConfig, TrustSummary, canonical_entry};
+use crate::hexadecimal::hexadecimal;
 use crate::private_file;
 
 /// A summary is at most a few times larger than its file.
@@ -87,7 +88,7 @@ pub(crate) fn record_path(file: &Path) -> io::Result<PathBuf> {
     // A folder that no longer exists has no links either.
     let entry = canonical_entry(file).or_else(|_| std::path::absolute(file))?;
     let digest = ring::digest::digest(&ring::digest::SHA256, entry.as_os_str().as_bytes());
-    let name: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = hexadecimal(digest.as_ref());
     Ok(private_file::folder("trust")?.join(format!("{name}.json")))
 }
 

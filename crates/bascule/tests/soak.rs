@@ -11,6 +11,7 @@
     reason = "tests may panic, print figures and use only parts of `support`"
 )]
 
+mod soak_support;
 #[path = "e2e/support.rs"]
 mod support;
 
@@ -31,6 +32,7 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use soak_support::{Random, count_side_effects};
 use support::{
     cgroups_of, children, demo_program, eventually, has_no_new_descriptors, open_descriptors, program,
     resident_kb,
@@ -46,20 +48,17 @@ const MORE_MEMORY: u64 = 24 << 10;
 // req: BR-07, BR-09, BR-11, BR-13, SB-05
 #[test]
 fn random_faults_lose_no_call_and_leak_nothing() {
-    let seconds = std::env::var("SOAK_SECONDS").map_or(15, |seconds| seconds.parse().unwrap());
-    let seed =
-        std::env::var("SOAK_SEED").map_or_else(|_| std::process::id().into(), |seed| seed.parse().unwrap());
-    println!("{seconds} seconds, SOAK_SEED={seed}");
+    let (time, random) = soak_support::settings(15);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(soak(Duration::from_secs(seconds), seed));
+    runtime.block_on(soak(time, &random));
 }
 
-async fn soak(time: Duration, seed: u64) {
+async fn soak(time: Duration, random: &Random) {
     // The first run creates what is kept for the whole process (runtime, watchdog).
-    run_bridge(Duration::from_secs(1), seed).await;
+    run_bridge(Duration::from_secs(1), random.clone()).await;
     let (before, memory) = (open_descriptors(), resident_kb());
     let tasks = alive_tasks();
-    run_bridge(time, seed).await;
+    run_bridge(time, random.clone()).await;
     // The system may still be closing descriptors.
     eventually("no descriptor is left", || has_no_new_descriptors(&before));
     eventually("no task is left", || alive_tasks() <= tasks);
@@ -73,10 +72,9 @@ fn alive_tasks() -> usize {
 }
 
 /// Runs one bridge with random faults and checks the outcome of every call.
-async fn run_bridge(time: Duration, seed: u64) {
+async fn run_bridge(time: Duration, mut random: Random) {
     let folder = tempfile::tempdir().unwrap();
     let ledger = Arc::<Ledger>::default();
-    let mut random = Random(seed | 1);
     let mut config_state = RandomConfig::new(folder.path());
     let config = BridgeConfig {
         jailer: Some(program().into()),
@@ -87,7 +85,7 @@ async fn run_bridge(time: Duration, seed: u64) {
     let deadline = Instant::now() + time;
     let mut callers = JoinSet::new();
     for _ in 0..CALLERS {
-        callers.spawn(call_until(deadline, bridge.clone(), ledger.clone(), Random(random.next() | 1)));
+        callers.spawn(call_until(deadline, bridge.clone(), ledger.clone(), random.split()));
     }
     let faults = inject_faults(deadline, &bridge, &mut config_state, &mut random).await;
     callers.join_all().await;
@@ -96,26 +94,6 @@ async fn run_bridge(time: Duration, seed: u64) {
     // The watchdog may still be reading the last group.
     eventually("no control group is left", || cgroups_of(std::process::id()).is_empty());
     ledger.check(&side_effects(folder.path()), &faults);
-}
-
-/// Pseudo-random numbers from a seed.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 16
-    }
-
-    fn below(&mut self, most: u64) -> u64 {
-        self.next() % most
-    }
-
-    async fn pause(&mut self, most_millis: u64) {
-        sleep(Duration::from_millis(self.below(most_millis))).await;
-    }
 }
 
 /// The current configuration: names of servers and the version of each.
@@ -327,13 +305,7 @@ impl Ledger {
 fn side_effects(folder: &Path) -> HashMap<usize, u32> {
     let mut effects = HashMap::new();
     for file in std::fs::read_dir(folder).unwrap() {
-        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
-        for line in text.lines() {
-            // A server killed during a write may leave half a line, to which the next line is appended.
-            let whole = line.rfind(r#"{"by""#).map_or("", |at| &line[at..]);
-            let Ok(line) = serde_json::from_str::<Value>(whole) else { continue };
-            *effects.entry(line["token"].as_str().unwrap().parse().unwrap()).or_default() += 1;
-        }
+        count_side_effects(&file.unwrap().path(), &mut effects);
     }
     effects
 }

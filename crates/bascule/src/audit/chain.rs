@@ -119,6 +119,28 @@ fn split(line: &[u8]) -> Option<(&[u8], &Hash)> {
     Some((line.strip_suffix(BEFORE_HASH)?, hash))
 }
 
+/// The facts about its side file in the first line of a chain.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Opening {
+    chain: Option<String>,
+    /// The SHA-256 of the key. Logs of earlier versions have none.
+    key_sha256: Option<String>,
+}
+
+impl Opening {
+    /// Returns `None` if this is no line of a log.
+    pub(super) fn parse(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok()
+    }
+
+    /// Returns true if the side file has the chain and the key of the log.
+    pub(super) fn is_of(&self, chain: &str, key: &str) -> bool {
+        let is_key = |digest: &String| digest.as_bytes() == sha256(key.as_bytes());
+        self.chain.as_deref() == Some(chain) && self.key_sha256.as_ref().is_none_or(is_key)
+    }
+}
+
 fn sequence_number(content: &[u8]) -> Option<u64> {
     let digits = content.strip_prefix(br#"{"seq":"#)?;
     let end = digits.iter().position(|byte| *byte == b',')?;

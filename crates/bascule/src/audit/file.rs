@@ -2,6 +2,7 @@
 //!
 //! Every append begins with the side file, so that no process relies on what it knew before.
 
+use std::cell::OnceCell;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -12,7 +13,7 @@ use ring::hmac;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde_json::json;
 
-use super::chain::{Position, hex, line_end, sha256};
+use super::chain::{MAX_LINE, Opening, Position, hex, line_end, sha256};
 use super::entry::AuditEntry;
 use super::head::Head;
 use super::verify::catch_up;
@@ -37,6 +38,8 @@ pub(super) struct AuditFile {
 struct OpenFiles {
     log: File,
     head: File,
+    /// The first line of the log, once it was read. It never changes.
+    opening: OnceCell<Opening>,
 }
 
 /// Returns the path of the side file.
@@ -111,7 +114,9 @@ impl AuditFile {
         }
         let key = hmac::Key::new(hmac::HMAC_SHA256, head.key.as_bytes());
         entries.iter().for_each(|entry| head.position.seal(&entry.members(&key), &mut text));
-        open.write(&text, self.fsync)?;
+        // Without its repair line nobody would know that the fragment was there.
+        let put_back = |_: &io::Error| drop((&open.log).write_all(&fragment));
+        open.write(&text, self.fsync).inspect_err(put_back)?;
         head.write(&open.head)?;
         if self.fsync { open.head.sync_data() } else { Ok(()) }
     }
@@ -120,9 +125,10 @@ impl AuditFile {
     fn add_opening(&self, head: &mut Head, fragment: &[u8], text: &mut Vec<u8>) {
         if head.position.lines == 0 {
             let members = format!(
-                r#""kind":"chain","time":"{}","version":1,"chain":"{}","configuration":{}"#,
+                r#""kind":"chain","time":"{}","version":1,"chain":"{}","keySha256":"{}","configuration":{}"#,
                 now(),
                 head.chain,
+                String::from_utf8_lossy(&sha256(head.key.as_bytes())),
                 json!(self.config.as_deref().map(Path::to_string_lossy))
             );
             head.position.seal(&members, text);
@@ -144,7 +150,8 @@ impl OpenFiles {
         if let Some(folder) = path.parent() {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
         }
-        Ok(Self { log: open_private(path, true)?, head: open_private(&head_path(path), false)? })
+        let (log, head) = (open_private(path, true)?, open_private(&head_path(path), false)?);
+        Ok(Self { log, head, opening: OnceCell::new() })
     }
 
     /// Returns false if the files were moved away or removed.
@@ -175,6 +182,9 @@ impl OpenFiles {
         let Some(more) = length.checked_sub(head.position.bytes) else {
             return Err(broken("its end was cut off"));
         };
+        if head.position.lines > 0 && !self.opening()?.is_of(&head.chain, &head.key) {
+            return Err(broken("its first line has another chain or key than its side file"));
+        }
         if more > MAX_UNCOUNTED || !has_line_end(&self.log, &head.position)? {
             return Err(broken("it does not end as its side file says"));
         }
@@ -184,6 +194,16 @@ impl OpenFiles {
         let mut text = vec![0; more as usize];
         self.log.read_exact_at(&mut text, head.position.bytes)?;
         catch_up(&head.position, &text).ok_or_else(|| broken("its last lines do not continue the chain"))
+    }
+
+    fn opening(&self) -> io::Result<&Opening> {
+        if let Some(opening) = self.opening.get() {
+            return Ok(opening);
+        }
+        let mut text = vec![0; MAX_LINE];
+        let length = self.log.read_at(&mut text, 0)?;
+        let line = text[..length].split(|byte| *byte == b'\n').next().unwrap_or_default();
+        Ok(self.opening.get_or_init(|| Opening::parse(line).unwrap_or_default()))
     }
 
     /// Hands the text to the operating system. What a failed write leaves is removed.

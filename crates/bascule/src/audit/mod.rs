@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use bascule_model::{BridgeError, BridgeResult, Delivery, ErrorCode};
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, oneshot};
 use tracing::{error, info};
 
 use crate::call_record::CallRecord;
@@ -33,6 +33,10 @@ pub(crate) use verify::{Fault, Verified, verify};
 
 /// The most calls that have a line in the queue or are in progress. Further calls wait.
 const MAX_CALLS: usize = 4_096;
+/// The size of all arguments that wait for their digests. Further calls wait.
+const MAX_ARGUMENTS_KIB: u32 = 64 << 10;
+/// The line of a refused call with arguments of up to this many bytes needs no room for them.
+const MAX_SHORT_ARGUMENTS: usize = 1 << 10;
 /// The most lines that one write hands to the operating system.
 const MAX_BATCH: usize = 1_024;
 /// The longest wait of a call for its line. The writer itself waits at most two seconds for other processes.
@@ -47,6 +51,8 @@ pub(crate) struct AuditLog {
     /// Never holds more than two lines for each permit of `room`.
     jobs: Sender<Job>,
     room: Arc<Semaphore>,
+    /// One permit for each KiB of arguments in the queue.
+    argument_room: Arc<Semaphore>,
     /// Lines without room since the last write.
     dropped: Arc<AtomicU64>,
 }
@@ -55,7 +61,7 @@ enum Job {
     Line {
         entry: AuditEntry,
         done: oneshot::Sender<Written>,
-        _permit: Option<OwnedSemaphorePermit>,
+        _permits: [Option<OwnedSemaphorePermit>; 2],
     },
     /// Asks for an answer when all jobs before it are done.
     Flush(oneshot::Sender<Written>),
@@ -83,7 +89,13 @@ impl AuditLog {
         if let Err(cause) = writer.spawn(move || Writer::new(file, lines_dropped).run(&queue)) {
             error!("calls are refused, because the writer of the audit log did not start: {cause}");
         }
-        Self { path, jobs, room: Arc::new(Semaphore::new(MAX_CALLS)), dropped }
+        Self::with_writer(path, jobs, dropped)
+    }
+
+    fn with_writer(path: PathBuf, jobs: Sender<Job>, dropped: Arc<AtomicU64>) -> Self {
+        let room = Arc::new(Semaphore::new(MAX_CALLS));
+        let argument_room = Arc::new(Semaphore::new(MAX_ARGUMENTS_KIB as usize));
+        Self { path, jobs, room, argument_room, dropped }
     }
 
     /// Waits for room, and queues the line of a call that is about to be sent.
@@ -92,12 +104,19 @@ impl AuditLog {
         record: &CallRecord,
         arguments: &RawValue,
     ) -> BridgeResult<(AuditTicket, PendingLine)> {
-        let room = self.room.clone().acquire_owned();
-        let permit = match tokio::time::timeout(MAX_WAIT, room).await {
-            Ok(Ok(permit)) => permit,
+        let room = async {
+            let permit = self.room.clone().acquire_owned().await?;
+            Ok::<_, AcquireError>((
+                permit,
+                self.argument_room.clone().acquire_many_owned(kib(arguments)).await?,
+            ))
+        };
+        let (permit, of_arguments) = match tokio::time::timeout(MAX_WAIT, room).await {
+            Ok(Ok(permits)) => permits,
             _ => return Err(self.refusal(&"too many calls wait for it")),
         };
-        let line = self.queue(AuditEntry::new(LineKind::Begin, record, arguments), None);
+        let line =
+            self.queue(AuditEntry::new(LineKind::Begin, record, arguments), [Some(of_arguments), None]);
         Ok((AuditTicket(permit), line))
     }
 
@@ -108,15 +127,24 @@ impl AuditLog {
         arguments: &RawValue,
         ticket: Option<AuditTicket>,
     ) -> Option<PendingLine> {
-        let (kind, permit) = match ticket {
-            Some(AuditTicket(permit)) => (LineKind::End, Some(permit)),
-            None => (LineKind::Refused, self.room.clone().try_acquire_owned().ok()),
+        let (kind, permits) = match ticket {
+            Some(AuditTicket(permit)) => (LineKind::End, Some([Some(permit), None])),
+            None => (LineKind::Refused, self.try_room(arguments)),
         };
-        if permit.is_none() {
+        let Some(permits) = permits else {
             self.dropped.fetch_add(1, Ordering::Relaxed);
             return None;
+        };
+        Some(self.queue(AuditEntry::new(kind, record, arguments), permits))
+    }
+
+    fn try_room(&self, arguments: &RawValue) -> Option<[Option<OwnedSemaphorePermit>; 2]> {
+        let permit = self.room.clone().try_acquire_owned().ok()?;
+        // Short arguments are bounded by the number of calls: long ones of another call do not suppress a refusal.
+        if arguments.get().len() <= MAX_SHORT_ARGUMENTS {
+            return Some([Some(permit), None]);
         }
-        Some(self.queue(AuditEntry::new(kind, record, arguments), permit))
+        Some([Some(permit), Some(self.argument_room.clone().try_acquire_many_owned(kib(arguments)).ok()?)])
     }
 
     /// Waits for a line at the beginning of a call. Fails if it could not be written.
@@ -135,10 +163,10 @@ impl AuditLog {
         PendingLine(flushed).wait().await;
     }
 
-    fn queue(&self, entry: AuditEntry, _permit: Option<OwnedSemaphorePermit>) -> PendingLine {
+    fn queue(&self, entry: AuditEntry, _permits: [Option<OwnedSemaphorePermit>; 2]) -> PendingLine {
         let (done, written) = oneshot::channel();
         // The thread ends after the last handle.
-        let _ = self.jobs.send(Job::Line { entry, done, _permit });
+        let _ = self.jobs.send(Job::Line { entry, done, _permits });
         PendingLine(written)
     }
 
@@ -150,6 +178,12 @@ impl AuditLog {
         );
         BridgeError::new(ErrorCode::PolicyDenied, Delivery::NotSent, message)
     }
+}
+
+/// Returns the permits that arguments take. Those of any length get room.
+fn kib(arguments: &RawValue) -> u32 {
+    let kib = arguments.get().len().div_ceil(1 << 10);
+    u32::try_from(kib).map_or(MAX_ARGUMENTS_KIB, |kib| kib.min(MAX_ARGUMENTS_KIB))
 }
 
 impl PendingLine {

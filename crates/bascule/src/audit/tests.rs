@@ -4,11 +4,14 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bascule_model::{CorrelationId, ToolId};
+use futures_util::FutureExt;
 use proptest::prelude::*;
 use serde_json::Value;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
 
+use super::chain::Position;
+use super::verify::verify_around;
 use super::*;
 
 const ENTRIES: usize = 12;
@@ -168,12 +171,87 @@ fn new_chain_begins_where_both_files_were_moved_away() {
 
 // req: TR-01
 #[test]
+fn another_chain_or_key_in_the_side_file_is_found() {
+    for name in ["chain", "key"] {
+        let log = Log::filled();
+        let mut head: Value = serde_json::from_slice(&fs::read(log.head()).unwrap()).unwrap();
+        let changed = head[name].as_str().unwrap().chars().rev().collect::<String>();
+        head[name] = changed.into();
+        let text = head.to_string();
+        fs::write(log.head(), format!("{text:<511}\n")).unwrap();
+        let fault = verify(&log.path).unwrap().expect_err("the change is found");
+        assert!(fault.reason.contains("do not belong together"), "{}", fault.reason);
+        assert!(log.append().unwrap_err().to_string().contains("bascule audit verify"));
+    }
+}
+
+// req: TR-01
+#[test]
+fn log_of_an_earlier_version_is_verified_and_continued() {
+    let log = Log::filled();
+    let mut head: Value = serde_json::from_slice(&fs::read(log.head()).unwrap()).unwrap();
+    // A chain whose first line has no digest of the key.
+    let (mut position, mut text) = (Position::START, Vec::new());
+    let chain = head["chain"].as_str().unwrap();
+    position.seal(&format!(r#""kind":"chain","version":1,"chain":"{chain}""#), &mut text);
+    fs::write(&log.path, &text).unwrap();
+    head["lines"] = 1.into();
+    head["bytes"] = text.len().into();
+    head["hash"] = String::from_utf8_lossy(&position.hash).into();
+    let head = head.to_string();
+    fs::write(log.head(), format!("{head:<511}\n")).unwrap();
+    log.append().unwrap();
+    assert_eq!(log.verified().lines, 2);
+}
+
+// req: TR-01
+#[test]
 fn lost_lines_are_counted_in_the_log() {
     let log = Log::filled();
     log.file().append(&[&entry()], 3).unwrap();
     let lines = log.parsed();
     assert_eq!((&lines[LINES]["kind"], &lines[LINES]["lines"]), (&"lost".into(), &3.into()));
     assert_eq!(log.verified().lines, LINES as u64 + 2);
+}
+
+// req: TR-01
+#[tokio::test]
+async fn arguments_in_the_queue_have_a_bound_of_bytes() {
+    let (jobs, queue) = channel();
+    let log = AuditLog::with_writer("log".into(), jobs, Arc::default());
+    let record = CallRecord::testing(ToolId::parse("s:x").unwrap(), CorrelationId::parse("c").unwrap());
+    let length = (MAX_ARGUMENTS_KIB as usize) << 10;
+    let large = RawValue::from_string(format!("\"{}\"", "x".repeat(length / 4 * 3))).unwrap();
+    let small = RawValue::from_string("{}".into()).unwrap();
+    let (_ticket, _line) = log.begin(&record, &large).await.unwrap();
+    let longest = RawValue::from_string(format!("\"{}\"", "x".repeat(length))).unwrap();
+    assert!(log.begin(&record, &large).now_or_never().is_none(), "it waits");
+    assert!(log.end(&record, &large, None).is_none() && log.end(&record, &small, None).is_some());
+    assert_eq!(log.dropped.load(Ordering::Relaxed), 1);
+    assert_eq!(queue.try_iter().count(), 2);
+    // Written: the longest arguments have room, however long they are.
+    let begun = log.begin(&record, &longest).now_or_never();
+    let (_ticket, _line) = begun.expect("there is room").unwrap();
+    assert!(log.end(&record, &small, None).is_some(), "no room is left, and a short refusal needs none");
+}
+
+// req: TR-01
+#[test]
+fn line_that_is_written_or_repaired_meanwhile_is_no_fault() {
+    let log = Log::filled();
+    let fragment = b"{\"seq\":9,\"kind\":\"beg";
+    // A bridge was killed within its write, and another one repairs that.
+    fs::write(&log.path, [log.text(), fragment.to_vec()].concat()).unwrap();
+    let verified = verify_around(&log.path, || log.append().unwrap()).unwrap().unwrap();
+    assert_eq!((verified.lines, verified.interrupted, verified.is_incomplete), (LINES as u64 + 2, 1, false));
+    // A write of two lines has failed after the first, and was undone.
+    let before = log.text();
+    let head = fs::read(log.head()).unwrap();
+    log.append().unwrap();
+    fs::write(log.head(), head).unwrap();
+    let undo = || fs::write(&log.path, &before).unwrap();
+    let verified = verify_around(&log.path, undo).unwrap().unwrap();
+    assert_eq!((verified.lines, verified.interrupted), (LINES as u64 + 2, 1));
 }
 
 // req: TR-01

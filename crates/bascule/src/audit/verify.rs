@@ -1,10 +1,10 @@
 //! Checks a log from its first line to its last, with constant memory.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::chain::{LineFault, MAX_LINE, Position};
+use super::chain::{LineFault, MAX_LINE, Opening, Position};
 use super::file::{self, Lock};
 use super::head::Head;
 
@@ -34,6 +34,11 @@ pub(crate) struct Fault {
 
 /// Checks the file against its chain and its side file. Fails if a file cannot be read.
 pub(crate) fn verify(path: &Path) -> io::Result<Result<Verified, Fault>> {
+    verify_around(path, || ())
+}
+
+/// Runs `before_lock` between the two parts of the check.
+pub(super) fn verify_around(path: &Path, before_lock: impl FnOnce()) -> io::Result<Result<Verified, Fault>> {
     let log = File::open(path)?;
     let Some(head_file) = file::open_head_for_reading(path)? else {
         let reason = format!(
@@ -43,11 +48,11 @@ pub(crate) fn verify(path: &Path) -> io::Result<Result<Verified, Fault>> {
         return Ok(Err(Fault { line: None, reason }));
     };
     let mut check = Check::new(log);
-    if let Err(fault) = check.read_lines()? {
-        return Ok(Err(fault));
-    }
-    // A running bridge may have appended lines, or be about to.
+    // Most of it is read without the lock, for which bridges would wait. A fault may be a line that one is writing or removing.
+    let _ = check.read_lines()?;
+    before_lock();
     let _lock = Lock::shared(&head_file)?;
+    check.go_back()?;
     if let Err(fault) = check.read_lines()? {
         return Ok(Err(fault));
     }
@@ -61,6 +66,8 @@ pub(crate) fn verify(path: &Path) -> io::Result<Result<Verified, Fault>> {
 struct Check {
     reader: BufReader<File>,
     position: Position,
+    /// The first line.
+    opening: Option<Opening>,
     /// Lines of the file so far.
     read: u64,
     interrupted: u64,
@@ -72,7 +79,17 @@ impl Check {
     fn new(log: File) -> Self {
         let reader = BufReader::with_capacity(BUFFER, log);
         let position = Position::START;
-        Self { reader, position, read: 0, interrupted: 0, partial: Vec::new() }
+        Self { reader, position, opening: None, read: 0, interrupted: 0, partial: Vec::new() }
+    }
+
+    /// Goes back to the end of the last line that was right. Lines that a failed write has left and removed again are forgotten.
+    fn go_back(&mut self) -> io::Result<()> {
+        if !file::has_line_end(self.reader.get_ref(), &self.position)? {
+            (self.position, self.opening, self.interrupted) = (Position::START, None, 0);
+        }
+        self.partial.clear();
+        self.read = self.position.lines;
+        self.reader.seek(SeekFrom::Start(self.position.bytes)).map(drop)
     }
 
     /// Reads to the end of the file. The rest of a line that had no end yet is read too.
@@ -98,8 +115,12 @@ impl Check {
 
     fn check(&mut self, line: &[u8]) -> Result<(), Fault> {
         self.read += 1;
+        self.position.check(line).map_err(|fault| Fault::at(self.read, &fault))?;
         self.interrupted += u64::from(is_repair(line));
-        self.position.check(line).map_err(|fault| Fault::at(self.read, &fault))
+        if self.read == 1 {
+            self.opening = Opening::parse(line);
+        }
+        Ok(())
     }
 
     /// Compares the end of the file with the side file.
@@ -125,6 +146,11 @@ impl Check {
                 counted.lines
             );
             return fault(None, reason);
+        }
+        if self.read > 0 && !self.opening.is_some_and(|opening| opening.is_of(&head.chain, &head.key)) {
+            let reason =
+                "the log and its side file do not belong together: the first line has another chain or key";
+            return fault(None, reason.into());
         }
         Ok(Ok(Verified {
             chain: head.chain.clone(),

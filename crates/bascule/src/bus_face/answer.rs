@@ -5,7 +5,7 @@ use bascule_bus::{
     ToolInvokeResponse, ToolProgress, Topic, WellKnownHeaders,
 };
 use bascule_mcp::patch;
-use bascule_model::{BridgeError, CallOutcome, ErrorCode};
+use bascule_model::{BridgeError, CallOutcome, ErrorCode, clip};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use ring::digest::{SHA256, digest};
@@ -13,6 +13,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::BusFace;
 use super::incoming::IncomingRequest;
+use crate::hexadecimal::hexadecimal;
 
 /// The longest message of an error.
 const MAX_ERROR_TEXT: usize = 16 << 10;
@@ -63,30 +64,33 @@ impl BusFace {
         answer
     }
 
-    /// Publishes a message that cannot be handled to the dead letters.
-    pub(super) async fn bury(&self, message: &ReceivedMessage, reason: &str) -> Result<(), BusError> {
-        let topic = Topic::from_static(SharedTopics::DEAD_LETTERS);
+    /// Builds the dead letter of a message that cannot be handled.
+    pub(super) fn dead_letter_of(&self, message: &ReceivedMessage, reason: &str) -> Envelope {
         let room = self.bus.max_message_bytes().saturating_sub(OTHER_FIELDS);
-        self.bus.publish(&topic, &self.envelope(&dead_letter(message, reason, room))).await
+        self.envelope(&dead_letter(message, reason, room))
+    }
+
+    /// Publishes a dead letter.
+    pub(super) async fn bury(&self, letter: &Envelope) -> Result<(), BusError> {
+        self.bus.publish(&Topic::from_static(SharedTopics::DEAD_LETTERS), letter).await
     }
 }
 
 /// A request has one answer, whichever replica writes it: receivers recognise a repetition by its id.
 fn answer_id(request: &MessageId) -> MessageId {
     let digest = digest(&SHA256, request.as_str().as_bytes());
-    let hex: String = digest.as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hexadecimal(&digest.as_ref()[..16]);
     MessageId::parse(&format!("answer-{hex}")).expect("it is short and has no spaces")
 }
 
 fn tool_error(request: &IncomingRequest, error: &BridgeError, max_message: usize) -> ToolError {
     let max_details = MAX_DETAILS.min(max_message / 4);
     let details = to_raw_value(error).ok().filter(|details| details.get().len() <= max_details);
-    let text = &error.message;
     ToolError {
         tool_call_id: request.tool_call_id.clone(),
         tool_name: request.tool_name.clone(),
         code: code_of(error.code),
-        message: text[..text.floor_char_boundary(MAX_ERROR_TEXT)].to_owned(),
+        message: clip(&error.message, MAX_ERROR_TEXT).to_owned(),
         is_retryable: error.retryable,
         correlation_id: Some(request.correlation_id.clone()),
         retry_after_ms: error.retry_after_ms,

@@ -6,13 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bascule_bus::{
-    BusSubscription, McpMetadataRefreshRequest, McpToolsAvailable, ServerState, publish_availability,
+    AgentName, BusSubscription, McpMetadataRefreshRequest, McpToolsAvailable, ServerState, StoredLists,
+    publish_availability,
 };
 use bascule_catalog::CatalogTool;
-use bascule_model::ProviderAdapter;
+use bascule_model::{ProviderAdapter, ServerName};
+use futures_util::FutureExt;
 use serde_json::value::to_raw_value;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use super::{BusFace, next_of_kind};
@@ -28,6 +30,10 @@ const LONGEST_DELAY: Duration = Duration::from_secs(2);
 const RELOAD: Duration = Duration::from_secs(15);
 /// The longest time for listing the tools again.
 const REFRESH: Duration = Duration::from_secs(30);
+/// The shortest time between two refreshes on demand. Requests that come meanwhile are served together,
+const REFRESH_INTERVAL: Duration = Duration::from_secs(1);
+/// at most so many.
+const MAX_TOGETHER: usize = 10_000;
 /// The pause after a publication that failed.
 const RETRY: Duration = Duration::from_secs(2);
 
@@ -36,6 +42,9 @@ pub(super) struct AvailabilityPublisher {
     reloads: Arc<ReloadObserver>,
     /// The hash of the last published tools and servers.
     published: Option<u64>,
+    lists: StoredLists,
+    /// No refresh on demand before this time.
+    next_refresh: Instant,
 }
 
 /// Notices the reloads of the bridge.
@@ -72,7 +81,7 @@ impl AvailabilityPublisher {
         let reloads = Arc::<ReloadObserver>::default();
         let observer: Arc<dyn FleetObserver> = reloads.clone();
         face.bridge.fleet.observe(Arc::downgrade(&observer));
-        Self { face, reloads, published: None }
+        Self { face, reloads, published: None, lists: StoredLists::default(), next_refresh: Instant::now() }
     }
 
     /// Publishes until the bus is closed.
@@ -96,37 +105,34 @@ impl AvailabilityPublisher {
     }
 
     async fn next_cause(
-        &self,
+        &mut self,
         server_change: impl Future<Output = ()>,
         refreshes: &mut BusSubscription,
     ) -> Cause {
+        let agent = &self.face.options.agent;
         let request = tokio::select! {
             () = server_change => return Cause::Change,
             () = self.reloads.changed.notified() => return Cause::Change,
             // Agents may have missed what was published during the loss.
-            () = self.face.bus.reconnected() => return Cause::Demand,
-            request = self.next_refresh(refreshes) => request,
+            () = self.face.bus.reconnected() => {
+                // The broker may have lost what it stored.
+                self.lists = StoredLists::default();
+                return Cause::Demand;
+            }
+            request = next_refresh(agent, refreshes) => request,
         };
         let Some(request) = request else { return Cause::Closed };
+        sleep_until(self.next_refresh).await;
+        let server = join_waiting(agent, refreshes, request.server);
+        self.next_refresh = Instant::now() + REFRESH_INTERVAL;
         // Not in the `select!`: the first server that is listed again is a change, which would end the refresh.
-        let refresh = crate::api::refresh(&self.face.bridge, request.server.as_ref());
+        let refresh = crate::api::refresh(&self.face.bridge, server.as_ref());
         match timeout(REFRESH, refresh).await {
             Ok(Ok(_)) => {}
             Ok(Err(error)) => warn!(%error, "a refresh failed"),
             Err(_) => warn!("a refresh takes longer than {REFRESH:?}: publishing what is known"),
         }
         Cause::Demand
-    }
-
-    /// Waits for a request to list the tools of this agent again. Returns `None` once the bus is closed. Cancel safe.
-    async fn next_refresh(&self, refreshes: &mut BusSubscription) -> Option<McpMetadataRefreshRequest> {
-        let agent = &self.face.options.agent;
-        loop {
-            let (_, request) = next_of_kind::<McpMetadataRefreshRequest>(refreshes).await?;
-            if request.agent.as_ref().is_none_or(|meant| meant == agent) {
-                return Some(request);
-            }
-        }
     }
 
     /// Waits until the changes have come to rest, so that one reload or restart is published once.
@@ -157,7 +163,7 @@ impl AvailabilityPublisher {
         }
         let (count, topic) = (tools.tools.len(), self.face.options.agent.availability_topic());
         let envelope = self.face.envelope(&McpToolsAvailable { tools: Vec::new(), ..tools.clone() });
-        match publish_availability(&self.face.bus, &topic, envelope, tools).await {
+        match publish_availability(&self.face.bus, &topic, envelope, tools, &mut self.lists).await {
             Ok(()) => {
                 debug!(count, "published the tools");
                 self.published = Some(hash);
@@ -190,6 +196,32 @@ impl AvailabilityPublisher {
     }
 }
 
+/// Waits for a request to list the tools of this agent again. Returns `None` once the bus is closed. Cancel safe.
+async fn next_refresh(
+    agent: &AgentName,
+    refreshes: &mut BusSubscription,
+) -> Option<McpMetadataRefreshRequest> {
+    loop {
+        let (_, request) = next_of_kind::<McpMetadataRefreshRequest>(refreshes).await?;
+        if request.agent.as_ref().is_none_or(|meant| meant == agent) {
+            return Some(request);
+        }
+    }
+}
+
+/// Takes the requests that wait. Returns the one server that all mean; `None`: all servers.
+fn join_waiting(
+    agent: &AgentName,
+    refreshes: &mut BusSubscription,
+    mut server: Option<ServerName>,
+) -> Option<ServerName> {
+    for _ in 0..MAX_TOGETHER {
+        let Some(Some(request)) = next_refresh(agent, refreshes).now_or_never() else { break };
+        server = server.filter(|server| request.server.as_ref() == Some(server));
+    }
+    server
+}
+
 /// Types that were learned from answers do not count: they change with the calls.
 fn hash(tools: &[Arc<CatalogTool>], servers: &[ServerState]) -> u64 {
     let mut hasher = DefaultHasher::new();
@@ -200,4 +232,55 @@ fn hash(tools: &[Arc<CatalogTool>], servers: &[ServerState]) -> u64 {
         (server.name.as_str(), server.health.to_string()).hash(&mut hasher);
     }
     hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use bascule_bus::{
+        Bus, Envelope, Headers, MessageBody, MessageId, SharedTopics, Timestamp, Topic, TopicPattern,
+    };
+    use serde_json::value::to_raw_value;
+
+    use super::*;
+
+    /// Publishes requests for the given servers, and returns what the next refresh lists: `None` is all servers.
+    async fn next_listing(requests: &[(&str, Option<&str>)]) -> Option<String> {
+        let bus = Bus::embedded(Arc::default());
+        let mut refreshes =
+            bus.subscribe(&TopicPattern::parse(SharedTopics::REFRESH).unwrap()).await.unwrap();
+        for (agent, server) in requests {
+            let body = McpMetadataRefreshRequest {
+                agent: Some(AgentName::parse(agent).unwrap()),
+                server: server.map(|server| ServerName::parse(server).unwrap()),
+            };
+            let envelope = Envelope {
+                message_id: MessageId::parse("m").unwrap(),
+                kind: McpMetadataRefreshRequest::KIND.into(),
+                correlation_id: None,
+                reply_to: None,
+                source: "a".into(),
+                destination: None,
+                timestamp: Timestamp::from_unix_millis(0),
+                headers: Headers::new(),
+                body: to_raw_value(&body).unwrap(),
+                unknown: Default::default(),
+            };
+            bus.publish(&Topic::from_static(SharedTopics::REFRESH), &envelope).await.unwrap();
+        }
+        let agent = AgentName::parse("a").unwrap();
+        let first = next_refresh(&agent, &mut refreshes).await.unwrap();
+        let server = join_waiting(&agent, &mut refreshes, first.server);
+        assert!(refreshes.next().now_or_never().is_none(), "one listing serves all of them");
+        server.map(|server| server.to_string())
+    }
+
+    // req: BU-05
+    #[tokio::test]
+    async fn requests_that_wait_are_served_together() {
+        assert_eq!(next_listing(&[("a", Some("s")); 50]).await.as_deref(), Some("s"));
+        assert_eq!(next_listing(&[("a", Some("s")), ("a", Some("t"))]).await, None);
+        assert_eq!(next_listing(&[("a", Some("s")), ("a", None)]).await, None);
+        assert_eq!(next_listing(&[("a", None), ("a", Some("s"))]).await, None);
+        assert_eq!(next_listing(&[("a", Some("s")), ("b", Some("t"))]).await.as_deref(), Some("s"));
+    }
 }

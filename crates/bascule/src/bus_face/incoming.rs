@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bascule_bus::{
-    AgentName, Envelope, MessageBody, ReceivedMessage, Timestamp, ToolInvokeRequest, Topic, WellKnownHeaders,
+    AgentName, Envelope, MessageBody, ReceivedMessage, SharedTopics, Timestamp, ToolInvokeRequest, Topic,
+    UnreadableMessage, WellKnownHeaders,
 };
 use bascule_mcp::TraceHeaders;
-use bascule_model::CorrelationId;
+use bascule_model::{CorrelationId, clip};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -57,14 +58,18 @@ struct CallIdentity {
 }
 
 impl IncomingRequest {
-    /// Reads a message. Fails with the reason if nobody could be answered.
+    /// Reads a message. Fails with the reason if nobody could be answered. `stored` is the time at which the broker took it.
     pub(super) fn read(
         message: &ReceivedMessage,
         agent: &AgentName,
         max_bytes: usize,
         agent_timeout: Duration,
+        stored: Option<Timestamp>,
     ) -> Result<Self, String> {
-        let envelope = message.content.as_ref().map_err(|unreadable| unreadable.reason.clone())?.clone();
+        let (envelope, mistake) = match &message.content {
+            Ok(envelope) => (envelope.clone(), None),
+            Err(unreadable) => read_leniently(message, unreadable, agent)?,
+        };
         let (kind, expected) = (&envelope.kind, ToolInvokeRequest::KIND);
         if kind != expected {
             return Err(format!(
@@ -81,15 +86,14 @@ impl IncomingRequest {
         if !(1..=MAX_CALL_ID).contains(&identity.tool_call_id.len()) {
             return Err(format!("the request's `toolCallId` must have 1 to {MAX_CALL_ID} bytes"));
         }
-        Ok(Self::of(envelope, identity, agent, agent_timeout))
+        let sent = stored.unwrap_or(envelope.timestamp);
+        let mut request = Self::of(envelope, identity, agent, later(sent, agent_timeout));
+        request.problem = mistake.map(RequestProblem::Body).or(request.problem);
+        Ok(request)
     }
 
-    fn of(
-        envelope: Arc<Envelope>,
-        identity: CallIdentity,
-        agent: &AgentName,
-        agent_timeout: Duration,
-    ) -> Self {
+    /// `latest` is the end of a request that names none.
+    fn of(envelope: Arc<Envelope>, identity: CallIdentity, agent: &AgentName, latest: Timestamp) -> Self {
         let (body, mut problem) = match serde_json::from_str::<ToolInvokeRequest>(envelope.body.get()) {
             Ok(body) => (Some(body), None),
             Err(error) => (None, Some(RequestProblem::Body(error.to_string()))),
@@ -110,7 +114,7 @@ impl IncomingRequest {
             tool_name: identity.tool_name.as_deref().map(tool_name).unwrap_or_default(),
             tool_call_id: identity.tool_call_id,
             arguments,
-            expires: deadline.unwrap_or_else(|| later(envelope.timestamp, agent_timeout)),
+            expires: deadline.unwrap_or(latest),
             wants_progress,
             correlation_id: envelope.correlation_id.clone().unwrap_or_else(next_correlation_id),
             trace: trace_of(&envelope).map(Arc::new),
@@ -128,10 +132,27 @@ impl IncomingRequest {
     }
 }
 
+/// Reads a message with a mistake in a field that an answer does not need. The agent learns of the mistake; a message on the
+/// shared topic must name it.
+fn read_leniently(
+    message: &ReceivedMessage,
+    unreadable: &UnreadableMessage,
+    agent: &AgentName,
+) -> Result<(Arc<Envelope>, Option<String>), String> {
+    let is_own = |envelope: &Envelope| {
+        message.topic.as_str() != SharedTopics::REQUESTS || envelope.source == agent.as_str()
+    };
+    match Envelope::parse_leniently(&unreadable.payload) {
+        // Without a mistake the message was refused for another reason.
+        Ok((envelope, Some(mistake))) if is_own(&envelope) => Ok((Arc::new(envelope), Some(mistake))),
+        Ok(_) | Err(_) => Err(unreadable.reason.clone()),
+    }
+}
+
 /// The name as a text, also if the agent has sent something else.
 fn tool_name(raw: &RawValue) -> String {
     let name = serde_json::from_str::<String>(raw.get()).unwrap_or_else(|_| raw.get().to_owned());
-    clip(&name, MAX_TOOL_NAME)
+    clip(&name, MAX_TOOL_NAME).to_owned()
 }
 
 fn trace_of(envelope: &Envelope) -> Option<ClientTrace> {
@@ -153,11 +174,6 @@ fn later(time: Timestamp, by: Duration) -> Timestamp {
     Timestamp::from_unix_millis(time.unix_millis().saturating_add(by))
 }
 
-/// Cuts a text that an agent has chosen.
-pub(super) fn clip(text: &str, bytes: usize) -> String {
-    text[..text.floor_char_boundary(bytes)].to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use bascule_bus::UnreadableMessage;
@@ -175,8 +191,12 @@ mod tests {
     }
 
     fn read(envelope: serde_json::Value) -> Result<IncomingRequest, String> {
+        read_message(&message(envelope), None)
+    }
+
+    fn read_message(message: &ReceivedMessage, stored: Option<Timestamp>) -> Result<IncomingRequest, String> {
         let agent = AgentName::parse("a").unwrap();
-        IncomingRequest::read(&message(envelope), &agent, 100_000, Duration::from_secs(60))
+        IncomingRequest::read(message, &agent, 100_000, Duration::from_secs(60), stored)
     }
 
     #[track_caller]
@@ -210,8 +230,31 @@ mod tests {
         check_dead(with("source", "x".repeat(100_000).into()), "the message has about");
         let unreadable = UnreadableMessage { reason: "no JSON".into(), payload: (&b"\xff"[..]).into() };
         let message = ReceivedMessage { content: Err(unreadable), ..self::message(envelope(usable)) };
-        let read = IncomingRequest::read(&message, &AgentName::parse("a").unwrap(), 1000, Duration::ZERO);
-        assert_eq!(read.err().unwrap(), "no JSON");
+        assert_eq!(read_message(&message, None).err().unwrap(), "no JSON");
+    }
+
+    // req: BU-03
+    #[test]
+    fn mistake_beside_the_body_is_answered_with_the_name_of_the_field() {
+        let with = |key: &str, value: serde_json::Value| {
+            let mut envelope = envelope(serde_json::json!({ "toolCallId": "t", "toolName": "s:x" }));
+            envelope[key] = value;
+            envelope
+        };
+        for (key, value) in [("replyTo", "no topic"), ("correlationId", "two\nlines")] {
+            let request = read(with(key, value.into())).unwrap();
+            let Some(RequestProblem::Body(problem)) = &request.problem else { panic!("{key} is wrong") };
+            assert!(problem.contains(key), "{problem}");
+            assert_eq!((&*request.tool_call_id, request.answer_topic.as_str()), ("t", "tool.result.a"));
+        }
+        // A message that does not say whose it is cannot be answered.
+        let mut shared = message(with("replyTo", "no topic".into()));
+        shared.topic = Topic::from_static(SharedTopics::REQUESTS);
+        assert!(read_message(&shared, None).is_ok());
+        let mut foreign = with("replyTo", "no topic".into());
+        foreign["source"] = "b".into();
+        let foreign = ReceivedMessage { topic: shared.topic, ..message(foreign) };
+        assert!(read_message(&foreign, None).is_err());
     }
 
     // req: BU-03
@@ -246,6 +289,8 @@ mod tests {
         };
         assert_eq!(topic_of("tool.result.a.7"), ("tool.result.a.7".into(), false));
         assert_eq!(topic_of("_INBOX.x"), ("_INBOX.x".into(), false));
+        assert_eq!(topic_of("_INBOX_a.x"), ("_INBOX_a.x".into(), false));
+        assert_eq!(topic_of("_INBOX_b.x"), ("tool.result.a".into(), true));
         assert_eq!(topic_of("tool.result.b"), ("tool.result.a".into(), true));
         assert_eq!(topic_of("tool.invoke.mcp.a"), ("tool.result.a".into(), true));
     }
@@ -259,5 +304,14 @@ mod tests {
         let request =
             serde_json::json!({ "toolCallId": "t", "toolName": "s:x", "deadline": "2027-01-01T00:00:00Z" });
         assert_eq!(of(request), "2027-01-01T00:00:00.000Z");
+    }
+
+    // req: BU-08
+    #[test]
+    fn age_of_a_request_counts_from_its_storage_where_the_broker_tells_it() {
+        let stored = Timestamp::parse("2026-03-01T15:00:00Z").unwrap();
+        let request = message(envelope(serde_json::json!({ "toolCallId": "t", "toolName": "s:x" })));
+        let expires = read_message(&request, Some(stored)).unwrap().expires;
+        assert_eq!(expires.to_string(), "2026-03-01T15:01:00.000Z");
     }
 }

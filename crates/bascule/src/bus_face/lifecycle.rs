@@ -1,24 +1,25 @@
 //! The life of one request: claimed, run, answered, and removed from the queue, in this order.
 //!
 //! The order decides what a replica that dies leaves behind. A claim without an answer means that the call may have run; a
-//! recorded answer can be published again.
+//! recorded answer can be published again. A call that may run twice does not wait for its claim.
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::pin::pin;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bascule_bus::{
     BusError, Claim, ClaimTicket, Envelope, KEEP_INTERVAL, RequestDelivery, publish_answer, store_long_result,
 };
 use bascule_model::{
-    BridgeError, BridgeResult, CallOutcome, CallRequest, CallTimeout, Delivery, ErrorCode, ToolId,
+    BridgeError, BridgeResult, CallOutcome, CallRequest, CallTimeout, Delivery, ErrorCode, ToolId, clip,
 };
 use serde_json::value::RawValue;
 use tokio::sync::mpsc;
 use tracing::{debug, warn};
 
 use super::BusFace;
-use super::incoming::{IncomingRequest, RequestProblem, clip};
+use super::incoming::{IncomingRequest, RequestProblem};
 use crate::call::{CallContext, refused_tool};
 use crate::call_record::{Caller, Face};
 use crate::fleet::request::ProgressSink;
@@ -33,6 +34,8 @@ const MAX_RETURNS: u32 = 3;
 const RETURN_DELAY: Duration = Duration::from_millis(500);
 /// The delay of a request whose claim or answer the broker did not take.
 const BROKER_DELAY: Duration = Duration::from_secs(2);
+/// A request that could not be claimed again and again waits this many times as long.
+const MAX_CLAIM_DELAYS: u32 = 8;
 /// The first pause between two attempts to reach the broker, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -45,9 +48,16 @@ const MAX_PROGRESS: usize = 16;
 const MAX_REASON: usize = 256;
 
 /// The end of a delivery.
-enum Settlement {
+enum DeliveryEnd {
     Acknowledge,
     ReturnAfter(Duration),
+}
+
+/// The end of a call that began before its claim was known.
+enum EarlyRun {
+    Settled(DeliveryEnd),
+    /// Another one has the claim. The call was dropped.
+    NotWon(Result<Claim, BusError>),
 }
 
 /// The result of running a request.
@@ -65,39 +75,118 @@ impl BusFace {
             never = keep(&delivery) => match never {},
         };
         let settled = match settlement {
-            Settlement::Acknowledge => delivery.acknowledge().await,
-            Settlement::ReturnAfter(delay) => delivery.return_after(delay).await,
+            DeliveryEnd::Acknowledge => delivery.acknowledge().await,
+            DeliveryEnd::ReturnAfter(delay) => delivery.return_after(delay).await,
         };
         if let Err(error) = settled {
             warn!(%error, "a request was not settled: it is delivered again");
         }
     }
 
-    async fn process(&self, delivery: &RequestDelivery) -> Settlement {
+    async fn process(&self, delivery: &RequestDelivery) -> DeliveryEnd {
         let options = &self.options;
         let (max_bytes, agent_timeout) = (options.max_request_bytes, options.agent_timeout);
-        let request = match IncomingRequest::read(&delivery.message, &options.agent, max_bytes, agent_timeout)
-        {
+        let stored = delivery.stored;
+        let request = match IncomingRequest::read(
+            &delivery.message,
+            &options.agent,
+            max_bytes,
+            agent_timeout,
+            stored,
+        ) {
             Ok(request) => request,
-            Err(reason) => return self.bury_request(delivery, &clip(&reason, MAX_REASON)).await,
+            Err(reason) => return self.bury_request(delivery, clip(&reason, MAX_REASON)).await,
         };
+        let claim = match self.early_ticket(delivery, &request) {
+            None => delivery.claim(&request.envelope.message_id).await,
+            Some(ticket) => match self.run_early(delivery, &ticket, &request).await {
+                EarlyRun::Settled(settlement) => return settlement,
+                EarlyRun::NotWon(claim) => claim,
+            },
+        };
+        self.follow_claim(delivery, &request, claim).await
+    }
+
+    /// Does what the claim of a request says.
+    async fn follow_claim(
+        &self,
+        delivery: &RequestDelivery,
+        request: &IncomingRequest,
+        claim: Result<Claim, BusError>,
+    ) -> DeliveryEnd {
         let id = &request.envelope.message_id;
-        match delivery.claim(id).await {
-            Ok(Claim::Won(ticket)) => self.run_and_answer(delivery, ticket, &request).await,
-            Ok(Claim::Abandoned(_)) if delivery.attempt < ABANDONED_ATTEMPT => {
-                Settlement::ReturnAfter(ABANDONED_DELAY)
+        match claim {
+            Ok(Claim::Won(ticket)) => {
+                let run = self.run(delivery.attempt, request).await;
+                self.finish(delivery, ticket, request, run).await
             }
-            Ok(Claim::Abandoned(ticket)) => self.resume(delivery, ticket, &request).await,
+            Ok(Claim::Abandoned(_)) if delivery.attempt < ABANDONED_ATTEMPT => {
+                DeliveryEnd::ReturnAfter(ABANDONED_DELAY)
+            }
+            Ok(Claim::Abandoned(ticket)) => self.resume(delivery, ticket, request).await,
+            Ok(Claim::Published) => DeliveryEnd::Acknowledge,
             Ok(Claim::Duplicate) => {
                 debug!(message = %id, "ignored a duplicate of a request");
-                Settlement::Acknowledge
+                DeliveryEnd::Acknowledge
             }
-            Ok(Claim::Answered(answer)) => self.publish(delivery, &request, &answer).await,
+            Ok(Claim::InProgress) => DeliveryEnd::ReturnAfter(ABANDONED_DELAY),
+            Ok(Claim::Reused) => self.refuse_reused_id(delivery, request).await,
+            Ok(Claim::Answered(answer)) => self.publish(delivery, request, &answer).await,
             Err(error) => {
                 warn!(message = %id, %error, "a request could not be claimed");
-                Settlement::ReturnAfter(BROKER_DELAY)
+                DeliveryEnd::ReturnAfter(claim_delay(delivery.attempt))
             }
         }
+    }
+
+    /// Returns a ticket if the call may begin before its claim is known: it may run twice.
+    fn early_ticket(&self, delivery: &RequestDelivery, request: &IncomingRequest) -> Option<ClaimTicket> {
+        let ticket = delivery.early_ticket(&request.envelope.message_id)?;
+        let tool = ToolId::parse(&request.tool_name).ok()?;
+        self.bridge.may_repeat(&tool).then_some(ticket)
+    }
+
+    /// Runs a request while its claim is under way. The broker takes one answer alone, with or without a claim.
+    async fn run_early(
+        &self,
+        delivery: &RequestDelivery,
+        ticket: &ClaimTicket,
+        request: &IncomingRequest,
+    ) -> EarlyRun {
+        let mut claim = pin!(delivery.claim(&request.envelope.message_id));
+        let mut run = pin!(self.run(delivery.attempt, request));
+        let (claim, run) = tokio::select! {
+            // The claim is sent before the call.
+            biased;
+            claim = &mut claim => match &claim {
+                Ok(Claim::Won(_)) => (claim, run.await),
+                _ => return EarlyRun::NotWon(claim),
+            },
+            run = &mut run => match run {
+                Run::Answered(result) => {
+                    // Not removed from the queue before the claim is known: it keeps duplicates from running.
+                    let answering = self.answer(delivery, ticket, request, result);
+                    return EarlyRun::Settled(tokio::join!(answering, claim).0);
+                }
+                later => (claim.await, later),
+            },
+        };
+        match claim {
+            Ok(Claim::Won(ticket)) => EarlyRun::Settled(self.finish(delivery, ticket, request, run).await),
+            claim => EarlyRun::NotWon(claim),
+        }
+    }
+
+    /// Answers a message whose id belongs to another request. That request's answer is none of its business.
+    async fn refuse_reused_id(&self, delivery: &RequestDelivery, request: &IncomingRequest) -> DeliveryEnd {
+        let id = &request.envelope.message_id;
+        let message =
+            format!("message id `{id}` belongs to a request with another body: give each request its own");
+        let error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, message);
+        let answer = self.answer_to(request, Err(self.record_refusal(request, error)));
+        // The other request's answer has the id that follows from the message id.
+        let answer = Envelope { message_id: self.ids.generate(), ..answer };
+        self.publish(delivery, request, &answer).await
     }
 
     /// Handles a request that another replica has begun and left. A call that may have run is repeated only if that does no
@@ -107,9 +196,10 @@ impl BusFace {
         delivery: &RequestDelivery,
         ticket: ClaimTicket,
         request: &IncomingRequest,
-    ) -> Settlement {
+    ) -> DeliveryEnd {
         if self.may_repeat(&request.tool_name).await {
-            return self.run_and_answer(delivery, ticket, request).await;
+            let run = self.run(delivery.attempt, request).await;
+            return self.finish(delivery, ticket, request, run).await;
         }
         let message = "the bridge that ran the call has ended: the call may or may not have run";
         let error = BridgeError::new(ErrorCode::OutcomeUnknown, Delivery::Unknown, message);
@@ -124,19 +214,20 @@ impl BusFace {
         self.bridge.may_repeat(&tool)
     }
 
-    async fn run_and_answer(
+    async fn finish(
         &self,
         delivery: &RequestDelivery,
         ticket: ClaimTicket,
         request: &IncomingRequest,
-    ) -> Settlement {
-        match self.run(delivery.attempt, request).await {
+        run: Run,
+    ) -> DeliveryEnd {
+        match run {
             Run::Answered(result) => self.answer(delivery, &ticket, request, result).await,
             Run::Later(delay) => match delivery.release(ticket).await {
-                Ok(()) => Settlement::ReturnAfter(delay),
+                Ok(()) => DeliveryEnd::ReturnAfter(delay),
                 Err(error) => {
                     warn!(correlation_id = %request.correlation_id, %error, "a claim could not be given back");
-                    Settlement::ReturnAfter(BROKER_DELAY)
+                    DeliveryEnd::ReturnAfter(BROKER_DELAY)
                 }
             },
         }
@@ -144,7 +235,7 @@ impl BusFace {
 
     /// Runs a request through the pipeline, unless there is a reason not to.
     async fn run(&self, attempt: u32, request: &IncomingRequest) -> Run {
-        let call = self.cancellations.register(&request.tool_call_id, request.envelope.timestamp);
+        let call = self.cancellations.register(&request.tool_call_id, &request.envelope.message_id);
         let (tool, timeout) = match self.check(request) {
             Ok(_) if call.cancelled.is_cancelled() => {
                 return Run::Answered(Err(self.record_refusal(request, cancelled(Delivery::NotSent))));
@@ -152,21 +243,22 @@ impl BusFace {
             Ok(accepted) => accepted,
             Err(error) => return Run::Answered(Err(self.record_refusal(request, error))),
         };
+        let delay = OnceLock::new();
+        let retries_later = |error: &BridgeError| {
+            self.retry_delay(attempt, request, error).is_some_and(|time| delay.set(time).is_ok())
+        };
         let result = tokio::select! {
             biased;
-            result = self.call(request, tool.clone(), timeout) => result,
+            result = self.call(request, tool.clone(), timeout, &retries_later) => result,
             () = call.cancelled.cancelled() => Err(self.explained(request, cancelled(Delivery::Unknown))),
             () = self.abort.cancelled() => match self.bridge.may_repeat(&tool) {
                 true => return Run::Later(Duration::ZERO),
                 false => Err(self.explained(request, stopped())),
             },
         };
-        match result {
-            Err(error) => match self.retry_delay(attempt, request, &error) {
-                Some(delay) => Run::Later(delay),
-                None => Run::Answered(Err(error)),
-            },
-            result => Run::Answered(result),
+        match delay.into_inner() {
+            Some(delay) => Run::Later(delay),
+            None => Run::Answered(result),
         }
     }
 
@@ -206,10 +298,12 @@ impl BusFace {
         request: &IncomingRequest,
         tool: ToolId,
         timeout: CallTimeout,
+        retries_later: &(dyn Fn(&BridgeError) -> bool + Sync),
     ) -> BridgeResult<CallOutcome> {
         let call = CallRequest { tool, arguments: request.arguments.clone(), timeout: Some(timeout) };
         let id = Some(request.correlation_id.clone());
-        let context = CallContext { caller: self.caller(request), ..CallContext::default() };
+        let retries_later = Some(retries_later);
+        let context = CallContext { caller: self.caller(request), retries_later, ..CallContext::default() };
         if !request.wants_progress {
             return self.bridge.call_with(call, context, id).await;
         }
@@ -284,27 +378,42 @@ impl BusFace {
         ticket: &ClaimTicket,
         request: &IncomingRequest,
         result: BridgeResult<CallOutcome>,
-    ) -> Settlement {
+    ) -> DeliveryEnd {
         let answer = self.answer_to(request, result);
         let stored = self.persist("store a result", || store_long_result(&self.bus, answer.clone()));
         let answer = match stored.await {
             Ok(answer) => answer,
-            Err(error) if error.is_retryable() => return Settlement::ReturnAfter(BROKER_DELAY),
-            Err(error) => {
-                let message = format!("the tool has answered, but its result could not be stored: {error}");
-                let error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, message);
-                self.answer_to(request, Err(self.explained(request, error)))
-            }
+            Err(error) if error.is_retryable() => return DeliveryEnd::ReturnAfter(BROKER_DELAY),
+            Err(error) => self.unstored(request, &error),
         };
-        match self.persist("record an answer", || delivery.record_answer(ticket, &answer)).await {
+        let record = async |answer: &Envelope| {
+            self.persist("record an answer", || delivery.record_answer(ticket, answer)).await
+        };
+        let (answer, recorded) = match record(&answer).await {
+            Err(error @ BusError::TooLarge { .. }) => {
+                let answer = self.unstored(request, &error);
+                let recorded = record(&answer).await;
+                (answer, recorded)
+            }
+            recorded => (answer, recorded),
+        };
+        match recorded {
+            Ok(true) if delivery.publishes_recorded_answer() => DeliveryEnd::Acknowledge,
             Ok(true) => self.publish(delivery, request, &answer).await,
             // The other replica's answer is the one. It is published again if that replica could not.
-            Ok(false) => Settlement::ReturnAfter(ABANDONED_DELAY),
+            Ok(false) => DeliveryEnd::ReturnAfter(ABANDONED_DELAY),
             Err(error) => {
                 warn!(correlation_id = %request.correlation_id, %error, "an answer was not recorded");
-                Settlement::ReturnAfter(BROKER_DELAY)
+                DeliveryEnd::ReturnAfter(BROKER_DELAY)
             }
         }
+    }
+
+    /// Builds the answer to a request whose result the bus does not take.
+    fn unstored(&self, request: &IncomingRequest, error: &BusError) -> Envelope {
+        let message = format!("the tool has answered, but its result could not be stored: {error}");
+        let error = BridgeError::new(ErrorCode::InvalidOutput, Delivery::Answered, message);
+        self.answer_to(request, Err(self.explained(request, error)))
     }
 
     /// Publishes a recorded answer. One that the broker never takes makes a dead letter of its request.
@@ -313,25 +422,27 @@ impl BusFace {
         delivery: &RequestDelivery,
         request: &IncomingRequest,
         answer: &Envelope,
-    ) -> Settlement {
+    ) -> DeliveryEnd {
         let topic = &request.answer_topic;
         let publish = || publish_answer(&self.bus, topic, answer);
         match self.persist("publish an answer", publish).await {
-            Ok(()) => Settlement::Acknowledge,
-            Err(error) if error.is_retryable() => Settlement::ReturnAfter(BROKER_DELAY),
+            Ok(()) => DeliveryEnd::Acknowledge,
+            Err(error) if error.is_retryable() => DeliveryEnd::ReturnAfter(BROKER_DELAY),
             Err(error) => {
                 self.bury_request(delivery, &format!("its answer could not be published: {error}")).await
             }
         }
     }
 
-    async fn bury_request(&self, delivery: &RequestDelivery, reason: &str) -> Settlement {
+    async fn bury_request(&self, delivery: &RequestDelivery, reason: &str) -> DeliveryEnd {
         warn!(topic = %delivery.message.topic, reason, "a request becomes a dead letter");
-        match self.persist("publish a dead letter", || self.bury(&delivery.message, reason)).await {
-            Ok(()) => Settlement::Acknowledge,
+        // One letter, whose id tells the broker that a repeated attempt is none of its own.
+        let letter = self.dead_letter_of(&delivery.message, reason);
+        match self.persist("publish a dead letter", || self.bury(&letter)).await {
+            Ok(()) => DeliveryEnd::Acknowledge,
             Err(error) => {
                 warn!(%error, "a dead letter was not published");
-                Settlement::ReturnAfter(BROKER_DELAY)
+                DeliveryEnd::ReturnAfter(BROKER_DELAY)
             }
         }
     }
@@ -370,6 +481,11 @@ async fn keep(delivery: &RequestDelivery) -> Infallible {
             debug!(%error, "a request could not be kept: it may be delivered to another bridge");
         }
     }
+}
+
+/// The delay of a request whose claim the broker did not take. One that has no room for claims needs minutes.
+fn claim_delay(attempt: u32) -> Duration {
+    BROKER_DELAY * attempt.clamp(1, MAX_CLAIM_DELAYS)
 }
 
 fn cancelled(delivery: Delivery) -> Box<BridgeError> {

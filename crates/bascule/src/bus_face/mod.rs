@@ -19,6 +19,7 @@ use bascule_bus::{
     AgentName, Bus, BusError, BusSubscription, EmbeddedBus, Envelope, Headers, MessageBody,
     MessageIdGenerator, ReceivedItem, RequestQueue, SharedTopics, TopicPattern,
 };
+use bascule_model::clip;
 use serde_json::value::to_raw_value;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -64,6 +65,18 @@ impl BusServiceOptions {
             events: None,
         }
     }
+
+    fn check(&self) -> Result<(), BusError> {
+        if self.timeout < self.agent_timeout {
+            return Ok(());
+        }
+        let reason = format!(
+            "the time-out of a call ({} ms) must be shorter than that of the agent ({} ms): the agent would give up before the bridge answers",
+            self.timeout.as_millis(),
+            self.agent_timeout.as_millis()
+        );
+        Err(BusError::Refused { operation: "serve the agent", reason })
+    }
 }
 
 /// A bridge that serves one agent over a bus. Dropping it abandons the requests in progress: other replicas get them.
@@ -89,12 +102,13 @@ struct BusFace {
 }
 
 impl BusService {
-    /// Begins to serve. Creates at the broker what it needs.
+    /// Begins to serve. Creates at the broker what it needs. Refuses a `timeout` that is not shorter than `agent_timeout`.
     pub async fn start(
         bridge: Arc<McpBridgeAdapter>,
         bus: Bus,
         options: BusServiceOptions,
     ) -> Result<Self, BusError> {
+        options.check()?;
         let agent = options.agent.clone();
         let pattern = |topic: &str| TopicPattern::parse(topic).expect("a topic is a pattern");
         let cancels = bus.subscribe(&pattern(agent.cancel_topic().as_str())).await?;
@@ -105,7 +119,7 @@ impl BusService {
         let face = Arc::new(BusFace {
             source: format!("bascule/{agent}"),
             ids: MessageIdGenerator::new(random_u64()),
-            cancellations: Cancellations::default(),
+            cancellations: Cancellations::new(options.agent_timeout),
             abort: CancellationToken::new(),
             bridge,
             bus,
@@ -193,7 +207,11 @@ async fn next_of_kind<T: MessageBody>(messages: &mut BusSubscription) -> Option<
         let message = match messages.next().await? {
             ReceivedItem::Message(message) => message,
             ReceivedItem::Lost(count) => {
-                warn!(count, kind = T::KIND, "messages of the bus were lost: they came too fast");
+                warn!(
+                    count,
+                    kind = T::KIND,
+                    "messages of the bus were lost: they came too fast, or the broker was away"
+                );
                 continue;
             }
         };
@@ -201,13 +219,13 @@ async fn next_of_kind<T: MessageBody>(messages: &mut BusSubscription) -> Option<
             Ok(envelope) if envelope.kind == T::KIND => match serde_json::from_str(envelope.body.get()) {
                 Ok(body) => return Some((envelope, body)),
                 Err(error) => {
-                    let error = incoming::clip(&error.to_string(), MAX_LOGGED);
+                    let error = clip(&error.to_string(), MAX_LOGGED).to_owned();
                     warn!(topic = %message.topic, error, "ignored a message of the bus")
                 }
             },
             Ok(_) => debug!(topic = %message.topic, "ignored a message of another type"),
             Err(unreadable) => {
-                let reason = incoming::clip(&unreadable.reason, MAX_LOGGED);
+                let reason = clip(&unreadable.reason, MAX_LOGGED);
                 warn!(topic = %message.topic, reason, "ignored a message of the bus")
             }
         }

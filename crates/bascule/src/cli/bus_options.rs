@@ -1,6 +1,10 @@
 //! The bus that a command uses: from its options, else from the configuration.
 
-use bascule_bus::{AgentName, BusKind, BusOptions, BusUrl};
+use std::convert::Infallible;
+use std::path::PathBuf;
+
+use bascule_bus::{AgentName, BusCredentials, BusError, BusKind, BusOptions, BusUrl};
+use bascule_model::{BridgeError, Delivery, ErrorCode, Secret};
 
 use super::context::{CommandContext, trusted_settings};
 use super::error::{CommandError, CommandResult};
@@ -10,19 +14,60 @@ use crate::config::BusSettings;
 /// The options of commands that use the bus.
 #[derive(Debug, clap::Args)]
 pub(crate) struct BusArguments {
-    /// Use the bus at this address instead of the configured one: nats://HOST:PORT, tls://HOST:PORT, amqp://HOST:PORT
-    #[arg(long, value_name = "URL", value_parser = read_url)]
-    pub(crate) bus: Option<BusUrl>,
+    /// Use the bus at this address instead of the configured one: nats://HOST:PORT, tls://HOST:PORT (several
+    /// joined by commas), amqp://HOST:PORT, amqps://HOST:PORT
+    #[arg(long, value_name = "URL", value_parser = read_secret)]
+    bus: Option<Secret<String>>,
+    /// Prove the identity with this .creds file (NATS) instead of the configured credentials
+    #[arg(long, value_name = "FILE", conflicts_with = "nkey_file")]
+    creds: Option<PathBuf>,
+    /// Prove the identity with the NKey whose seed is in this file (NATS)
+    #[arg(long, value_name = "FILE")]
+    nkey_file: Option<PathBuf>,
+    /// Trust the certificates (PEM) in this file instead of the machine's own
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+}
+
+/// The address is read later: an error of the command line would repeat it with its password.
+fn read_secret(text: &str) -> Result<Secret<String>, Infallible> {
+    Ok(Secret::new(text.to_owned()))
 }
 
 impl BusArguments {
+    /// Returns true if any option is there.
+    pub(crate) fn is_given(&self) -> bool {
+        let files = [&self.creds, &self.nkey_file, &self.ca_file];
+        self.bus.is_some() || files.into_iter().any(Option::is_some)
+    }
+
+    fn url(&self) -> CommandResult<Option<BusUrl>> {
+        let url = self.bus.as_ref().map(|text| BusUrl::parse(text.reveal()));
+        url.transpose().map_err(|error| CommandError::Usage(format!("wrong value of `--bus`: {error}")))
+    }
+
     /// Returns the connection to the bus.
     pub(crate) fn connection(&self, settings: &BusSettings, name: &str) -> CommandResult<BusOptions> {
         let missing = "name the bus with `--bus URL`, or in the configuration with `bascule.bus.url`";
-        let url = self.bus.clone().or_else(|| settings.url.clone());
+        let url = self.url()?.or_else(|| settings.url.clone());
         let url = url.ok_or_else(|| CommandError::Usage(missing.into()))?;
         require_broker(&url)?;
-        Ok(settings.connection(url, name.to_owned()))
+        let mut options = settings.connection(url, name.to_owned());
+        if let Some(credentials) = self.credentials()? {
+            options.credentials = credentials;
+        }
+        options.ca_file = self.ca_file.clone().or(options.ca_file);
+        options.check().map_err(bus_error)?;
+        Ok(options)
+    }
+
+    fn credentials(&self) -> CommandResult<Option<BusCredentials>> {
+        let Some(file) = &self.nkey_file else {
+            return Ok(self.creds.clone().map(BusCredentials::CredentialsFile));
+        };
+        let seed = std::fs::read_to_string(file)
+            .map_err(|error| CommandError::Usage(format!("could not read `{}`: {error}", file.display())))?;
+        Ok(Some(BusCredentials::NKey(Secret::new(seed.trim().to_owned()))))
     }
 }
 
@@ -39,12 +84,30 @@ fn require_broker(url: &BusUrl) -> CommandResult<()> {
         BusKind::Nats | BusKind::RabbitMq => return Ok(()),
     };
     let (scheme, feature) = missing;
-    Err(CommandError::Usage(bascule_bus::BusError::NotBuilt { scheme, feature }.to_string()))
+    Err(bus_error(BusError::NotBuilt { scheme, feature }))
 }
 
-pub(crate) fn read_url(text: &str) -> Result<BusUrl, String> {
-    BusUrl::parse(text).map_err(|error| error.to_string())
+/// The broker is part of the bridge: its failure is the bridge's.
+pub(crate) fn bus_error(error: BusError) -> CommandError {
+    match error {
+        BusError::NotBuilt { .. } | BusError::Unusable { .. } => CommandError::Usage(error.to_string()),
+        _ => CommandError::Bridge(broker_error(&error, error.to_string())),
+    }
 }
+
+/// Returns the normalised error of a broker's failure.
+pub(crate) fn broker_error(error: &BusError, message: String) -> Box<BridgeError> {
+    let code = ErrorCode::ProviderUnavailable;
+    let mut bridge_error = BridgeError::new(code, Delivery::NotSent, message);
+    bridge_error.retryable = error.is_retryable();
+    if let BusError::Connect { .. } = error {
+        bridge_error.hint = Some(CONNECT_HINT.into());
+    }
+    bridge_error
+}
+
+const CONNECT_HINT: &str = "check that the broker runs at this address, and that `bascule.bus` in the configuration has its `user` and \
+    `password` (or `token`) and, with TLS and a private authority, `caFile`";
 
 pub(crate) fn read_agent(text: &str) -> Result<AgentName, String> {
     AgentName::parse(text).map_err(|error| error.to_string())
@@ -65,4 +128,28 @@ pub(crate) fn bus_settings(
     // Its address may be anybody's, and credentials would be sent there.
     context.require_trust(&config, false, printer)?;
     Ok(config.settings.bridge.bus)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        bus: BusArguments,
+    }
+
+    // req: BU-01
+    #[test]
+    fn each_option_means_that_a_bus_is_wanted() {
+        let is_given =
+            |arguments: &[&str]| Command::parse_from(["serve"].iter().chain(arguments)).bus.is_given();
+        assert!(!is_given(&[]));
+        for option in ["--bus", "--creds", "--nkey-file", "--ca-file"] {
+            assert!(is_given(&[option, "x"]), "{option}");
+        }
+    }
 }

@@ -11,7 +11,7 @@ use super::context::{CommandContext, find_server};
 use super::error::{CommandResult, problem_json};
 use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
-use super::trace::{self, TracedCall};
+use super::trace::{self, CallToTrace};
 use crate::McpBridgeAdapter;
 use crate::fleet::server_log::format_count;
 
@@ -41,7 +41,7 @@ impl Check {
     pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         match &self.server {
             Some(server) if self.trace => {
-                let call = (!self.call.is_empty()).then(|| TracedCall::parse(server, &self.call));
+                let call = (!self.call.is_empty()).then(|| CallToTrace::parse(server, &self.call));
                 trace::run(context, server, call.transpose()?, printer).await
             }
             server => check(context, server.as_deref(), printer).await,

@@ -4,14 +4,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_agent::{ConnectError, McpToolProxy, McpToolsAvailableHandler, ProxyOptions};
+use bascule_agent::{McpToolProxy, McpToolsAvailableHandler, ProxyError, ProxyOptions};
 use bascule_bus::{AgentName, Bus};
 use bascule_mcp::{Endpoint, StdioServer};
 use tokio_util::sync::CancellationToken;
 
-use super::bus_options::{BusArguments, bus_settings, read_agent};
+use super::bus_options::{BusArguments, bus_error, bus_settings, read_agent};
 use super::context::{CommandContext, Signals};
-use super::deadletters::bus_error;
 use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
 use crate::remote_bridge::RemoteBridge;
@@ -49,9 +48,10 @@ impl Connect {
             bridge_timeout: settings.timeout,
             ..ProxyOptions::default()
         };
-        let proxy = McpToolProxy::connect(&bus, &agent, options).await.map_err(connect_error)?;
-        let tools = McpToolsAvailableHandler::connect(&bus, &agent).await.map_err(connect_error)?;
-        serve(RemoteBridge::new(proxy, tools)).await;
+        let proxy = McpToolProxy::connect(&bus, &agent, options).await.map_err(proxy_error)?;
+        let tools = McpToolsAvailableHandler::connect(&bus, &agent).await.map_err(proxy_error)?;
+        let first_tools = settings.agent_timeout.saturating_sub(settings.timeout);
+        serve(RemoteBridge::new(proxy, tools, first_tools)).await;
         bus.close().await;
         Ok(ExitCode::SUCCESS)
     }
@@ -74,9 +74,9 @@ async fn serve(bridge: Arc<RemoteBridge>) {
     bridge.close().await;
 }
 
-fn connect_error(error: ConnectError) -> CommandError {
+fn proxy_error(error: ProxyError) -> CommandError {
     match error {
-        ConnectError::Bus(error) => bus_error(error),
+        ProxyError::Bus(error) => bus_error(error),
         error => CommandError::could_not("connect to the bus", crate::normalise::error_chain(&error)),
     }
 }

@@ -13,6 +13,7 @@ use tracing::warn;
 
 use super::bridge::BridgeHandle;
 use super::error::{CommandError, CommandResult};
+use super::intent_servers::servers_for_intent;
 use super::printer::Printer;
 use super::spinner::Spinner;
 use super::trust::require_trust;
@@ -21,7 +22,10 @@ use crate::config::{
 };
 use crate::control::{RunningBridge, SocketPath};
 use crate::normalise::addressed;
-use crate::{BridgeConfig, LastListings, McpBridgeAdapter, OtlpSettings, ToolSelection, trace_recorder};
+use crate::tool_spelling::may_name_server;
+use crate::{
+    BridgeConfig, LastListings, McpBridgeAdapter, OtlpSettings, ToolIntent, ToolSelection, trace_recorder,
+};
 
 /// The place of the configuration and the options that decide which bridge a command uses.
 pub(crate) struct CommandContext {
@@ -39,14 +43,15 @@ impl CommandContext {
     /// Finds the configuration file. One that is gone is found while a bridge serves it.
     pub(crate) fn find(explicit: Option<&Path>, no_daemon: bool) -> CommandResult<Self> {
         // An empty directory keeps the path relative, so that messages say `mcp.json`.
-        let found = config::find(explicit, Path::new(""), &environment);
+        let found = config::find(explicit, Path::new(""), &config::process_environment);
         let location = found.or_else(find_served).map_err(CommandError::Config)?;
         Ok(Self { location, start_timeout: None, no_daemon, trace: None, call: None })
     }
 
     /// Reads the configuration, and prints its warnings on stderr.
     pub(crate) fn load(&self, printer: &Printer) -> CommandResult<LoadedConfig> {
-        let config = config::load_located(&self.location, &environment).map_err(CommandError::Config)?;
+        let config = config::load_located(&self.location, &config::process_environment)
+            .map_err(CommandError::Config)?;
         for warning in &config.warnings {
             printer.print_note(&warning.to_string());
         }
@@ -55,20 +60,21 @@ impl CommandContext {
 
     /// Returns the file of recorded calls. One that cannot be read as a configuration has the default one.
     pub(crate) fn trace_file(&self) -> Option<PathBuf> {
-        let loaded = config::load_located(&self.location, &environment);
+        let loaded = config::load_located(&self.location, &config::process_environment);
         let settings = loaded.map(|config| config.settings).unwrap_or_default();
         trace_file(&settings, self.path())
     }
 
     /// Returns true if the configuration switches recording off.
     pub(crate) fn is_recording_off(&self) -> bool {
-        config::load_located(&self.location, &environment)
+        config::load_located(&self.location, &config::process_environment)
             .is_ok_and(|config| config.settings.bridge.traces.is_off)
     }
 
     /// Fails if the configuration has no such server.
     pub(crate) fn require_server(&self, name: &str) -> CommandResult<()> {
-        let config = config::load_located(&self.location, &environment).map_err(CommandError::Config)?;
+        let config = config::load_located(&self.location, &config::process_environment)
+            .map_err(CommandError::Config)?;
         match config.settings.is_disabled(name) {
             true => Ok(()),
             false => find_server(&config.settings, name).map(drop),
@@ -130,7 +136,11 @@ impl CommandContext {
             }
             None => {
                 let config = self.load(printer)?;
-                let only = needed.names(&config.settings)?;
+                // An encoder may be asked, and a file that is not trusted must not choose whom.
+                if matches!(needed, NeededServers::OfIntent(..)) {
+                    self.require_trust(&config, true, printer)?;
+                }
+                let only = needed.names(&config.settings).await?;
                 self.with_in_process_bridge(config, only, printer, async |bridge| {
                     work(&BridgeHandle::InProcess(bridge)).await
                 })
@@ -186,7 +196,7 @@ impl CommandContext {
 
 /// Reads the configuration without a message. `None` if it cannot be used, or if the user does not trust it.
 pub(crate) fn trusted_settings(location: &ConfigLocation) -> Option<Settings> {
-    let config = config::load_located(location, &environment).ok()?;
+    let config = config::load_located(location, &config::process_environment).ok()?;
     crate::trust_store::check(location, &config).ok()?;
     Some(config.settings)
 }
@@ -198,11 +208,15 @@ pub(crate) enum NeededServers<'a> {
     /// None if the server of the tool is not configured: the bridge reports that.
     OfTool(ToolId),
     OfSelection(ToolSelection),
+    /// Those of servers and tools in any spelling; all if a name seems to be of none, and without names.
+    OfNames(&'a [String]),
+    /// Those of the best tools for an intent among the selected ones.
+    OfIntent(ToolSelection, ToolIntent),
 }
 
 impl NeededServers<'_> {
-    /// Returns `None` for all servers.
-    fn names(&self, settings: &Settings) -> CommandResult<Option<Vec<ServerName>>> {
+    /// Returns `None` for all servers. The configuration is trusted: its encoder is asked.
+    async fn names(&self, settings: &Settings) -> CommandResult<Option<Vec<ServerName>>> {
         let configured = || settings.servers.iter().map(|server| server.name.clone());
         Ok(match self {
             Self::All => None,
@@ -211,6 +225,15 @@ impl NeededServers<'_> {
             Self::OfSelection(tools) => {
                 Some(configured().filter(|name| tools.includes_server(name.as_str())).collect())
             }
+            Self::OfNames(names) => {
+                let servers_of = |name: &String| -> Vec<ServerName> {
+                    configured().filter(|server| may_name_server(name, server.as_str())).collect()
+                };
+                let servers: Vec<_> = names.iter().map(servers_of).collect();
+                let is_clear = !servers.is_empty() && servers.iter().all(|servers| !servers.is_empty());
+                is_clear.then(|| servers.concat())
+            }
+            Self::OfIntent(tools, intent) => Some(servers_for_intent(settings, tools, intent).await),
         })
     }
 }
@@ -219,10 +242,6 @@ impl NeededServers<'_> {
 pub(crate) fn find_server<'a>(settings: &'a Settings, name: &str) -> CommandResult<&'a ServerSettings> {
     let missing = || CommandError::Usage(crate::normalise::no_server(settings, name));
     settings.server(name).ok_or_else(missing)
-}
-
-fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
 }
 
 /// Returns the first default path that a bridge serves, although there is no file any more.
@@ -243,7 +262,7 @@ pub(crate) fn trace_file(settings: &Settings, config: &Path) -> Option<PathBuf> 
 
 /// Returns the collector that the environment names. A bridge without one is better than none.
 pub(crate) fn otlp_settings() -> Option<OtlpSettings> {
-    let settings = OtlpSettings::from_environment(&environment);
+    let settings = OtlpSettings::from_environment(&config::process_environment);
     let settings = settings.inspect_err(|error| warn!("nothing is sent to a collector: {error}")).ok()??;
     for variable in &settings.unsupported {
         warn!("`{variable}` has no effect: it is not supported");

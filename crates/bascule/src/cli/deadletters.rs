@@ -1,18 +1,21 @@
 //! `bascule deadletters`: looks at messages that no bridge could handle, and queues them again.
 
+use std::collections::HashSet;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 
-use bascule_bus::{Bus, BusError, DeadLetterId, SharedTopics, StoredDeadLetter, Topic};
+use bascule_bus::{Bus, BusError, DeadLetter, DeadLetterId, SharedTopics, StoredDeadLetter, Topic};
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
-use super::bus_options::{BusArguments, bus_settings};
+use super::bus_options::{BusArguments, broker_error, bus_error, bus_settings};
 use super::context::CommandContext;
 use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
 use super::terminal::sanitize_line;
 use crate::fleet::server_log::format_count;
+use crate::normalise::error_chain;
 
 /// The most letters that a command looks at.
 const MAX_LETTERS: usize = 10_000;
@@ -31,8 +34,8 @@ enum DeadLettersCommand {
         #[command(flatten)]
         bus: BusArguments,
         /// List at most N
-        #[arg(long, value_name = "N", default_value_t = 100)]
-        limit: usize,
+        #[arg(long, value_name = "N", default_value = "100")]
+        limit: NonZeroUsize,
     },
     /// Print one dead letter with its message
     Show {
@@ -43,15 +46,22 @@ enum DeadLettersCommand {
     },
     /// Publish a message to its topic again, and remove its dead letter
     Requeue {
-        /// The id that `list` prints
-        #[arg(required_unless_present = "all")]
-        id: Option<String>,
-        /// Queue all dead letters again
-        #[arg(long, conflicts_with = "id")]
-        all: bool,
+        #[command(flatten)]
+        selection: Selection,
         #[command(flatten)]
         bus: BusArguments,
     },
+}
+
+/// One dead letter, or all.
+#[derive(Debug, clap::Args)]
+#[group(required = true, multiple = false)]
+struct Selection {
+    /// The id that `list` prints
+    id: Option<String>,
+    /// Queue all dead letters again
+    #[arg(long)]
+    all: bool,
 }
 
 impl DeadLetters {
@@ -66,10 +76,12 @@ impl DeadLetters {
         let options = bus.connection(&bus_settings(bus, find, printer)?, "bascule deadletters")?;
         let bus = Bus::connect(&options).await.map_err(bus_error)?;
         let ended = match self.command {
-            DeadLettersCommand::List { limit, .. } => list(&bus, limit, printer).await,
+            DeadLettersCommand::List { limit, .. } => list(&bus, limit.get(), printer).await,
             DeadLettersCommand::Show { id, .. } => show(&bus, &id, printer).await,
-            DeadLettersCommand::Requeue { id: Some(id), .. } => requeue(&bus, &id, printer).await,
-            DeadLettersCommand::Requeue { id: None, .. } => requeue_all(&bus, printer).await,
+            DeadLettersCommand::Requeue { selection, .. } => match selection.id {
+                Some(id) => requeue(&bus, &id, printer).await,
+                None => requeue_all(&bus, printer).await,
+            },
         };
         bus.close().await;
         ended
@@ -124,7 +136,7 @@ async fn show(bus: &Bus, id: &str, printer: &Printer) -> CommandResult {
 
 async fn requeue(bus: &Bus, id: &str, printer: &Printer) -> CommandResult {
     let letter = find(bus, id).await?;
-    requeue_letter(bus, &letter).await.map_err(CommandError::Usage)?;
+    requeue_letter(bus, &letter).await?;
     if printer.json {
         printer.print_json(&json!({ "requeued": [letter.id.0], "failed": [] }));
     } else {
@@ -136,13 +148,29 @@ async fn requeue(bus: &Bus, id: &str, printer: &Printer) -> CommandResult {
 async fn requeue_all(bus: &Bus, printer: &Printer) -> CommandResult {
     let letters = bus.dead_letters(MAX_LETTERS).await.map_err(bus_error)?;
     let (mut requeued, mut failed) = (Vec::new(), Vec::new());
+    let mut full_topics = HashSet::new();
     for letter in &letters {
-        match requeue_letter(bus, letter).await {
-            Ok(()) => requeued.push(letter.id.0.as_str()),
-            Err(cause) => {
-                printer.print_note(&sanitize_line(&cause));
-                failed.push(json!({ "id": letter.id.0, "cause": cause }));
+        let result = match full_topics.contains(&*letter.letter.topic) {
+            true => Err(RequeueError::Publish { id: letter.id.0.clone(), source: BusError::Full }),
+            false => requeue_letter(bus, letter).await,
+        };
+        let Err(error) = result else {
+            requeued.push(letter.id.0.as_str());
+            continue;
+        };
+        let cause = error_chain(&error);
+        printer.print_note(&sanitize_line(&cause));
+        failed.push(json!({ "id": letter.id.0, "cause": cause }));
+        match error.bus_error() {
+            Some(BusError::Full) => {
+                full_topics.insert(&*letter.letter.topic);
             }
+            // Each of the others would wait for the broker in vain.
+            Some(BusError::Connect { .. } | BusError::Timeout { .. } | BusError::Closed) => {
+                printer.print_note("the other dead letters stay: the broker does not respond");
+                break;
+            }
+            Some(_) | None => {}
         }
     }
     let code = if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) };
@@ -156,27 +184,63 @@ async fn requeue_all(bus: &Bus, printer: &Printer) -> CommandResult {
     Ok(code)
 }
 
-/// Publishes the message before it removes the letter: a failure in between leaves both, and loses none.
-async fn requeue_letter(
-    bus: &Bus,
-    StoredDeadLetter { id, letter, .. }: &StoredDeadLetter,
-) -> Result<(), String> {
-    let refused = |cause: String| format!("could not queue dead letter `{}` again: {cause}", id.0);
-    if let Some(bytes) = letter.original_bytes {
-        return Err(refused(format!("of its {bytes} bytes only the beginning was kept")));
+/// The reason why a dead letter is not queued again.
+#[derive(Debug, thiserror::Error)]
+enum RequeueError {
+    #[error("dead letter `{id}` cannot be queued again: {reason}")]
+    Letter { id: String, reason: String },
+    #[error("could not queue dead letter `{id}` again")]
+    Publish { id: String, source: BusError },
+    #[error("the message of dead letter `{id}` was queued again, but the letter could not be removed")]
+    Remove { id: String, source: BusError },
+}
+
+impl RequeueError {
+    fn bus_error(&self) -> Option<&BusError> {
+        match self {
+            Self::Letter { .. } => None,
+            Self::Publish { source, .. } | Self::Remove { source, .. } => Some(source),
+        }
     }
-    let topic = Topic::parse(&letter.topic).map_err(|error| refused(error.to_string()))?;
+}
+
+impl From<RequeueError> for CommandError {
+    fn from(error: RequeueError) -> Self {
+        match &error {
+            RequeueError::Letter { .. } => Self::Usage(error.to_string()),
+            RequeueError::Publish { source, .. } | RequeueError::Remove { source, .. } => {
+                Self::Bridge(broker_error(source, error_chain(&error)))
+            }
+        }
+    }
+}
+
+/// Publishes the message before it removes the letter: a failure in between leaves both, and loses none.
+async fn requeue_letter(bus: &Bus, stored: &StoredDeadLetter) -> Result<(), RequeueError> {
+    let id = || stored.id.0.clone();
+    let (topic, message) =
+        read_request(&stored.letter).map_err(|reason| RequeueError::Letter { id: id(), reason })?;
+    let published = bus.publish_bytes(&topic, &message).await;
+    published.map_err(|source| RequeueError::Publish { id: id(), source })?;
+    let removed = bus.remove_dead_letter(&stored.id).await;
+    removed.map(drop).map_err(|source| RequeueError::Remove { id: id(), source })
+}
+
+/// Returns the request in a dead letter with its topic.
+fn read_request(letter: &DeadLetter) -> Result<(Topic, Vec<u8>), String> {
+    if let Some(bytes) = letter.original_bytes {
+        return Err(format!("of its {bytes} bytes only the beginning was kept"));
+    }
+    let topic = Topic::parse(&letter.topic).map_err(|error| error.to_string())?;
     // Whoever may publish dead letters has chosen the topic.
     if topic.as_str() != SharedTopics::REQUESTS && !topic.as_str().starts_with("tool.invoke.mcp.") {
-        return Err(refused(format!("it came from `{topic}`, and only requests can be queued again")));
+        return Err(format!("it came from `{topic}`, and only requests can be queued again"));
     }
     let message = match letter.base64 {
-        true => BASE64_STANDARD.decode(&letter.message).map_err(|error| refused(error.to_string()))?,
+        true => BASE64_STANDARD.decode(&letter.message).map_err(|error| error.to_string())?,
         false => letter.message.clone().into_bytes(),
     };
-    bus.publish_bytes(&topic, &message).await.map_err(|error| refused(error.to_string()))?;
-    bus.remove_dead_letter(id).await.map_err(|error| refused(error.to_string()))?;
-    Ok(())
+    Ok((topic, message))
 }
 
 async fn find(bus: &Bus, id: &str) -> CommandResult<StoredDeadLetter> {
@@ -195,17 +259,4 @@ fn to_json(StoredDeadLetter { id, time, letter }: &StoredDeadLetter, has_message
         json["originalBytes"] = letter.original_bytes.into();
     }
     json
-}
-
-/// The broker is part of the bridge: its failure is the bridge's.
-pub(super) fn bus_error(error: BusError) -> CommandError {
-    use bascule_model::{BridgeError, Delivery, ErrorCode};
-    match error {
-        BusError::NotBuilt { .. } => CommandError::Usage(error.to_string()),
-        _ => CommandError::Bridge(BridgeError::new(
-            ErrorCode::ProviderUnavailable,
-            Delivery::NotSent,
-            error.to_string(),
-        )),
-    }
 }

@@ -13,6 +13,7 @@ mod deadletters;
 mod describe;
 mod doctor;
 mod error;
+mod intent_servers;
 mod logging;
 mod operator_pages;
 mod options;
@@ -37,8 +38,10 @@ mod types;
 mod waterfall;
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
 
+use bascule_model::{BridgeError, Delivery, ErrorCode};
 use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
@@ -67,7 +70,8 @@ struct Arguments {
 
 const EXIT_CODES: &str =
     "Exit codes: 0 success, 1 the tool or script reported failure, 2 wrong usage or configuration,
-3 the bridge or a server failed, 130 interrupted.";
+3 the call failed with an error of the bridge (wrong arguments, unknown or denied tool, failed server or bridge),
+130 interrupted.";
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -151,59 +155,48 @@ fn run(Arguments { options, verbose, command }: Arguments) -> ExitCode {
             runtime.shutdown_background();
             ended
         }
-        Err(error) => Err(CommandError::Usage(format!("could not start the runtime: {error}"))),
+        Err(error) => Err(runtime_error(&error)),
     };
     let code = ended.unwrap_or_else(|error| printer.print_error(&error));
     printer.exit_code(code)
 }
 
+fn runtime_error(error: &io::Error) -> CommandError {
+    let message = format!("could not start the runtime: {error}");
+    BridgeError::new(ErrorCode::ProviderUnavailable, Delivery::NotSent, message).into()
+}
+
 async fn run_command(options: &SharedOptions, command: Command, printer: &Printer) -> CommandResult {
     let find = || CommandContext::find(options.config.as_deref(), options.no_daemon);
-    let command = match command {
-        Command::Token(token) => return token.run(find, printer),
-        Command::Audit(audit) => return audit.run(find, printer),
-        Command::Search(search) if search.has_catalog() => return search.run_on_files(printer),
-        Command::Trust(trust) => return trust.run(options.config.clone(), printer),
-        Command::Completions(completions) => return completions.run(printer),
-        Command::Man(man) => return man.run(printer),
-        Command::Setup(setup) => return setup.run(options.config.as_deref(), find, printer),
-        Command::Doctor(doctor) => return doctor.run(options.config.as_deref(), printer).await,
-        Command::Types(types) => return types.run(find, printer).await,
-        Command::Connect(connect) => return connect.run(find, printer).await,
-        Command::DeadLetters(letters) => return letters.run(find, printer).await,
-        command => command,
-    };
-    let context = find()?;
     match command {
-        Command::Check(check) => check.run(context, printer).await,
-        Command::Tools(tools) => tools.run(context, printer).await,
-        Command::Describe(describe) => describe.run(context, printer).await,
-        Command::Call(call) => call.run(context, printer).await,
-        Command::Run(run) => run.run(context, printer).await,
-        Command::Search(search) => search.run(context, printer).await,
-        Command::Tokens(tokens) => tokens.run(context, printer).await,
-        Command::Serve(serve) => serve.run(context, printer).await,
-        Command::Status(status) => status.run(context, printer).await,
-        Command::Events(events) => events.run(context, printer).await,
-        Command::Refresh(refresh) => refresh.run(context, printer).await,
-        Command::Traces(traces) => traces.run(context, printer).await,
-        Command::Trace(trace) => trace.run(context, printer).await,
-        Command::Stats(stats) => stats.run(context, printer).await,
-        Command::Logs(logs) => logs.run(context, printer).await,
-        Command::Graph(graph) => graph.run(&context, printer),
-        Command::Related(related) => related.run(&context, printer),
-        Command::Token(_)
-        | Command::Audit(_)
-        | Command::Trust(_)
-        | Command::Completions(_)
-        | Command::Man(_)
-        | Command::Setup(_)
-        | Command::Doctor(_)
-        | Command::Types(_)
-        | Command::Connect(_)
-        | Command::DeadLetters(_) => {
-            unreachable!("returned above")
-        }
+        Command::Check(check) => check.run(find()?, printer).await,
+        Command::Tools(tools) => tools.run(find()?, printer).await,
+        Command::Describe(describe) => describe.run(find()?, printer).await,
+        Command::Call(call) => call.run(find()?, printer).await,
+        Command::Run(run) => run.run(find()?, printer).await,
+        Command::Search(search) if search.has_catalog() => search.run_on_files(printer),
+        Command::Search(search) => search.run(find()?, printer).await,
+        Command::Serve(serve) => serve.run(find()?, printer).await,
+        Command::Connect(connect) => connect.run(find, printer).await,
+        Command::DeadLetters(letters) => letters.run(find, printer).await,
+        Command::Status(status) => status.run(find()?, printer).await,
+        Command::Events(events) => events.run(find()?, printer).await,
+        Command::Refresh(refresh) => refresh.run(find()?, printer).await,
+        Command::Traces(traces) => traces.run(find()?, printer).await,
+        Command::Trace(trace) => trace.run(find()?, printer).await,
+        Command::Stats(stats) => stats.run(find()?, printer).await,
+        Command::Logs(logs) => logs.run(find()?, printer).await,
+        Command::Graph(graph) => graph.run(&find()?, printer),
+        Command::Related(related) => related.run(&find()?, printer),
+        Command::Audit(audit) => audit.run(find, printer),
+        Command::Token(token) => token.run(find, printer),
+        Command::Trust(trust) => trust.run(options.config.clone(), printer),
+        Command::Completions(completions) => completions.run(printer),
+        Command::Man(man) => man.run(printer),
+        Command::Setup(setup) => setup.run(options.config.as_deref(), find, printer),
+        Command::Doctor(doctor) => doctor.run(options.config.as_deref(), printer).await,
+        Command::Types(types) => types.run(find, printer).await,
+        Command::Tokens(tokens) => tokens.run(find()?, printer).await,
     }
 }
 

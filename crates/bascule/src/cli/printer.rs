@@ -36,7 +36,7 @@ impl Printer {
     /// Prints a JSON document on stdout.
     pub(crate) fn print_json(&self, document: &impl Serialize) {
         match serde_json::to_string(document) {
-            Ok(text) => self.print_line(&text),
+            Ok(text) => self.print_line(&escape_controls(text)),
             Err(error) => self.print_note(&format!("could not print the result: {error}")),
         }
     }
@@ -141,4 +141,38 @@ fn describe_outcome(error: &BridgeError) -> String {
     let retry = if error.retryable { "a retry may help" } else { "a retry will not help" };
     let id = error.correlation_id.iter().map(|id| format!(" · correlation id {id}")).collect::<String>();
     format!("{delivery} · {retry}{id}")
+}
+
+/// Escapes the characters of a JSON document that a terminal would obey: C1 controls, and those of the direction of text. Outside
+/// of its strings there are none.
+fn escape_controls(json: String) -> String {
+    let is_obeyed = |c: char| {
+        matches!(c, '\u{7f}'..='\u{9f}' | '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}')
+    };
+    if !json.contains(is_obeyed) {
+        return json;
+    }
+    let mut escaped = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        match is_obeyed(c) {
+            true => escaped += &format!("\\u{:04x}", u32::from(c)),
+            false => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: CM-01
+    #[test]
+    fn json_has_no_control_characters() {
+        let text = "a\u{7f}\u{85}\u{9b}31m\u{202e}\u{2066}\u{200f}\u{61c}é€😀";
+        let json = escape_controls(serde_json::to_string(text).unwrap());
+        assert_eq!(json, r#""a\u007f\u0085\u009b31m\u202e\u2066\u200f\u061cé€😀""#);
+        assert_eq!(serde_json::from_str::<String>(&json).unwrap(), text);
+    }
 }

@@ -19,7 +19,7 @@ use crate::{ScriptMode, ScriptOutcome, ScriptRequest, ToolIntent, ToolSelection}
 /// Run a TypeScript script that calls tools as functions
 ///
 /// The tool `list_commits` of the server `github` is `mcp.github.listCommits({ … })`, or `github.listCommits({ … })` if
-/// no other global has that name. `return` sets the result, which must be JSON. A failed call throws an MCPToolError with
+/// no other global has that name. `return` sets the result, which is converted to JSON. A failed call throws an MCPToolError with
 /// `code`, `message`, `data` and `retryable`. Scripts have no files, no network and no `fetch`: only tools.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Run {
@@ -52,7 +52,10 @@ pub(crate) struct Run {
 impl Run {
     pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let request = self.request()?;
-        let needed = NeededServers::OfSelection(request.tools.clone());
+        let needed = match request.intent.clone() {
+            Some(intent) => NeededServers::OfIntent(request.tools.clone(), intent),
+            None => NeededServers::OfSelection(request.tools.clone()),
+        };
         context
             .with_bridge(needed, printer, async |bridge| {
                 let running = bridge.run_script(request);

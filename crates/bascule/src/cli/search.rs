@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bascule_catalog::{Catalog, CatalogTool, ServerTools, ToolFilter};
+use bascule_catalog::{Catalog, CatalogTool, ServerTools};
 use bascule_model::ServerName;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -146,6 +146,9 @@ impl Search {
             entry["signature"] = calls.signature(tool).into();
             entry["inputSchema"] = json!(definition.input_schema);
             entry["outputSchema"] = json!(definition.output_schema);
+            if let Some(observed) = tool.observed_schema() {
+                entry["observedSchema"] = observed;
+            }
         }
         entry
     }
@@ -175,13 +178,12 @@ impl Search {
     }
 }
 
-/// Puts the tools of a listing back into the order of servers.
-fn catalog_of(tools: &[Arc<CatalogTool>]) -> Catalog {
+/// Puts the tools of a listing back into the order of servers. They keep what is known of their results.
+pub(crate) fn catalog_of(tools: &[Arc<CatalogTool>]) -> Catalog {
     let servers = tools.chunk_by(|a, b| a.id().server() == b.id().server());
     let server = |tools: &[Arc<CatalogTool>]| {
         let name = ServerName::parse(tools[0].id().server()).ok()?;
-        let definitions = tools.iter().map(|tool| tool.definition().clone()).collect();
-        Some(Arc::new(ServerTools::new(name, ToolFilter::default(), definitions)))
+        Some(Arc::new(ServerTools::of_tools(name, tools.to_vec())))
     };
     servers.filter_map(server).collect()
 }
@@ -198,5 +200,10 @@ fn read_batch(file: &Path) -> CommandResult<Vec<(String, String)>> {
     let text = std::fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
     let entries: Vec<BatchEntry> = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
     let id = |id: Value| id.as_str().map_or_else(|| id.to_string(), str::to_owned);
-    Ok(entries.into_iter().map(|entry| (id(entry.id), entry.query)).collect())
+    let batch: Vec<_> = entries.into_iter().map(|entry| (id(entry.id), entry.query)).collect();
+    let mut seen = HashSet::new();
+    match batch.iter().find(|(id, _)| !seen.insert(id.as_str())) {
+        Some((id, _)) => Err(wrong(format!("the id `{id}` occurs twice"))),
+        None => Ok(batch),
+    }
 }

@@ -1,6 +1,7 @@
 //! `bascule serve`: runs the bridge until a signal ends it.
 
 mod bus_connector;
+mod control_socket;
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
 use self::bus_connector::BusConnector;
+use self::control_socket::{ControlParts, ControlSocket, SocketRight};
 use super::bus_options::{BusArguments, read_agent};
 use super::context::{CommandContext, Signals, find_server, jailer, otlp_settings, trace_file};
 use super::error::{CommandError, CommandResult};
@@ -32,7 +34,7 @@ use crate::config::{
     Authentication, BridgeSettings, ConfigError, ConfigLocation, ConfigOrigin, FileWatch, LoadedConfig,
     Settings, StartMode, ToolView, parse_listen_address,
 };
-use crate::control::{ControlServer, SocketClaim, SocketPath};
+use crate::control::{ControlServer, SocketPath};
 use crate::fleet::server_log::{OPERATIONS, format_count};
 use crate::gateway::Gateway;
 use crate::normalise::error_chain;
@@ -100,11 +102,39 @@ struct AgentBus {
     connection: BusOptions,
 }
 
+/// The settings, and what the bridge needs from this machine before its servers start.
+struct Prepared {
+    settings: Settings,
+    location: ConfigLocation,
+    agent_bus: Option<AgentBus>,
+    /// The limit on open files.
+    open_files: u64,
+    socket: SocketPath,
+    right: SocketRight,
+    /// The servers that a client on stdio sees.
+    endpoint: Endpoint,
+    /// The port for HTTP clients, if there is one.
+    listener: Option<TcpListener>,
+    /// The port of the pages for operators, if they have one of their own.
+    metrics: Option<TcpListener>,
+    /// The generated token; `None` if clients need none.
+    token: Option<Secret<String>>,
+}
+
+/// The causes of a reload and of the end.
+struct ChangeCauses {
+    signals: Signals,
+    hangups: Signal,
+    file: FileWatch,
+}
+
 /// A running bridge and everything that gives access to it.
 struct ServeState {
     bridge: Arc<McpBridgeAdapter>,
+    /// The events of the bridge.
+    bus: Arc<EmbeddedBus>,
     gateway: Arc<Gateway>,
-    control: Option<ControlServer>,
+    control: ControlSocket,
     /// Sends metrics to a collector, if there is one.
     exporter: Option<MetricExporter>,
     /// The HTTP and stdio servers.
@@ -127,37 +157,71 @@ struct ServeState {
 
 impl Serve {
     pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
+        let (prepared, causes) = self.prepare(context, printer).await?;
+        let state = self.start(prepared, printer).await?;
+        state.serve_until_stopped(causes, printer).await;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Reads the configuration and opens what the bridge needs from this machine. No server has started yet.
+    async fn prepare(
+        &self,
+        context: CommandContext,
+        printer: &Printer,
+    ) -> CommandResult<(Prepared, ChangeCauses)> {
         // With --stdio, stdin belongs to the client.
         let config = context.load(printer)?;
         context.require_trust(&config, !self.stdio, printer)?;
-        let initial = config.settings.bridge.clone();
-        let agent_bus = self.agent_bus(&initial)?;
-        let show = self.show.unwrap_or(initial.show);
+        let settings = config.settings;
+        let agent_bus = self.agent_bus(&settings.bridge)?;
         let open_files = raise_open_files()
             .map_err(|error| CommandError::could_not("raise the limit on open files", error))?;
-        let mut signals = Signals::new();
+        let signals = Signals::new();
         let hangups =
             signal(SignalKind::hangup()).map_err(|error| CommandError::could_not("handle SIGHUP", error))?;
         let socket = SocketPath::new(context.path())
             .map_err(|error| CommandError::could_not("locate the control socket", error))?;
-        let claim = self.claim(&socket, agent_bus.is_some()).await?;
+        let right = self.claim(&socket, agent_bus.is_some()).await?;
         let file = watch(&context.location)
             .map_err(|error| CommandError::could_not("watch the configuration", error))?;
-        let server = self.server.as_deref().map(|name| find_server(&config.settings, name)).transpose()?;
+        let server = self.server.as_deref().map(|name| find_server(&settings, name)).transpose()?;
         let endpoint = server.map_or(Endpoint::All, |server| Endpoint::Server(server.name.to_string()));
-        let auth = self.authentication(&initial);
-        let listener = self.bind(&initial, auth, agent_bus.is_some()).await?;
-        let metrics = self.bind_metrics(&initial, auth, listener.is_some()).await?;
-        let needs_token = listener.is_some() && auth == Authentication::Token;
+        let auth = self.authentication(&settings.bridge);
+        let listener = self.bind(&settings.bridge, auth, agent_bus.is_some()).await?;
+        // A bridge on the bus need not have a port for clients.
+        let serves_others = listener.is_some() || agent_bus.is_some();
+        let metrics = self.bind_metrics(&settings.bridge, auth, serves_others).await?;
+        let has_port = listener.is_some() || metrics.is_some();
+        let needs_token = has_port && auth == Authentication::Token;
         let token = needs_token.then(|| token::load_or_create(context.path())).transpose();
         let token = token.map_err(|error| CommandError::could_not("get a token for HTTP clients", error))?;
+        let location = context.location;
+        let prepared = Prepared {
+            settings,
+            location,
+            agent_bus,
+            open_files,
+            socket,
+            right,
+            endpoint,
+            listener,
+            metrics,
+            token,
+        };
+        Ok((prepared, ChangeCauses { signals, hangups, file }))
+    }
 
+    /// Starts the bridge and everything that gives access to it.
+    async fn start(&self, prepared: Prepared, printer: &Printer) -> CommandResult<ServeState> {
+        let Prepared {
+            settings, location, agent_bus, open_files, endpoint, listener, metrics, token, ..
+        } = prepared;
         let otlp = otlp_settings();
         let bus = Arc::new(EmbeddedBus::new(ReplayLimits::default()));
-        let starting = describe_servers(&config.settings);
-        let bridge = Arc::new(start(config.settings, &bus, context.path(), otlp.clone()).await?);
-        let open = |claim| ControlServer::start(socket, claim, bridge.clone(), bus.clone());
-        let control = match claim.map(open).transpose() {
+        let (initial, starting) = (settings.bridge.clone(), describe_servers(&settings));
+        let bridge = Arc::new(start(settings, &bus, &location.path, otlp.clone()).await?);
+        let parts = ControlParts { path: prepared.socket, bridge: bridge.clone(), bus: bus.clone() };
+        let control = match ControlSocket::open(parts, prepared.right) {
             Ok(control) => control,
             Err(error) => {
                 bridge.terminate().await;
@@ -165,10 +229,12 @@ impl Serve {
             }
         };
         let grace = Duration::from_millis(self.grace_ms);
+        let show = self.show.unwrap_or(initial.show);
         let state = ServeState {
             gateway: Gateway::open(bridge.clone(), initial.session_idle, grace, show),
             exporter: otlp.and_then(|otlp| MetricExporter::start(&otlp, &bridge)),
             bridge,
+            bus,
             control,
             servers: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -178,7 +244,7 @@ impl Serve {
             metrics_address: metrics.as_ref().and_then(|listener| listener.local_addr().ok()),
             max_connections: max_connections(open_files),
             initial,
-            location: context.location,
+            location,
             grace,
         };
         let has_own_pages = metrics.is_none();
@@ -188,20 +254,9 @@ impl Serve {
             state.serve_stdio(endpoint);
         }
         printer.print_note(&state.greeting());
-        if let Some(agent_bus) = agent_bus {
-            state.serve_bus(agent_bus, bus.clone());
-        }
+        agent_bus.into_iter().for_each(|agent_bus| state.serve_bus(agent_bus));
         info!(target: OPERATIONS, "{starting}");
-        state.run_until_stopped(&mut signals, hangups, file).await;
-        if !state.stop.is_cancelled() {
-            printer.print_note("stopping: calls in flight may finish; a second signal ends them");
-        }
-        tokio::select! {
-            () = state.shut_down() => {}
-            () = signals.recv() => state.bridge.terminate().await,
-        }
-        bus.close();
-        Ok(ExitCode::SUCCESS)
+        Ok(state)
     }
 
     /// Returns the agent and the bus to serve it on, if there are any.
@@ -209,21 +264,21 @@ impl Serve {
         let agent = self.agent.clone().or_else(|| settings.bus.agent.clone());
         let Some(agent) = agent else {
             let missing = "name the agent that the bridge serves with `--agent NAME`, or in the configuration with `bascule.bus.agent`";
-            return self.bus.bus.as_ref().map_or(Ok(None), |_| Err(CommandError::Usage(missing.into())));
+            return if self.bus.is_given() { Err(CommandError::Usage(missing.into())) } else { Ok(None) };
         };
         let connection = self.bus.connection(&settings.bus, &format!("bascule serve --agent {agent}"))?;
         Ok(Some(AgentBus { agent, connection }))
     }
 
     /// Claims the control socket. With --stdio a client starts a bridge of its own, which may run beside another one. So may
-    /// the replicas of an agent's bridge.
-    async fn claim(&self, socket: &SocketPath, has_bus: bool) -> CommandResult<Option<SocketClaim>> {
+    /// the replicas of an agent's bridge: the next one takes the socket over.
+    async fn claim(&self, socket: &SocketPath, has_bus: bool) -> CommandResult<SocketRight> {
         match ControlServer::claim(socket).await {
-            Ok(claim) => Ok(Some(claim)),
-            Err(_) if self.stdio => Ok(None),
+            Ok(claim) => Ok(SocketRight::Claimed(claim)),
+            Err(_) if self.stdio => Ok(SocketRight::None),
             Err(error) if has_bus => {
-                info!("this bridge has no control socket: {error}");
-                Ok(None)
+                info!("this bridge has no control socket yet: {error}");
+                Ok(SocketRight::Next)
             }
             Err(error) => Err(CommandError::could_not("open the control socket", error)),
         }
@@ -251,14 +306,14 @@ impl Serve {
         bind(address, auth, "--listen").await.map(Some)
     }
 
-    /// Opens the port of the pages for operators, if they have one of their own. A bridge without a port opens none for them.
+    /// Opens the port of the pages for operators, if they have one of their own. A bridge of one client on stdio opens none for them.
     async fn bind_metrics(
         &self,
         settings: &BridgeSettings,
         auth: Authentication,
-        has_port: bool,
+        serves_others: bool,
     ) -> CommandResult<Option<TcpListener>> {
-        match settings.metrics_listen.filter(|_| has_port) {
+        match settings.metrics_listen.filter(|_| serves_others) {
             Some(address) => bind(address, auth, "`bascule.metrics.listen`").await.map(Some),
             None => Ok(None),
         }
@@ -275,7 +330,7 @@ impl ServeState {
             self.location.path.display(),
             std::process::id()
         );
-        match (self.address, &self.token) {
+        match (self.address.or(self.metrics_address), &self.token) {
             (None, _) => serving,
             (_, Some(_)) => format!("{serving}\n{TOKEN_HINT}"),
             (_, None) => {
@@ -311,15 +366,15 @@ impl ServeState {
         self.servers.spawn(server.serve(listener, router, self.stop.clone()));
     }
 
-    /// Serves an agent on the bus. `events` are published there too.
-    fn serve_bus(&self, AgentBus { agent, connection }: AgentBus, events: Arc<EmbeddedBus>) {
+    /// Serves an agent on the bus. The events of the bridge are published there too.
+    fn serve_bus(&self, AgentBus { agent, connection }: AgentBus) {
         let settings = &self.initial.bus;
         let service = BusServiceOptions {
             prefetch: settings.prefetch,
             timeout: settings.timeout,
             agent_timeout: settings.agent_timeout,
             max_request_bytes: self.initial.max_message_bytes,
-            events: Some(events),
+            events: Some(self.bus.clone()),
             ..BusServiceOptions::new(agent)
         };
         let (bridge, grace) = (self.bridge.clone(), self.grace);
@@ -342,8 +397,21 @@ impl ServeState {
         });
     }
 
+    async fn serve_until_stopped(&self, causes: ChangeCauses, printer: &Printer) {
+        let ChangeCauses { mut signals, hangups, file } = causes;
+        self.reload_until_stopped(&mut signals, hangups, file).await;
+        if !self.stop.is_cancelled() {
+            printer.print_note("stopping: calls in flight may finish; a second signal ends them");
+        }
+        tokio::select! {
+            () = self.shut_down() => {}
+            () = signals.recv() => self.bridge.terminate().await,
+        }
+        self.bus.close();
+    }
+
     /// Reloads the configuration whenever it changes, until a signal or the end of the stdio client.
-    async fn run_until_stopped(&self, signals: &mut Signals, mut hangups: Signal, mut file: FileWatch) {
+    async fn reload_until_stopped(&self, signals: &mut Signals, mut hangups: Signal, mut file: FileWatch) {
         loop {
             tokio::select! {
                 () = signals.recv() => return,
@@ -407,7 +475,7 @@ impl ServeState {
     }
 
     async fn shut_down(&self) {
-        self.control.iter().for_each(ControlServer::stop_accepting);
+        self.control.stop_accepting();
         self.stop.cancel();
         self.servers.close();
         let started = Instant::now();
@@ -419,9 +487,7 @@ impl ServeState {
             exporter.close().await;
         }
         self.bridge.shut_down(self.grace.saturating_sub(started.elapsed())).await;
-        if let Some(control) = &self.control {
-            control.close().await;
-        }
+        self.control.close().await;
     }
 }
 

@@ -28,12 +28,12 @@ const TIMEOUT_FACTOR: u32 = 4;
 const MAX_OTHER_ROWS: usize = 20;
 
 /// The tool call that a traced server runs.
-pub(super) struct TracedCall {
+pub(super) struct CallToTrace {
     tool: ToolId,
     arguments: Box<RawValue>,
 }
 
-impl TracedCall {
+impl CallToTrace {
     /// Parses `TOOL [JSON]`, where the tool may be named with its server.
     pub(super) fn parse(server: &str, words: &[String]) -> CommandResult<Self> {
         let usage = |message: String| CommandError::Usage(message);
@@ -64,7 +64,7 @@ struct TracedRun {
 pub(super) async fn run(
     mut context: CommandContext,
     server: &str,
-    call: Option<TracedCall>,
+    call: Option<CallToTrace>,
     printer: &Printer,
 ) -> CommandResult {
     let mut config = context.load(printer)?;
@@ -116,7 +116,7 @@ fn extend_timeouts(servers: &mut [ServerSettings], name: &ServerName) {
 async fn trace(
     bridge: &McpBridgeAdapter,
     settings: ServerSettings,
-    call: Option<TracedCall>,
+    call: Option<CallToTrace>,
     log: &TraceLog,
     printer: &Printer,
 ) -> CommandResult<TracedRun> {
@@ -128,7 +128,7 @@ async fn trace(
     };
     let at_start = log.read().map_err(unreadable)?.len();
     let call = match call.filter(|_| started.is_ok()) {
-        Some(TracedCall { tool, arguments }) => {
+        Some(CallToTrace { tool, arguments }) => {
             let request = CallRequest { tool: tool.clone(), arguments, timeout: None };
             let spinner = Spinner::new(printer.json, format!("tracing {tool}"));
             let called = api::call_tool(bridge, Face::Cli, request, None, spinner.progress());

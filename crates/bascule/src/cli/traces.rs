@@ -31,6 +31,9 @@ const POLL: Duration = Duration::from_millis(200);
 pub(crate) struct Traces {
     #[command(flatten)]
     filter: FilterOptions,
+    /// Calls with this correlation id only
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<String>,
     /// Number of calls [default: 50]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
@@ -45,7 +48,7 @@ pub(crate) struct Traces {
 /// Show one recorded call, or a script with its calls, over time
 #[derive(Debug, clap::Args)]
 pub(crate) struct TraceCommand {
-    /// Id of a trace, of a span, or a correlation id; the beginning of one suffices
+    /// Id of a trace, of a span, or a correlation id; the beginning of one suffices. A correlation id shows its last ten traces
     id: String,
     /// Print OpenTelemetry spans (OTLP JSON) instead
     #[arg(long)]
@@ -77,6 +80,7 @@ impl FilterOptions {
         SpanFilter {
             tool: self.tool.clone(),
             server: self.server.clone(),
+            correlation_id: None,
             failed: self.failed,
             since: self.since.map(|since| since.0),
             slower_than: self.slow.map(|millis| millis.saturating_mul(1_000)),
@@ -86,8 +90,8 @@ impl FilterOptions {
     }
 
     /// Returns the reason why no call is shown.
-    fn empty_note(&self, context: &CommandContext) -> String {
-        let is_filtered = self.filter() != SpanFilter::default();
+    fn empty_note(filter: &SpanFilter, context: &CommandContext) -> String {
+        let is_filtered = *filter != SpanFilter { limit: filter.limit, ..SpanFilter::default() };
         match is_filtered && !context.is_recording_off() {
             true => "no recorded call matches".into(),
             false => format!("no recorded calls: {}", empty_reason(context)),
@@ -99,7 +103,8 @@ impl Traces {
     pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let default = if self.follow { 10 } else { 50 };
         let limit = self.limit.map_or(default, |limit| limit as usize);
-        let filter = SpanFilter { limit: Some(limit), ..self.filter.filter() };
+        let filter =
+            SpanFilter { correlation_id: self.correlation_id, limit: Some(limit), ..self.filter.filter() };
         if self.follow {
             return follow(&context, filter, printer).await;
         }
@@ -108,7 +113,7 @@ impl Traces {
         match (self.otlp, printer.json) {
             (true, _) => printer.print_json(&otlp::spans_json(&spans)),
             (_, true) => printer.print_json(&spans.iter().map(json::span).collect::<Vec<_>>()),
-            _ if spans.is_empty() => printer.print_note(&self.filter.empty_note(&context)),
+            _ if spans.is_empty() => printer.print_note(&FilterOptions::empty_note(&filter, &context)),
             _ => spans.iter().rev().for_each(|span| printer.print_line(&table::line(span, printer.style))),
         }
         Ok(ExitCode::SUCCESS)
@@ -123,8 +128,9 @@ impl TraceCommand {
         if matches!(found, Found::Nothing) && id != self.id {
             found = reader.find(&id).map_err(unreadable)?;
         }
-        let spans = match found {
-            Found::Trace(spans) => spans,
+        let traces = match found {
+            Found::Trace(spans) => vec![spans],
+            Found::Correlated(traces) => traces,
             Found::Nothing => return Err(not_found(&self.id)),
             Found::Ambiguous(traces) => {
                 let traces: Vec<String> = traces.iter().map(ToString::to_string).collect();
@@ -133,11 +139,20 @@ impl TraceCommand {
             }
         };
         match (self.otlp, printer.json) {
-            (true, _) => printer.print_json(&otlp::spans_json(&spans)),
-            (_, true) => printer.print_json(&spans.iter().map(json::span).collect::<Vec<_>>()),
-            _ => tree::print(&spans, printer),
+            (true, _) => printer.print_json(&otlp::spans_json(&traces.concat())),
+            (_, true) => printer.print_json(&traces.iter().flatten().map(json::span).collect::<Vec<_>>()),
+            _ => print_trees(&traces, printer),
         }
         Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn print_trees(traces: &[Vec<Span>], printer: &Printer) {
+    for (number, spans) in traces.iter().enumerate() {
+        if number > 0 {
+            printer.print_line("");
+        }
+        tree::print(spans, printer);
     }
 }
 
@@ -159,6 +174,10 @@ async fn follow(context: &CommandContext, mut filter: SpanFilter, printer: &Prin
     let mut signals = Signals::new();
     let mut reader = None;
     loop {
+        // A bridge begins a new file, with new numbers, if the file was moved or removed.
+        if reader.take_if(|reader: &mut Reader| !reader.is_current()).is_some() {
+            filter.after = Some(0);
+        }
         if reader.is_none() {
             reader = open(context)?;
         }

@@ -45,8 +45,8 @@ impl TrustCommand {
 
 fn trust(file: Option<PathBuf>, printer: &Printer) -> CommandResult<()> {
     let location = locate(file)?;
-    let environment = |name: &str| std::env::var(name).ok();
-    let loaded = config::load_located(&location, &environment).map_err(CommandError::Config)?;
+    let loaded =
+        config::load_located(&location, &config::process_environment).map_err(CommandError::Config)?;
     let lines = loaded.summary.describe_beyond(&TrustSummary::default());
     let entry = record(&location.path, &loaded.summary)?;
     let entry = sanitize_line(&entry.display().to_string());
@@ -65,10 +65,11 @@ fn trust(file: Option<PathBuf>, printer: &Printer) -> CommandResult<()> {
 
 /// Returns the named file, or the one of the working folder.
 fn locate(file: Option<PathBuf>) -> CommandResult<ConfigLocation> {
-    let environment = |name: &str| std::env::var(name).ok();
     let found = match file {
         Some(path) => return Ok(ConfigLocation { path, origin: ConfigOrigin::WorkingFolder }),
-        None => config::find(None, Path::new(""), &environment).map_err(CommandError::Config)?,
+        None => {
+            config::find(None, Path::new(""), &config::process_environment).map_err(CommandError::Config)?
+        }
     };
     match found.origin {
         ConfigOrigin::UserFolder => Err(CommandError::Usage(format!(

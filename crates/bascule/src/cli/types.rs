@@ -1,26 +1,30 @@
 //! `bascule types [SERVER|SERVER:TOOL…]`: prints TypeScript declarations of tools.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use bascule_catalog::CatalogTool;
+use bascule_catalog::{Catalog, CatalogTool, ResolveError, nearest_name};
+use bascule_model::ToolId;
 use serde_json::{Value, json};
 
 use super::catalog_files::read_catalog;
 use super::context::{CommandContext, NeededServers};
 use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
+use super::search::catalog_of;
 use super::tools::print_missing;
+use crate::normalise::describe_nearest;
 use crate::script_types::{declare_tools, signatures};
-use crate::{ToolSelection, ToolSelectionError};
+use crate::tool_spelling::{ToolSpellings, meant_id};
 
 /// Print TypeScript declarations of tools, as scripts call them
 ///
 /// The declarations suit an editor beside a script: `bascule types -o mcp.d.ts`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Types {
-    /// Servers or tools to declare; all by default
+    /// Servers or tools to declare, in any spelling; all by default
     #[arg(value_name = "SERVER|SERVER:TOOL")]
     tools: Vec<String>,
     /// Read the tools from saved tools/list results instead of servers; a server is named like its file
@@ -38,13 +42,14 @@ impl Types {
         printer: &Printer,
     ) -> CommandResult {
         self.take_tools_from_catalog();
-        let selection = self.selection().map_err(|error| CommandError::Usage(error.to_string()))?;
-        let tools: Vec<Arc<CatalogTool>> = match self.catalog.is_empty() {
-            true => configured_tools(find()?, &selection, printer).await?,
+        let mut tools: Vec<Arc<CatalogTool>> = match self.catalog.is_empty() {
+            true => configured_tools(find()?, &self.tools, printer).await?,
             false => read_catalog(&self.catalog)?.tools().cloned().collect(),
         };
-        let tools: Vec<Arc<CatalogTool>> =
-            tools.into_iter().filter(|tool| selection.includes(tool.id())).collect();
+        if !self.tools.is_empty() {
+            let named = named_ids(&catalog_of(&tools), &self.tools)?;
+            tools.retain(|tool| named.contains(tool.id()));
+        }
         if tools.is_empty() {
             return Err(CommandError::Usage("no tool matches: `bascule tools` lists them".into()));
         }
@@ -56,16 +61,6 @@ impl Types {
         let files = self.catalog.iter().take_while(|file| file.exists()).count().max(1);
         let names = self.catalog.split_off(files.min(self.catalog.len()));
         self.tools.extend(names.iter().map(|name| name.to_string_lossy().into_owned()));
-    }
-
-    /// The named tools. A server stands for all its tools.
-    fn selection(&self) -> Result<ToolSelection, ToolSelectionError> {
-        if self.tools.is_empty() {
-            return Ok(ToolSelection::all());
-        }
-        let pattern = |name: &String| if name.contains(':') { name.clone() } else { format!("{name}:*") };
-        let patterns: Vec<String> = self.tools.iter().map(pattern).collect();
-        ToolSelection::parse(patterns.iter().map(String::as_str))
     }
 
     fn print(&self, tools: &[Arc<CatalogTool>], printer: &Printer) -> CommandResult {
@@ -87,12 +82,45 @@ impl Types {
     }
 }
 
+/// Returns the ids of the named tools. A server stands for all its tools. Fails if a name is unknown.
+fn named_ids(catalog: &Catalog, names: &[String]) -> CommandResult<HashSet<ToolId>> {
+    let spellings = ToolSpellings::new(catalog);
+    let (mut named, mut unknown) = (HashSet::new(), Vec::new());
+    for name in names {
+        let found = spellings.find(name);
+        if found.is_empty() {
+            unknown.push(unknown_name(catalog, name));
+        }
+        named.extend(found.into_iter().map(|tool| tool.id().clone()));
+    }
+    match unknown.is_empty() {
+        true => Ok(named),
+        false => Err(CommandError::Usage(unknown.join("\n"))),
+    }
+}
+
+fn unknown_name(catalog: &Catalog, name: &str) -> String {
+    let resolved = meant_id(name).and_then(|id| catalog.resolve(&id).err());
+    let advice = match resolved {
+        Some(ResolveError::Denied) => return format!("the configuration does not allow `{name}`"),
+        Some(ResolveError::Unknown { nearest }) if !nearest.is_empty() => describe_nearest(&nearest),
+        _ => {
+            let servers = catalog.servers().iter().map(|server| server.name().as_str());
+            match nearest_name(servers, name) {
+                Some(server) => describe_nearest(&[server]),
+                None => "; `bascule tools` lists them".into(),
+            }
+        }
+    };
+    format!("there is no tool or server `{name}`{advice}")
+}
+
 async fn configured_tools(
     context: CommandContext,
-    selection: &ToolSelection,
+    names: &[String],
     printer: &Printer,
 ) -> CommandResult<Vec<Arc<CatalogTool>>> {
-    let needed = NeededServers::OfSelection(selection.clone());
+    let needed = NeededServers::OfNames(names);
     context
         .with_bridge(needed, printer, async |bridge| {
             let available = bridge.list_tools(None).await?;

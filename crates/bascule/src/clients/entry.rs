@@ -7,7 +7,7 @@ use crate::document::Tree;
 
 /// The way in which a client reaches Bascule.
 #[derive(Debug, Clone)]
-pub(crate) enum Endpoint {
+pub(crate) enum EntryTarget {
     Stdio { command: String, args: Vec<String> },
     Http { url: String, token: Option<String> },
 }
@@ -17,7 +17,7 @@ pub(crate) enum Endpoint {
 pub(crate) fn fields_of(
     client: &ClientProgram,
     name: &str,
-    endpoint: &Endpoint,
+    endpoint: &EntryTarget,
     existing: &Value,
 ) -> Option<Vec<(String, Tree)>> {
     let template = template(client, endpoint)?;
@@ -34,7 +34,7 @@ fn is_setting(slot: Slot) -> bool {
 /// Returns the fields that the entry must not have: those of the other way of reaching Bascule.
 pub(crate) fn stale_keys(
     client: &ClientProgram,
-    endpoint: &Endpoint,
+    endpoint: &EntryTarget,
     fields: &[(String, Tree)],
 ) -> Vec<&'static str> {
     let own = template(client, endpoint).unwrap_or_default();
@@ -44,14 +44,14 @@ pub(crate) fn stale_keys(
     known.filter(|key| !is_set(key) && !is_kept(key)).collect()
 }
 
-fn template(client: &ClientProgram, endpoint: &Endpoint) -> Option<&'static [(&'static str, Slot)]> {
+fn template(client: &ClientProgram, endpoint: &EntryTarget) -> Option<&'static [(&'static str, Slot)]> {
     match endpoint {
-        Endpoint::Stdio { .. } => Some(client.local),
-        Endpoint::Http { .. } => client.remote,
+        EntryTarget::Stdio { .. } => Some(client.local),
+        EntryTarget::Http { .. } => client.remote,
     }
 }
 
-fn fill(slot: Slot, name: &str, endpoint: &Endpoint) -> Option<Tree> {
+fn fill(slot: Slot, name: &str, endpoint: &EntryTarget) -> Option<Tree> {
     let value = match (slot, endpoint) {
         (Slot::Name, _) => Tree::text(name),
         (Slot::Text(text), _) => Tree::text(text),
@@ -59,14 +59,14 @@ fn fill(slot: Slot, name: &str, endpoint: &Endpoint) -> Option<Tree> {
         (Slot::Flag(flag), _) => Tree::Scalar(flag.into()),
         (Slot::Number(number), _) => Tree::Scalar(number.into()),
         (Slot::EmptyMap, _) => Tree::Map(Vec::new()),
-        (Slot::Command, Endpoint::Stdio { command, .. }) => Tree::text(command),
-        (Slot::Arguments, Endpoint::Stdio { args, .. }) => Tree::texts(args),
-        (Slot::CommandLine, Endpoint::Stdio { command, args }) => {
+        (Slot::Command, EntryTarget::Stdio { command, .. }) => Tree::text(command),
+        (Slot::Arguments, EntryTarget::Stdio { args, .. }) => Tree::texts(args),
+        (Slot::CommandLine, EntryTarget::Stdio { command, args }) => {
             Tree::texts(&[std::slice::from_ref(command), args].concat())
         }
-        (Slot::Url, Endpoint::Http { url, .. }) => Tree::text(url),
-        (Slot::Headers, Endpoint::Http { token, .. }) => headers(token.as_deref()?),
-        (Slot::NestedHeaders, Endpoint::Http { token, .. }) => {
+        (Slot::Url, EntryTarget::Http { url, .. }) => Tree::text(url),
+        (Slot::Headers, EntryTarget::Http { token, .. }) => headers(token.as_deref()?),
+        (Slot::NestedHeaders, EntryTarget::Http { token, .. }) => {
             Tree::Map(vec![("headers".into(), headers(token.as_deref()?))])
         }
         _ => return None,
@@ -129,7 +129,7 @@ mod tests {
     use super::super::table::CLIENTS;
     use super::*;
 
-    fn entry(id: &str, endpoint: &Endpoint) -> Option<Value> {
+    fn entry(id: &str, endpoint: &EntryTarget) -> Option<Value> {
         let fields = fields_of(ClientProgram::by_id(id).unwrap(), "bascule", endpoint, &Value::Null)?;
         Some(Tree::Map(fields).to_json())
     }
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn every_client_gets_its_own_form() {
         let stdio =
-            Endpoint::Stdio { command: "/b/bascule".into(), args: vec!["serve".into(), "--stdio".into()] };
+            EntryTarget::Stdio { command: "/b/bascule".into(), args: vec!["serve".into(), "--stdio".into()] };
         let args = json!(["serve", "--stdio"]);
         let plain = json!({ "command": "/b/bascule", "args": args });
         let with = |more: Value| {
@@ -176,7 +176,7 @@ mod tests {
     // req: US-04
     #[test]
     fn remote_forms_differ() {
-        let http = Endpoint::Http { url: "http://127.0.0.1:7420/mcp".into(), token: Some("t".into()) };
+        let http = EntryTarget::Http { url: "http://127.0.0.1:7420/mcp".into(), token: Some("t".into()) };
         let (url, headers) = ("http://127.0.0.1:7420/mcp", json!({ "Authorization": "Bearer t" }));
         assert_eq!(entry("claude-desktop", &http), None);
         for (id, expected) in [
@@ -194,7 +194,7 @@ mod tests {
         for client in CLIENTS.iter().filter(|client| client.remote.is_some()) {
             assert!(is_bascule("bascule", &entry(client.id, &http).unwrap()), "{}", client.id);
         }
-        let without = Endpoint::Http { url: url.into(), token: None };
+        let without = EntryTarget::Http { url: url.into(), token: None };
         assert_eq!(entry("cursor", &without).unwrap(), json!({ "url": url }));
     }
 

@@ -9,7 +9,7 @@ mod machine;
 mod table;
 mod translate;
 
-pub(crate) use entry::{Endpoint, command_line, fields_of, is_bascule, stale_keys};
+pub(crate) use entry::{EntryTarget, command_line, fields_of, is_bascule, stale_keys};
 pub(crate) use login_path::ProgramSearch;
 pub(crate) use machine::{ClientFile, Machine};
 pub(crate) use table::{CLIENTS, ClientProgram};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use bascule_bus::{AgentName, BusCredentials, BusOptions, BusUrl, ClientCertificate};
+use bascule_bus::{AgentName, BusCredentials, BusOptions, BusUrl, ClientCertificate, InboxPrefix};
 use bascule_model::Secret;
 
 use super::expand::VariableExpander;
@@ -32,6 +32,8 @@ pub struct BusSettings {
     pub agent_timeout: Duration,
     /// The largest message that is published as one. `None`: the broker's own limit.
     pub max_message_bytes: Option<usize>,
+    /// The beginning of the inboxes that the user may read. `None`: that of all clients.
+    pub inbox_prefix: Option<InboxPrefix>,
 }
 
 impl Default for BusSettings {
@@ -46,6 +48,7 @@ impl Default for BusSettings {
             timeout: BusServiceOptions::TIMEOUT,
             agent_timeout: BusServiceOptions::AGENT_TIMEOUT,
             max_message_bytes: None,
+            inbox_prefix: None,
         }
     }
 }
@@ -61,6 +64,7 @@ impl BusSettings {
             client_certificate: self.client_certificate.clone().filter(|_| is_configured),
             connection_name: name,
             max_message_bytes: self.max_message_bytes,
+            inbox_prefix: self.inbox_prefix.clone(),
             ..BusOptions::new(url)
         }
     }
@@ -87,6 +91,7 @@ pub(super) fn read_bus(field: FieldReader, variables: &VariableExpander) -> Opti
             .read("agentTimeoutMs", FieldReader::read_millis)
             .unwrap_or(default.agent_timeout),
         max_message_bytes: object.read("maxMessageBytes", read_message_bytes),
+        inbox_prefix: object.read("inboxPrefix", |field| read_inbox_prefix(&field, variables)),
     };
     if settings.timeout >= settings.agent_timeout {
         object.field().error(format!(
@@ -107,6 +112,11 @@ fn read_url(field: &FieldReader, variables: &VariableExpander) -> Option<BusUrl>
 fn read_agent(field: &FieldReader, variables: &VariableExpander) -> Option<AgentName> {
     let text = expand(field, field.read_string()?, variables)?;
     AgentName::parse(&text).map_err(|error| field.error(error)).ok()
+}
+
+fn read_inbox_prefix(field: &FieldReader, variables: &VariableExpander) -> Option<InboxPrefix> {
+    let text = expand(field, field.read_string()?, variables)?;
+    InboxPrefix::parse(&text).map_err(|error| field.error(error)).ok()
 }
 
 fn read_message_bytes(field: FieldReader) -> Option<usize> {
@@ -172,12 +182,13 @@ mod tests {
         let full =
             bus(r#"{"url": "nats://h:1", "agent": "a", "user": "u", "password": "hunter2", "caFile": "/ca",
                 "clientCertificate": "/c", "clientKey": "/k", "prefetch": 7, "timeoutMs": 1000,
-                "agentTimeoutMs": 2000, "maxMessageBytes": 65536}"#);
+                "agentTimeoutMs": 2000, "maxMessageBytes": 65536, "inboxPrefix": "_INBOX_a"}"#);
         assert_eq!(full.agent.as_ref().map(AgentName::as_str), Some("a"));
         assert!(!format!("{full:?}").contains("hunter2"));
         let options = full.connection(full.url.clone().unwrap(), "n".into());
         assert!(matches!(&options.credentials, BusCredentials::Password { user, .. } if user == "u"));
         assert_eq!((options.ca_file, options.max_message_bytes), (Some("/ca".into()), Some(65_536)));
+        assert_eq!(options.inbox_prefix.unwrap().as_str(), "_INBOX_a");
         assert_eq!(
             (full.prefetch, full.timeout.as_millis(), full.agent_timeout.as_millis()),
             (7, 1000, 2000)
@@ -210,6 +221,10 @@ mod tests {
             r#"{"url": "http://hunter2", "agent": "refresh"}"#,
             "1:44: bascule.bus.url: a bus is `embedded`, `nats://HOST:PORT`, `tls://HOST:PORT` (NATS with TLS), `amqp://HOST:PORT` or `amqps://HOST:PORT`\n\
              1:71: bascule.bus.agent: no agent may be called `refresh`: `tool.meta.mcp.refresh` is the topic of refresh requests",
+        );
+        wrong(
+            r#"{"inboxPrefix": "inbox"}"#,
+            "1:52: bascule.bus.inboxPrefix: the prefix of inboxes is `_INBOX_` and 1 to 64 letters, digits, `_` or `-`",
         );
         wrong(
             r#"{"user": "u"}"#,

@@ -9,6 +9,11 @@ use std::path::{Path, PathBuf};
 /// Looks up an environment variable. An argument, so that tests do not change their own environment.
 pub type EnvLookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
+/// Looks up a variable in the environment of this process.
+pub(crate) fn process_environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
 /// Expands variables and relative paths.
 pub(super) struct VariableExpander<'a> {
     environment: EnvLookup<'a>,
@@ -63,14 +68,19 @@ impl<'a> VariableExpander<'a> {
 
     /// Returns the first variable of a text that is set and whose value may be secret.
     pub(super) fn find_secret<'t>(&self, text: &'t str) -> Option<&'t str> {
+        self.secrets_in(text).next().map(|(name, _)| name)
+    }
+
+    /// Returns the variables of a text that are set and whose values may be secret, with their values.
+    pub(super) fn secrets_in<'t>(&self, text: &'t str) -> impl Iterator<Item = (&'t str, String)> {
         const PLAIN: [&str; 9] =
             ["HOME", "USER", "LOGNAME", "PWD", "PATH", "SHELL", "LANG", "TMPDIR", "workspaceFolder"];
         let insides =
             text.split("${").skip(1).filter_map(|rest| rest.split_once('}')).map(|(inside, _)| inside);
         let names = insides.map(|inside| inside.split_once(":-").map_or(inside, |(name, _)| name));
-        let mut names = names.map(|name| name.strip_prefix("env:").unwrap_or(name));
-        let is_set = |name: &str| (self.environment)(name).is_some_and(|value| !value.is_empty());
-        names.find(|name| !PLAIN.contains(name) && !name.starts_with("XDG_") && is_set(name))
+        let names = names.map(|name| name.strip_prefix("env:").unwrap_or(name));
+        let names = names.filter(|name| !PLAIN.contains(name) && !name.starts_with("XDG_"));
+        names.filter_map(|name| Some((name, (self.environment)(name).filter(|value| !value.is_empty())?)))
     }
 
     /// Resolves a path against the file's directory.

@@ -47,6 +47,7 @@ pub(crate) use command_paths::{
     existing_arguments, find_executable, find_program, has_relative_paths, is_executable, working_folder,
 };
 pub use expand::EnvLookup;
+pub(crate) use expand::process_environment;
 pub use find::{ConfigLocation, ConfigOrigin, find};
 pub(crate) use find::{canonical_entry, user_file};
 pub(crate) use parse::parse_listen_address;

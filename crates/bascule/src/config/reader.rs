@@ -143,6 +143,12 @@ impl<'a> FieldReader<'a> {
         self.value.as_string_lit().map(|text| &*text.value)
     }
 
+    /// Returns the texts of a list, without reporting its problems.
+    pub(super) fn strings(&self) -> impl Iterator<Item = &'a str> + use<'a> {
+        let elements = self.value.as_array().map_or(&[][..], |array| &array.elements[..]);
+        elements.iter().filter_map(|value| value.as_string_lit()).map(|text| &*text.value)
+    }
+
     pub(super) fn is_string(&self) -> bool {
         self.value.as_string_lit().is_some()
     }

@@ -11,7 +11,7 @@ use super::sandbox_paths::SandboxPaths;
 use super::settings::{
     Isolation, ResourceLimits, RetryPolicy, ServerSettings, SessionSharing, StartMode, ToolSettings,
 };
-use super::transport::{find_path, read_transport};
+use super::transport::{find_expanded_secrets, find_path, read_transport};
 
 /// An entry of `mcpServers`.
 pub(super) enum ServerEntry {
@@ -50,6 +50,7 @@ fn read_settings(
     variables: &VariableExpander,
 ) -> Option<ServerSettings> {
     let env_file = entry.peek("envFile").and_then(|field| find_path(field, variables));
+    let expanded_secrets = find_expanded_secrets(entry, variables);
     let transport = read_transport(entry, variables);
     let call_timeout =
         entry.read("timeoutMs", FieldReader::read_millis).unwrap_or(ServerSettings::CALL_TIMEOUT);
@@ -90,6 +91,7 @@ fn read_settings(
         limits,
         tools: entry.read("tools", |f| read_tools(f, &base)).unwrap_or_default(),
         env_file,
+        expanded_secrets,
         paths: SandboxPaths::default(),
         // Last: every key is read before the first `?`, so that all problems are reported.
         name: name?,

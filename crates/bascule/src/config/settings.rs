@@ -170,7 +170,7 @@ impl Default for ScriptSettings {
 pub enum ToolView {
     /// Every tool of every server
     All,
-    /// A few tools that describe the others and run scripts that call them
+    /// Only the tools that search, describe and call the others
     Code,
 }
 
@@ -211,9 +211,11 @@ pub struct ServerSettings {
     pub limits: ResourceLimits,
     /// The settings of tools with overrides, by exact name.
     pub tools: BTreeMap<String, ToolSettings>,
-    /// The paths in the settings above that the sandbox grants.
     /// `envFile`, whose variables are in the transport's environment already.
     pub env_file: Option<PathBuf>,
+    /// The values of variables in `args` and `url`, which may be secret.
+    pub expanded_secrets: Vec<Secret<String>>,
+    /// The paths in the settings above that the sandbox grants.
     pub paths: SandboxPaths,
 }
 
@@ -254,6 +256,7 @@ impl ServerSettings {
             limits: ResourceLimits::default(),
             tools: BTreeMap::new(),
             env_file: None,
+            expanded_secrets: Vec::new(),
             paths: SandboxPaths::default(),
         }
     }

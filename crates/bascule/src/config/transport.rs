@@ -41,6 +41,16 @@ pub(super) fn read_transport(
     if kind == Some(TransportKind::Stdio) { stdio } else { remote }
 }
 
+/// Returns the values of variables in `args` and `url`, which may be secret. Those of `env` and `headers` always are.
+pub(super) fn find_expanded_secrets(
+    entry: &ObjectReader,
+    variables: &VariableExpander,
+) -> Vec<Secret<String>> {
+    let arguments = entry.peek("args").into_iter().flat_map(FieldReader::strings);
+    let texts = arguments.chain(entry.peek("url").and_then(FieldReader::as_string));
+    texts.flat_map(|text| variables.secrets_in(text)).map(|(_, value)| Secret::new(value)).collect()
+}
+
 fn choose_kind(entry: &mut ObjectReader) -> Option<TransportKind> {
     let kind = match entry.take("type") {
         Some(kind) => Some(kind.read_one_of(&TRANSPORT_TYPES)?),
@@ -259,6 +269,22 @@ mod tests {
         };
         assert_eq!(transport(entry), expected);
         assert!(!format!("{:?}", transport(entry)).contains(SECRET));
+    }
+
+    // req: TR-01
+    #[test]
+    fn values_of_variables_in_arguments_and_urls_are_secrets() {
+        let environment = |name: &str| (name == "API_KEY").then(|| "correct-horse".to_owned());
+        for entry in [
+            r#"{"command": "x", "args": ["--key=${API_KEY}"]}"#,
+            r#"{"url": "https://host/mcp?key=${env:API_KEY}"}"#,
+        ] {
+            let text = format!(r#"{{"mcpServers": {{"it": {entry}}}}}"#);
+            let loaded =
+                crate::config::parse(&text, &crate::config::testing::source(), &environment).unwrap();
+            let secrets = crate::post_mortem::secrets_of(&loaded.settings.servers[0]);
+            assert!(secrets.occur_in("bad key correct-horse"), "{entry}");
+        }
     }
 
     #[test]

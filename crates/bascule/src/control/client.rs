@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::{
-    CallParams, ControlRequest, ControlResponse, FoundToolRecord, Operation, SocketPath, ToolListingRecord,
+    CallOperation, ControlRequest, ControlResponse, FoundToolRecord, Operation, SocketPath, ToolListingRecord,
 };
 use crate::api::{AvailableTools, FoundTool};
 use crate::fleet::request::ProgressSink;
@@ -71,7 +71,7 @@ impl RunningBridge {
             hint: Option<String>,
         }
         let CallRequest { tool, arguments, timeout } = request;
-        let params = CallParams {
+        let params = CallOperation {
             tool: tool.clone(),
             arguments,
             timeout_ms: timeout.map(|timeout| timeout.duration.as_millis() as u64),

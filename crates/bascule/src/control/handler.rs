@@ -18,7 +18,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{CallParams, ControlRequest, ControlResponse, FoundToolRecord, Operation, ToolListingRecord};
+use super::{CallOperation, ControlRequest, ControlResponse, FoundToolRecord, Operation, ToolListingRecord};
 use crate::McpBridgeAdapter;
 use crate::api;
 use crate::call_record::Face;
@@ -102,7 +102,7 @@ impl ControlHandler {
     }
 
     /// Makes a call. Sends its progress, if the caller wants it, and then its response.
-    async fn call(&self, params: CallParams, writer: &mut OwnedWriteHalf) -> io::Result<()> {
+    async fn call(&self, params: CallOperation, writer: &mut OwnedWriteHalf) -> io::Result<()> {
         // Of more notifications than the caller reads, only some are shown.
         let (sender, mut notifications) = mpsc::channel(16);
         let sink = move |params: &RawValue, _: Option<&str>| drop(sender.try_send(params.to_owned()));
@@ -147,7 +147,7 @@ impl ControlHandler {
     }
 }
 
-fn call_request(params: CallParams) -> (CallRequest, Option<CorrelationId>) {
+fn call_request(params: CallOperation) -> (CallRequest, Option<CorrelationId>) {
     let now = Instant::now();
     let since = now.checked_sub(Duration::from_millis(params.waited_ms)).unwrap_or(now);
     let timeout = params.timeout_ms.map(|ms| CallTimeout { since, duration: Duration::from_millis(ms) });

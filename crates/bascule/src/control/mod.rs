@@ -65,7 +65,7 @@ enum ControlResponse {
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct CallParams {
+struct CallOperation {
     tool: ToolId,
     arguments: Box<RawValue>,
     timeout_ms: Option<u64>,

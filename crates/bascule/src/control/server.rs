@@ -71,6 +71,11 @@ impl ControlServer {
         }
     }
 
+    /// Claims the socket path, if no other bridge has it.
+    pub(crate) fn try_claim(path: &SocketPath) -> Option<SocketClaim> {
+        path.lock().ok().map(SocketClaim)
+    }
+
     /// Starts to listen. Removes the files of an earlier bridge.
     pub(crate) fn start(
         path: SocketPath,

@@ -11,13 +11,13 @@ use crate::config::ServerUrl;
 /// The size limit of a response.
 const MAX_RESPONSE: usize = 16 << 20;
 
-pub(super) struct Endpoint {
+pub(super) struct EmbeddingsClient {
     client: PostClient,
     url: String,
     model: String,
 }
 
-impl Endpoint {
+impl EmbeddingsClient {
     pub(super) fn new(
         url: &ServerUrl,
         model: &str,

@@ -22,7 +22,7 @@ use tracing::warn;
 
 use crate::blocking::run_blocking;
 use crate::config::{EncoderSettings, EncoderSource};
-use endpoint::Endpoint;
+use endpoint::EmbeddingsClient;
 #[cfg(feature = "local-model")]
 use local_model::{LocalModel, LocalModelError};
 use protocol::InvalidResponse;
@@ -45,13 +45,25 @@ pub(crate) struct Encoder {
 }
 
 enum VectorSource {
-    Endpoint(Box<Endpoint>),
+    Endpoint(Box<EmbeddingsClient>),
     #[cfg(feature = "local-model")]
     Model(LocalModel),
 }
 
 /// The vectors of the texts of tools, and of intents.
 type EmbeddedTexts = (Vec<Embedding>, Vec<Embedding>);
+
+/// Writes the vectors of a search that has stopped waiting, on another thread.
+struct UnsavedVectors(Arc<Mutex<VectorCache>>);
+
+impl Drop for UnsavedVectors {
+    fn drop(&mut self) {
+        let cache = self.0.clone();
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            drop(runtime.spawn_blocking(move || cache.lock().unwrap_or_else(PoisonError::into_inner).save()));
+        }
+    }
+}
 
 /// The reason why an encoder has no vectors.
 #[derive(Debug, thiserror::Error)]
@@ -102,7 +114,7 @@ impl Encoder {
     pub(crate) fn new(settings: EncoderSettings) -> Result<Self, InvalidEndpoint> {
         let (source, cache) = match &settings.source {
             EncoderSource::Endpoint { url, model, api_key } => {
-                let endpoint = Endpoint::new(url, model, api_key.as_ref())?;
+                let endpoint = EmbeddingsClient::new(url, model, api_key.as_ref())?;
                 (VectorSource::Endpoint(Box::new(endpoint)), VectorCache::new(url.as_str(), model))
             }
             #[cfg(feature = "local-model")]
@@ -205,36 +217,49 @@ impl Encoder {
         tools: Vec<String>,
         intents: Vec<String>,
     ) -> Result<EmbeddedTexts, EncoderError> {
-        let (tools, intents) = (Arc::new(tools), Arc::new(intents));
-        self.fetch_missing(&tools, true).await?;
-        self.fetch_missing(&intents, false).await?;
-        self.with_cache(move |cache| {
-            let vectors = |cache: &mut VectorCache, texts: &[String]| {
-                texts.iter().map(|text| cache.get(text).unwrap_or_default()).collect()
-            };
-            Ok((vectors(cache, &tools), vectors(cache, &intents)))
-        })
-        .await
+        let tools = self.vectors_of(tools, true).await?;
+        Ok((tools, self.vectors_of(intents, false).await?))
     }
 
-    /// Makes the vectors that are not in the cache. Those of earlier batches stay there if a later one fails.
-    async fn fetch_missing(&self, texts: &Arc<Vec<String>>, is_written: bool) -> Result<(), EncoderError> {
-        let all = texts.clone();
-        let missing = self.with_cache(move |cache| {
-            cache.open();
-            all.iter().filter(|text| !cache.has(text)).cloned().collect::<Vec<_>>()
-        });
-        for batch in missing.await.chunks(self.source.batch()) {
-            let (texts, vectors) = (batch.to_vec(), self.source.embed(batch).await?);
+    /// Returns the vectors of texts in their order: those in the cache, and the others from the source. The file is written once,
+    /// also if a batch fails or the search stops waiting.
+    async fn vectors_of(&self, texts: Vec<String>, is_written: bool) -> Result<Vec<Embedding>, EncoderError> {
+        let (texts, mut vectors) = self
+            .with_cache(move |cache| {
+                cache.open(texts.len());
+                let known: Vec<_> = texts.iter().map(|text| cache.get(text)).collect();
+                (texts, known)
+            })
+            .await;
+        let missing: Vec<usize> = (0..texts.len()).filter(|at| vectors[*at].is_none()).collect();
+        let unsaved = UnsavedVectors(self.cache.clone());
+        let fetched = self.fetch(&texts, &missing, &mut vectors, is_written).await;
+        self.with_cache(VectorCache::save).await;
+        drop(unsaved);
+        fetched?;
+        Ok(vectors.into_iter().flatten().collect())
+    }
+
+    /// Makes the missing vectors. Those of earlier batches stay in the cache if a later one fails.
+    async fn fetch(
+        &self,
+        texts: &[String],
+        missing: &[usize],
+        vectors: &mut [Option<Embedding>],
+        is_written: bool,
+    ) -> Result<(), EncoderError> {
+        for batch in missing.chunks(self.source.batch()) {
+            let batch_texts: Vec<String> = batch.iter().map(|at| texts[*at].clone()).collect();
+            let made = self.source.embed(&batch_texts).await?;
             let insert = move |cache: &mut VectorCache| {
-                let inserted = texts
-                    .iter()
-                    .zip(&vectors)
-                    .try_for_each(|(text, vector)| cache.insert(text, vector, is_written));
-                cache.save();
-                inserted
+                let pairs = batch_texts.iter().zip(&made);
+                pairs
+                    .map(|(text, vector)| cache.insert(text, vector, is_written))
+                    .collect::<Result<Vec<_>, _>>()
             };
-            self.with_cache(insert).await?;
+            for (at, vector) in batch.iter().zip(self.with_cache(insert).await?) {
+                vectors[*at] = Some(vector);
+            }
         }
         Ok(())
     }

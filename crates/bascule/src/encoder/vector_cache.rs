@@ -10,15 +10,19 @@ use std::path::{Path, PathBuf};
 use bascule_search::Embedding;
 use ring::digest::{Context, SHA256};
 use serde::{Deserialize, Serialize};
-use tracing::{debug, warn};
+use tracing::debug;
 
+use crate::hexadecimal::hexadecimal;
 use crate::{launch, private_file};
 
 const VERSION: u32 = 1;
-/// Beyond this number, the vectors that were not used for longest are forgotten.
+/// Beyond this number, the vectors that were not used for longest are forgotten, unless one search needs more.
 const MAX_VECTORS: usize = 10_000;
 /// A longer file is neither read nor written.
 const MAX_BYTES: u64 = 128 << 20;
+/// The bytes of a line beside its texts, and of the file beside its lines.
+const LINE_OVERHEAD: usize = 8;
+const FILE_OVERHEAD: usize = 100;
 /// The largest number of a vector in eight bits.
 const LARGEST: f32 = 127.0;
 
@@ -39,6 +43,8 @@ pub(crate) struct VectorCache {
     is_open: bool,
     is_changed: bool,
     vectors: HashMap<TextKey, CachedVector>,
+    /// The most vectors.
+    room: usize,
     /// Grows with each use of a vector.
     uses: u64,
 }
@@ -71,25 +77,20 @@ impl VectorCache {
     }
 
     fn at(path: PathBuf) -> Self {
-        Self { path, is_open: false, is_changed: false, vectors: HashMap::new(), uses: 0 }
+        Self { path, is_open: false, is_changed: false, vectors: HashMap::new(), room: MAX_VECTORS, uses: 0 }
     }
 
-    /// Reads the file, once.
-    pub(crate) fn open(&mut self) {
+    /// Makes room for all texts of one search, and reads the file, once.
+    pub(crate) fn open(&mut self, texts: usize) {
+        // A tenth more: so many are forgotten at once when there is no room.
+        self.room = self.room.max(texts + texts / 10 + 1);
         if std::mem::replace(&mut self.is_open, true) {
             return;
         }
         let path = &self.path;
         let found = path.parent().map_or(Ok(()), launch::create_private).and_then(|()| read_file(path));
-        match found {
-            Ok(vectors) => {
-                for (key, values) in vectors {
-                    self.put(key, values, true);
-                }
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => warn!("ignoring the vectors in `{}`: {error}", path.display()),
-        }
+        let vectors = private_file::ignore_unusable(found, "the vectors", path).unwrap_or_default();
+        vectors.into_iter().for_each(|(key, values)| self.put(key, values, true));
     }
 
     /// Returns the vector of a text, and marks it as used.
@@ -97,30 +98,39 @@ impl VectorCache {
         self.uses += 1;
         let vector = self.vectors.get_mut(&TextKey::new(text))?;
         vector.last_use = self.uses;
-        Some(Embedding::new(vector.values.iter().map(|value| f32::from(*value)).collect()))
+        Some(vector.embedding())
     }
 
-    pub(crate) fn has(&self, text: &str) -> bool {
+    #[cfg(test)]
+    fn has(&self, text: &str) -> bool {
         self.vectors.contains_key(&TextKey::new(text))
     }
 
-    /// Adds the vector of a text; `is_written` adds it to the file. If its size differs from that of the others, all are forgotten.
-    pub(crate) fn insert(&mut self, text: &str, vector: &[f32], is_written: bool) -> Result<(), WrongSize> {
+    /// Adds the vector of a text, and returns it as the cache has it; `is_written` adds it to the file. If its size differs from
+    /// that of the others, all are forgotten.
+    pub(crate) fn insert(
+        &mut self,
+        text: &str,
+        vector: &[f32],
+        is_written: bool,
+    ) -> Result<Embedding, WrongSize> {
         let known = self.vectors.values().next().map(|known| known.values.len());
         if let Some(expected) = known.filter(|expected| *expected != vector.len()) {
             self.vectors.clear();
             self.is_changed = true;
             return Err(WrongSize { found: vector.len(), expected });
         }
-        self.put(TextKey::new(text), quantised(vector), is_written);
+        let values = quantised(vector);
+        let embedding = embedding(&values);
+        self.put(TextKey::new(text), values, is_written);
         self.is_changed |= is_written;
-        Ok(())
+        Ok(embedding)
     }
 
     fn put(&mut self, key: TextKey, values: Vec<i8>, is_written: bool) {
         self.uses += 1;
         self.vectors.insert(key, CachedVector { values, last_use: self.uses, is_written });
-        if self.vectors.len() > MAX_VECTORS {
+        if self.vectors.len() > self.room {
             self.forget_oldest();
         }
     }
@@ -129,7 +139,7 @@ impl VectorCache {
     fn forget_oldest(&mut self) {
         let mut uses: Vec<u64> = self.vectors.values().map(|vector| vector.last_use).collect();
         uses.sort_unstable();
-        let first_kept = uses[MAX_VECTORS / 10];
+        let first_kept = uses[self.room / 10];
         self.vectors.retain(|_, vector| vector.last_use >= first_kept);
     }
 
@@ -150,27 +160,37 @@ impl VectorCache {
             let bytes: Vec<u8> = vector.values.iter().map(|value| value.cast_unsigned()).collect();
             (hexadecimal(&key.0), hexadecimal(&bytes))
         };
-        let file = CacheFile { version: VERSION, vectors: kept.iter().map(line).collect() };
+        let mut lines: Vec<_> = kept.iter().map(line).collect();
+        // Those last used fit.
+        let bytes = lines.first().map_or(1, |(key, values)| key.len() + values.len() + LINE_OVERHEAD);
+        let most = (MAX_BYTES as usize - FILE_OVERHEAD) / bytes;
+        let file = CacheFile { version: VERSION, vectors: lines.split_off(lines.len().saturating_sub(most)) };
         let text = serde_json::to_string(&file)?;
-        if text.len() as u64 > MAX_BYTES {
-            return Err(io::Error::other("they are too many"));
-        }
         fs::rename(private_file::write_beside(&self.path, &text)?, &self.path)
     }
 }
 
 fn read_file(path: &Path) -> io::Result<Vec<(TextKey, Vec<i8>)>> {
     let damaged = || io::Error::new(io::ErrorKind::InvalidData, "the file is damaged");
-    let text = private_file::read(path, MAX_BYTES)?;
-    let file: CacheFile = serde_json::from_str(&text).map_err(|_| damaged())?;
+    let file = private_file::read_versioned(path, MAX_BYTES, VERSION, |file: &CacheFile| file.version)?;
     let parse = |(key, values): &(String, String)| {
         let key = TextKey(bytes(key)?.try_into().ok()?);
         Some((key, bytes(values)?.into_iter().map(u8::cast_signed).collect::<Vec<i8>>()))
     };
     let vectors: Option<Vec<_>> = file.vectors.iter().map(parse).collect();
-    let vectors = vectors.filter(|_| file.version == VERSION).ok_or_else(damaged)?;
+    let vectors = vectors.ok_or_else(damaged)?;
     let has_one_size = vectors.windows(2).all(|pair| pair[0].1.len() == pair[1].1.len());
     if has_one_size { Ok(vectors) } else { Err(damaged()) }
+}
+
+impl CachedVector {
+    fn embedding(&self) -> Embedding {
+        embedding(&self.values)
+    }
+}
+
+fn embedding(values: &[i8]) -> Embedding {
+    Embedding::new(values.iter().map(|value| f32::from(*value)).collect())
 }
 
 /// Search compares vectors in eight bits, so no more is kept.
@@ -192,12 +212,6 @@ fn digest<const N: usize>(texts: [&str; N]) -> [u8; 32] {
     hash
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
-}
-
 fn bytes(digits: &str) -> Option<Vec<u8>> {
     let value = |digit: u8| char::from(digit).to_digit(16);
     let byte = |pair: &[u8]| match pair {
@@ -215,8 +229,25 @@ mod tests {
 
     fn cache(folder: &tempfile::TempDir) -> VectorCache {
         let mut cache = VectorCache::at(folder.path().join("vectors.json"));
-        cache.open();
+        cache.open(0);
         cache
+    }
+
+    // req: SE-01
+    #[test]
+    fn holds_all_texts_of_one_search() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut first, count) = (cache(&folder), MAX_VECTORS + 2_000);
+        first.open(count);
+        for number in 0..count {
+            first.insert(&number.to_string(), &[1.0], true).unwrap();
+        }
+        first.save();
+        let mut again = VectorCache::at(folder.path().join("vectors.json"));
+        again.open(count);
+        for cache in [&first, &again] {
+            assert_eq!((0..count).filter(|number| !cache.has(&number.to_string())).count(), 0);
+        }
     }
 
     // req: SE-01

@@ -21,7 +21,7 @@ use super::on_demand::OnDemandReason;
 use super::restart_policy::{Loss, NextStep, RestartPolicy};
 use super::server_log::{INSTALLS, OPERATIONS, ServerLog, UpServer};
 use super::start_clock::InstallProgress;
-use super::status::{ServerState, Status};
+use super::status::{ServerPhase, Status};
 use super::tools::{changes, discovered, is_empty_change, tool_filter};
 use super::upstream::ToolListing;
 use crate::config::ServerSettings;
@@ -103,7 +103,7 @@ impl Actor {
             }
         }
         self.fleet.in_flight.remove_server(self.serial);
-        self.set_state(ServerState::Stopped);
+        self.set_state(ServerPhase::Stopped);
     }
 
     /// Starts the server and keeps it until it is lost. In between it may be stopped for want of calls. Returns `None` once it
@@ -148,7 +148,7 @@ impl Actor {
         let since = Instant::now();
         let cause = Arc::new(backend.unavailable(&reason, &self.settings).as_ref().clone());
         // The status must not say healthy while the process is being ended.
-        self.set_state(ServerState::Degraded {
+        self.set_state(ServerPhase::Degraded {
             attempt: self.restart_policy.attempts(),
             next: Instant::now(),
             cause: cause.clone(),
@@ -174,7 +174,10 @@ impl Actor {
             status.failed_starts = 0;
             status.was_up = true;
         });
-        self.set_state(ServerState::Healthy(backend.clone()));
+        if returns && self.is_current() {
+            self.fleet.metrics.server(&self.settings.name).count_restart();
+        }
+        self.set_state(ServerPhase::Healthy(backend.clone()));
         let tools = self.status.borrow().tools.as_ref().map_or(0, |tools| tools.tools().len());
         let up = UpServer { tools, pid: backend.pid(), took: now - began };
         let line = self.log.on_up(&self.settings.name, &up, now);
@@ -378,13 +381,13 @@ impl Actor {
         let cause = down.cause;
         let next = match step {
             NextStep::Retry { attempt, at } => {
-                self.set_state(ServerState::Degraded { attempt, next: at, cause });
+                self.set_state(ServerPhase::Degraded { attempt, next: at, cause });
                 Some(at)
             }
             NextStep::GiveUp { attempts } => {
                 let (server, message) = (self.settings.name.clone(), cause.message.clone());
                 let cause = self.given_up(cause);
-                self.set_state(ServerState::Unavailable { cause });
+                self.set_state(ServerPhase::Unavailable { cause });
                 self.publish(Event::ReconnectExhausted { server, attempts, cause: message });
                 None
             }
@@ -457,7 +460,7 @@ impl Actor {
     }
 
     /// Changes the state, and announces a change of health.
-    pub(super) fn set_state(&self, state: ServerState) {
+    pub(super) fn set_state(&self, state: ServerPhase) {
         let (to, cause) = (state.health(), state.reason());
         let from = self.replace_state(state).health();
         if from != to {
@@ -467,7 +470,7 @@ impl Actor {
     }
 
     /// Changes the state, and returns the old one. Every change goes through here.
-    pub(super) fn replace_state(&self, state: ServerState) -> ServerState {
+    pub(super) fn replace_state(&self, state: ServerPhase) -> ServerPhase {
         let mut old = state;
         self.status.send_modify(|status| std::mem::swap(&mut status.state, &mut old));
         old

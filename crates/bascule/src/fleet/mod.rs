@@ -42,7 +42,7 @@ use crate::metrics::CallMetrics;
 use crate::trace_recorder::TraceRecorder;
 use backend::Backend;
 use client_profile::ClientProfile;
-use on_demand::LastListings;
+use on_demand::ListingStores;
 use snapshot::Snapshot;
 use start_clock::ProgressSender;
 use upstream::ToolListing;
@@ -86,7 +86,7 @@ pub(crate) struct Fleet {
     pub(crate) reconnect: bool,
     /// Lazy servers start at their first call. Otherwise all servers start at once.
     pub(crate) starts_on_demand: bool,
-    pub(crate) last_listings: Option<LastListings>,
+    pub(crate) last_listings: Option<ListingStores>,
     /// Bounds the servers that start at the same time.
     pub(crate) starting: Arc<Semaphore>,
     pub(crate) actors: TaskTracker,

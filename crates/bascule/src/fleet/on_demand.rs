@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::actor::{Actor, ActorCommand, Ending};
 use super::server_log::OPERATIONS;
-use super::status::ServerState;
+use super::status::ServerPhase;
 use super::tools::tool_filter;
 use crate::blocking::run_blocking;
 use crate::config::StartMode;
@@ -22,7 +22,7 @@ use crate::listing_store::{ListingKey, ListingStore, StoredListing};
 use crate::observation_store::ObservationStore;
 
 /// The use of the listings that servers gave in earlier runs.
-pub(crate) struct LastListings {
+pub(crate) struct ListingStores {
     pub(crate) store: ListingStore,
     /// The types of answers in earlier runs.
     pub(crate) observations: ObservationStore,
@@ -129,7 +129,7 @@ impl Actor {
 
     /// Waits for the next call or refresh. Returns `None` once the server is stopped.
     pub(super) async fn wait_for_call(&mut self, reason: OnDemandReason) -> Option<()> {
-        self.set_state(ServerState::OnDemand(reason));
+        self.set_state(ServerPhase::OnDemand(reason));
         loop {
             let command = tokio::select! {
                 biased;
@@ -148,7 +148,7 @@ impl Actor {
         }
         self.restart_policy.reset();
         self.is_start_on_demand = true;
-        self.set_state(ServerState::Starting);
+        self.set_state(ServerPhase::Starting);
         Some(())
     }
 
@@ -165,14 +165,14 @@ impl Actor {
             return Ok(());
         }
         let reason = OnDemandReason::Idle(idle_stop);
-        let healthy = self.replace_state(ServerState::OnDemand(reason));
+        let healthy = self.replace_state(ServerPhase::OnDemand(reason));
         // A call is registered before it looks at the state. One that has seen the server healthy is seen here.
         if self.fleet.in_flight.has_requests_to(self.serial) {
             self.replace_state(healthy);
             return Ok(());
         }
         let (server, cause) = (self.settings.name.clone(), Some(reason.to_string()));
-        let (from, to) = (healthy.health(), ServerState::OnDemand(reason).health());
+        let (from, to) = (healthy.health(), ServerPhase::OnDemand(reason).health());
         if self.is_current() {
             info!(target: OPERATIONS, "server `{server}` is {reason}");
         }

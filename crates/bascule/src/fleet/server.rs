@@ -21,11 +21,12 @@ use super::gate::{Gate, GatePermit};
 use super::request::UpstreamRequest;
 use super::restart_policy::RestartPolicy;
 use super::server_log::ServerLog;
-use super::status::{ServerState, Status};
+use super::status::{ServerPhase, Status};
+use crate::call_record::CallMeter;
 use crate::config::{Isolation, RetryPolicy, ServerSettings};
 use crate::deadline::Deadline;
 use crate::in_flight::{InFlight, InFlightRegistry, Origin, ServerNotifiers};
-use crate::metrics::ServerLoad;
+use crate::metrics::{Counted, ServerLoad};
 use crate::normalise::unknown_tool;
 use crate::observation_store::StoredObservations;
 
@@ -64,6 +65,25 @@ pub(crate) struct Server {
 pub(crate) struct CallResponse {
     pub(crate) raw: Box<RawValue>,
     pub(crate) sends: u32,
+}
+
+/// A call at the gates. Its wait is recorded also if it is cancelled there.
+struct WaitingCall<'a> {
+    meter: &'a CallMeter,
+    arrived: Instant,
+    _counted: Counted<'a>,
+}
+
+impl<'a> WaitingCall<'a> {
+    fn new(meter: &'a CallMeter, load: &'a ServerLoad) -> Self {
+        Self { meter, arrived: Instant::now(), _counted: load.count_waiting() }
+    }
+}
+
+impl Drop for WaitingCall<'_> {
+    fn drop(&mut self) {
+        self.meter.add_wait(self.arrived.elapsed());
+    }
 }
 
 impl Server {
@@ -134,11 +154,10 @@ impl Server {
         is_idempotent: bool,
         deadline: &Deadline,
     ) -> BridgeResult<CallResponse> {
-        let (meter, arrived) = (request.meter, Instant::now());
-        let waiting = meter.map(|_| self.load.count_waiting());
+        let meter = request.meter;
+        let waiting = meter.map(|meter| WaitingCall::new(meter, &self.load));
         let entered = self.enter(request.name(), deadline).await;
         drop(waiting);
-        meter.iter().for_each(|meter| meter.add_wait(arrived.elapsed()));
         let _permits = entered?;
         let _counted = meter.map(|_| self.load.count_in_flight());
         let (mut backend, mut sends) = (self.ready_backend(deadline).await?, 0);
@@ -220,14 +239,14 @@ impl Server {
         in_flight.mark_not_sent();
         let mut status = self.status.clone();
         let settled = status.wait_for(|status| match &status.state {
-            ServerState::Healthy(backend) => !Arc::ptr_eq(backend, broken),
-            ServerState::Degraded { next, .. } => {
+            ServerPhase::Healthy(backend) => !Arc::ptr_eq(backend, broken),
+            ServerPhase::Degraded { next, .. } => {
                 status.failed_starts > 0 || *next > Instant::now() + 2 * self.settings.reconnect_backoff
             }
             state => !state.may_recover(),
         });
         match timeout_at(deadline.next(), settled).await {
-            Ok(Ok(status)) => matches!(status.state, ServerState::Healthy(_) | ServerState::OnDemand(_)),
+            Ok(Ok(status)) => matches!(status.state, ServerPhase::Healthy(_) | ServerPhase::OnDemand(_)),
             _ => false,
         }
     }
@@ -261,14 +280,14 @@ impl Server {
         }
         let down = |reason| crate::normalise::unavailable_error(&self.settings.name, reason);
         match self.state() {
-            ServerState::Healthy(backend) => Ok(backend),
-            ServerState::Degraded { cause, attempt, next } => {
+            ServerPhase::Healthy(backend) => Ok(backend),
+            ServerPhase::Degraded { cause, attempt, next } => {
                 Err(reconnecting(&cause, attempt, next, self.settings.reconnect_backoff))
             }
-            ServerState::Unavailable { cause } => Err(Box::new(cause.as_ref().clone())),
-            ServerState::Starting => Err(down("it is starting")),
-            ServerState::OnDemand(_) => Err(down("it is not running")),
-            ServerState::Stopped => Err(down("it was stopped")),
+            ServerPhase::Unavailable { cause } => Err(Box::new(cause.as_ref().clone())),
+            ServerPhase::Starting => Err(down("it is starting")),
+            ServerPhase::OnDemand(_) => Err(down("it is not running")),
+            ServerPhase::Stopped => Err(down("it was stopped")),
         }
     }
 
@@ -293,7 +312,7 @@ impl Server {
             return true;
         }
         let mut status = self.status.clone();
-        let started = status.wait_for(|status| !matches!(status.state, ServerState::Starting));
+        let started = status.wait_for(|status| !matches!(status.state, ServerPhase::Starting));
         timeout_at(by, started).await.is_ok()
     }
 
@@ -304,8 +323,8 @@ impl Server {
         let starting = async {
             loop {
                 let is_on_demand = match status.borrow_and_update().state {
-                    ServerState::OnDemand(_) => true,
-                    ServerState::Starting => false,
+                    ServerPhase::OnDemand(_) => true,
+                    ServerPhase::Starting => false,
                     _ => return,
                 };
                 let is_gone = is_on_demand && self.commands.send(ActorCommand::Start).await.is_err();
@@ -322,23 +341,23 @@ impl Server {
     pub(crate) async fn tools_known(&self, by: Instant) -> bool {
         let mut status = self.status.clone();
         let is_known =
-            |status: &Status| status.tools.is_some() || !matches!(status.state, ServerState::Starting);
+            |status: &Status| status.tools.is_some() || !matches!(status.state, ServerPhase::Starting);
         let known = status.wait_for(is_known);
         timeout_at(by, known).await.is_ok()
     }
 
     /// Returns true if the server is not running until its next call.
     pub(crate) fn is_on_demand(&self) -> bool {
-        matches!(self.status.borrow().state, ServerState::OnDemand(_))
+        matches!(self.status.borrow().state, ServerPhase::OnDemand(_))
     }
 
     /// Returns true after `stop`. Another server may have taken its place.
     pub(crate) fn is_stopped(&self) -> bool {
-        matches!(self.status.borrow().state, ServerState::Stopped)
+        matches!(self.status.borrow().state, ServerPhase::Stopped)
     }
 
     pub(crate) fn is_starting(&self) -> bool {
-        matches!(self.status.borrow().state, ServerState::Starting)
+        matches!(self.status.borrow().state, ServerPhase::Starting)
     }
 
     /// Returns true if the server is starting and nothing is known of it.
@@ -364,6 +383,13 @@ impl Server {
         catalog.resolve(id).cloned().map_err(|miss| unknown_tool(id, miss))
     }
 
+    /// Returns the id of a tool. That of a listed tool is shared, not made again.
+    pub(crate) fn tool_id(&self, name: &str) -> ToolId {
+        let status = self.status.borrow();
+        let listed = status.tools.as_ref().and_then(|tools| tools.get(name));
+        listed.map_or_else(|| ToolId::new(&self.settings.name, name), |tool| tool.id().clone())
+    }
+
     /// Returns a receiver of the changes from now on.
     pub(crate) fn watch(&self) -> watch::Receiver<Status> {
         let mut status = self.status.clone();
@@ -373,7 +399,7 @@ impl Server {
 
     /// Starts a server again that was given up, without waiting for it.
     pub(crate) fn retry_unavailable(&self) {
-        if matches!(self.status.borrow().state, ServerState::Unavailable { .. }) {
+        if matches!(self.status.borrow().state, ServerPhase::Unavailable { .. }) {
             // A full mailbox holds the same command already.
             let _ = self.commands.try_send(ActorCommand::Refresh(oneshot::channel().0));
         }
@@ -395,21 +421,23 @@ impl Server {
     }
 
     /// Returns the state. A connection that has just ended counts as lost before the actor has noticed it.
-    pub(crate) fn state(&self) -> ServerState {
+    pub(crate) fn state(&self) -> ServerPhase {
         let state = self.status.borrow().state.clone();
         match state.backend().and_then(|backend| Some((backend.clone(), backend.close_reason()?))) {
             Some((backend, reason)) => {
                 let cause = Arc::from(backend.unavailable(&reason, &self.settings));
-                ServerState::Degraded { attempt: 0, next: Instant::now(), cause }
+                ServerPhase::Degraded { attempt: 0, next: Instant::now(), cause }
             }
             None => state,
         }
     }
 
     pub(crate) fn health(&self, tools: usize) -> ServerHealth {
-        let (restarts, state) = (self.status.borrow().restarts, self.state());
+        // One after the other: two readers at once on this thread, and a writer between them, would wait for each other.
+        let restarts = self.status.borrow().restarts;
+        let state = self.state();
         let attempt = match &state {
-            ServerState::Degraded { attempt: attempt @ 1.., .. } => Some(*attempt),
+            ServerPhase::Degraded { attempt: attempt @ 1.., .. } => Some(*attempt),
             _ => None,
         };
         ServerHealth {
@@ -431,7 +459,7 @@ impl Server {
     /// Returns the error of a call to a server that is down.
     pub(crate) fn failure(&self) -> Option<Arc<BridgeError>> {
         match self.state() {
-            ServerState::Degraded { cause, attempt, next } => {
+            ServerPhase::Degraded { cause, attempt, next } => {
                 Some(Arc::from(reconnecting(&cause, attempt, next, self.settings.reconnect_backoff)))
             }
             state => state.cause().cloned(),
@@ -441,7 +469,7 @@ impl Server {
     /// Returns the time until the next start of a server that is down, in milliseconds; 0 if it is in progress.
     fn next_attempt(&self) -> Option<u64> {
         match self.state() {
-            ServerState::Degraded { next, .. } => Some(millis_until(next)),
+            ServerPhase::Degraded { next, .. } => Some(millis_until(next)),
             _ => None,
         }
     }
@@ -466,7 +494,7 @@ impl Server {
     /// Returns when the server was stopped and its process has ended.
     pub(crate) async fn wait_for_stop(&self) {
         let mut status = self.status.clone();
-        let _ = status.wait_for(|status| matches!(status.state, ServerState::Stopped)).await;
+        let _ = status.wait_for(|status| matches!(status.state, ServerPhase::Stopped)).await;
     }
 }
 

@@ -1,10 +1,10 @@
 //! Settings, servers and tools at one moment, in one snapshot, so that they always agree.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bascule_catalog::{Catalog, CatalogTool};
 use bascule_model::{BridgeResult, ServerName, ToolId};
+use foldhash::HashMap;
 
 use super::server::Server;
 use crate::config::Settings;

@@ -12,7 +12,7 @@ use super::start_clock::InstallProgress;
 
 #[derive(Clone, Default)]
 pub(crate) struct Status {
-    pub(crate) state: ServerState,
+    pub(crate) state: ServerPhase,
     /// The last listing, kept while the server is down. Until the first one it may be that of an earlier run.
     pub(crate) tools: Option<Arc<ServerTools>>,
     /// The `initialize` result that belongs to the listing.
@@ -28,7 +28,7 @@ pub(crate) struct Status {
 
 /// The states of a server.
 #[derive(Clone, Default)]
-pub(crate) enum ServerState {
+pub(crate) enum ServerPhase {
     /// Connecting for the first time, or again for a call.
     #[default]
     Starting,
@@ -44,7 +44,7 @@ pub(crate) enum ServerState {
     Stopped,
 }
 
-impl ServerState {
+impl ServerPhase {
     pub(crate) fn health(&self) -> Health {
         match self {
             Self::Starting => Health::Starting,

@@ -117,13 +117,6 @@ impl Upstream {
         let reached = run_blocking(move || open_transport(&starting, &within)).await;
         let (transport, confined) =
             reached.map_err(|reason| normalise::start_error(&settings.name, reason))?;
-        let transport = match (transport, &context.traces) {
-            (Transport::Stdio(child), Some(traces)) => {
-                let sink = ServerOutput::new(&settings, traces).stderr_sink();
-                Transport::Stdio(child.with_stderr_sink(Some(sink)))
-            }
-            (transport, _) => transport,
-        };
         Self::handshake(clock, settings, transport, confined, context).await
     }
 
@@ -137,10 +130,17 @@ impl Upstream {
     ) -> BridgeResult<Self> {
         let (name, tools_changed) = (&settings.name, Arc::new(Notify::new()));
         let output = StrayOutput::new(settings.clone(), context.logged.clone());
+        let log = context.traces.as_ref().map(|traces| ServerOutput::new(&settings, traces));
+        let transport = match (transport, &log) {
+            (Transport::Stdio(child), Some(log)) => {
+                Transport::Stdio(child.with_stderr_sink(Some(log.stderr_sink())))
+            }
+            (transport, _) => transport,
+        };
         let max_bytes = settings.limits.max_output_bytes;
         let options = ClientOptions {
             message_limit: max_bytes.map_or(context.message_limit, |max| max.min(context.message_limit)),
-            listener: listener(&settings, tools_changed.clone(), output.clone(), context),
+            listener: listener(&settings, tools_changed.clone(), output.clone(), log, context),
             cancel: context.stop.clone(),
             capabilities: context.profile.capabilities.to_string(),
             request_handler: Some(request_handler(context.profile.clone(), output.clone())),
@@ -384,11 +384,11 @@ fn listener(
     settings: &ServerSettings,
     tools_changed: Arc<Notify>,
     output: Arc<StrayOutput>,
+    log: Option<Arc<ServerOutput>>,
     context: &StartContext,
 ) -> bascule_mcp::Listener {
     let (profile, abandoned) = (context.profile.clone(), context.abandoned.clone());
     let server = settings.name.clone();
-    let log = context.traces.as_ref().map(|traces| ServerOutput::new(settings, traces));
     Box::new(move |received| match received {
         // The connection has passed it to the caller already.
         Unsolicited::Notification(ServerMessage { method: method @ "notifications/progress", .. }) => {

@@ -27,20 +27,21 @@ use crate::client::ClientContext;
 use crate::config::ToolView;
 use crate::script::{CallFuture, ScriptCall, ScriptHost, ScriptOwner};
 use crate::search::{DEFAULT_COUNT, MAX_COUNT};
-use crate::tool_spelling::find_tools;
+use crate::tool_spelling::ToolSpellings;
 use crate::{McpBridgeAdapter, ScriptRequest, ToolIntent, ToolSelection, ToolSelectionError};
 
 const EXECUTE: &str = "execute_code";
 /// The name in the record of a call that names no tool.
 const UNNAMED: &str = "unnamed";
 
-const HOW: &str = "Runs TypeScript that calls tools as functions, in a sandbox without files, network or `fetch`. The tool \
-`list_commits` of the server `github` is `await mcp.github.listCommits({ … })`. A call returns the tool's structured \
-result; without one, its text, parsed if it is JSON. `bascule.raw(call)` returns the whole result. A failed call throws an \
-MCPToolError with `code`, `message`, `data` and `retryable`. Run independent calls in parallel with Promise.all. Top-level \
-`await` and `return` work. You get the returned value (JSON) and the console output: return only the data you need. \
-`await mcp.search('open an issue', { k: 5, detail: 'types' })` finds tools, and `await mcp.describe(['github:list_commits'])` \
-returns their signatures; `bascule.call(id, { … })` calls a tool by its id.";
+const HOW: &str = "Runs TypeScript that calls tools as functions, in a sandbox without files, network, imports, `require` or \
+`fetch`. The tool `list_commits` of the server `github` is `await mcp.github.listCommits({ … })`. A call returns the tool's \
+structured result; without one, its text, parsed if it is JSON (numbers such as `1.10` stay text). `bascule.raw(call)` \
+returns the whole MCP result with `content`. A failed call throws an MCPToolError with `code`, `message`, `data` and \
+`retryable`. Run independent reads in parallel with Promise.all. Top-level `await` and `return` work. You get the returned \
+value (JSON) and the console output: return only the data you need. `await mcp.search('open an issue', { k: 5, detail: \
+'types' })` finds tools, and `await mcp.describe(['github:list_commits'])` describes them: both return arrays of objects \
+with `id`, `call` and `signature`; `bascule.call(id, { … })` calls a tool by its id.";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -81,7 +82,10 @@ impl Gateway {
         match name {
             EXECUTE => match serde_json::from_str(arguments) {
                 Ok(execute) => self.execute(request, execute).await,
-                Err(error) => Ok(invalid(error)),
+                Err(error) => {
+                    let message = format!("the arguments of `{name}` are wrong: {error}");
+                    Ok(self.refuse_script(request, arguments, &message))
+                }
             },
             SEARCH => match serde_json::from_str(arguments) {
                 Ok(arguments) => Ok(self.search(request, arguments).await),
@@ -127,16 +131,26 @@ impl Gateway {
         self.bridge.record_refusal(&call, caller, request.correlation_id(), None, error);
     }
 
+    /// Records a script that cannot start, and returns the answer. `code` is as much of it as is known.
+    fn refuse_script(&self, request: &ClientRequest<'_>, code: &str, message: &str) -> String {
+        let correlation_id = Some(request.correlation_id().clone());
+        let script = ScriptRequest { correlation_id, ..ScriptRequest::new(code.to_owned()) };
+        let caller = Caller::of_client(request.client, request.trace());
+        self.bridge.record_refused_script(caller, &script, message);
+        failure_result(message, request.correlation_id())
+    }
+
     async fn execute(&self, request: &ClientRequest<'_>, execute: Execute) -> Reply {
         let tools = match execute.tools {
             None => ToolSelection::all(),
             Some(names) => match self.selection(&names) {
                 Ok(tools) => tools,
-                Err(error) => return Ok(failure_result(&error.to_string(), request.correlation_id())),
+                Err(error) => return Ok(self.refuse_script(request, &execute.code, &error.to_string())),
             },
         };
         if execute.context.as_ref().is_some_and(|context| !context.get().starts_with('{')) {
-            return Ok(failure_result("the context must be a JSON object", request.correlation_id()));
+            let message = "the context must be a JSON object";
+            return Ok(self.refuse_script(request, &execute.code, message));
         }
         let script = ScriptRequest {
             tools,
@@ -166,8 +180,11 @@ impl Gateway {
 
     /// Selects tools by name, in any spelling that names one tool.
     fn selection(&self, names: &[String]) -> Result<ToolSelection, ToolSelectionError> {
+        // Each name is compared with all tools.
+        ToolSelection::check_count(names.len())?;
         let catalog = self.bridge.catalog();
-        let id = |name: &String| match find_tools(&catalog, name).as_slice() {
+        let spellings = ToolSpellings::new(&catalog);
+        let id = |name: &String| match spellings.find(name).as_slice() {
             [tool] => tool.id().to_string(),
             _ => name.clone(),
         };
@@ -192,7 +209,7 @@ impl Gateway {
     }
 
     /// The longest text of an answer.
-    fn text_budget(&self) -> usize {
+    pub(super) fn text_budget(&self) -> usize {
         self.bridge.fleet.snapshot.load().settings.bridge.scripts.max_text_bytes as usize
     }
 

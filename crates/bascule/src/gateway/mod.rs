@@ -24,6 +24,7 @@ mod session;
 mod upstream_session;
 mod upstreams;
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
@@ -34,6 +35,7 @@ use bascule_mcp::{
 };
 use bascule_model::CorrelationId;
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, info};
 
 use crate::McpBridgeAdapter;
@@ -41,6 +43,7 @@ use crate::client::{ClientContext, SharingKey};
 use crate::config::ToolView;
 use crate::fleet::FleetObserver;
 use crate::fleet::request::ExtraMembers;
+use crate::in_flight::InFlight;
 use crate::unique_number::next_correlation_id;
 use client_request::ClientRequest;
 pub(crate) use code::definitions_in_view;
@@ -160,7 +163,7 @@ impl Gateway {
         self: &Arc<Self>,
         client: Arc<ClientContext>,
         id: Arc<str>,
-        (method, params): (String, Option<Box<RawValue>>),
+        (method, params): (Cow<'static, str>, Option<Box<RawValue>>),
         (extra_members, trace): (Option<String>, Option<Box<TraceHeaders>>),
         stream: ResponseStream,
     ) {
@@ -177,51 +180,67 @@ impl Gateway {
         }
         let length = params.as_ref().map_or(0, |params| params.get().len());
         let is_large = is_large(length + extra_members.as_ref().map_or(0, String::len));
-        let gateway = self.clone();
+        let message = OwnedRequest { client, id, method, params, extra_members, trace, stream };
         // Boxed: a task is moved several times before it runs.
-        let handling = Box::pin(async move {
-            let extra_members = ExtraMembers { request: extra_members, ..ExtraMembers::default() };
-            let reply = {
-                let (method, params) = (method.as_str(), params.as_deref());
-                let request = ClientRequest {
-                    client: &client,
-                    method,
-                    params,
-                    stream: &stream,
-                    extra_members: &extra_members,
-                    trace_headers: trace.as_deref(),
-                    ids: OnceLock::new(),
-                };
-                // Pinned, not moved: the task has room for the future once.
-                let handling = std::pin::pin!(gateway.handle(&request));
-                let reply = cancelled.run_until_cancelled(handling).await;
-                reply.map(|reply| reply.map_err(|error| error.with_correlation_id(request.correlation_id())))
-            };
-            drop(in_flight);
-            client.touch();
-            match reply {
-                Some(Ok(result)) if !may_walk(result.len()) => {
-                    let finish = move || {
-                        reply::finish(
-                            &stream,
-                            &id,
-                            Ok(result),
-                            extra_members.response.get().map(String::as_str),
-                        );
-                    };
-                    Box::pin(run_large(finish)).await;
-                }
-                Some(reply) => {
-                    reply::finish(&stream, &id, reply, extra_members.response.get().map(String::as_str))
-                }
-                // A client does not wait for the response to a cancelled request.
-                None => stream.close(),
-            }
-        });
+        let handling = Box::pin(self.clone().handle_and_respond(message, in_flight, cancelled));
         match is_large {
             true => spawn_large(&self.tasks.tracker, handling),
             false => drop(self.tasks.tracker.spawn(handling)),
         }
+    }
+
+    /// Handles a request, and writes its response to the stream. A client does not wait for that of a cancelled request.
+    async fn handle_and_respond(
+        self: Arc<Self>,
+        OwnedRequest { client, id, method, params, extra_members, trace, stream }: OwnedRequest,
+        in_flight: InFlight,
+        cancelled: CancellationToken,
+    ) {
+        let extra_members = ExtraMembers { request: extra_members, ..ExtraMembers::default() };
+        let reply = {
+            let request = ClientRequest {
+                client: &client,
+                method: &method,
+                params: params.as_deref(),
+                stream: &stream,
+                extra_members: &extra_members,
+                trace_headers: trace.as_deref(),
+                ids: OnceLock::new(),
+            };
+            // Pinned, not moved: the task has room for the future once.
+            let handling = std::pin::pin!(self.handle(&request));
+            let reply = cancelled.run_until_cancelled(handling).await;
+            reply.map(|reply| reply.map_err(|error| error.with_correlation_id(request.correlation_id())))
+        };
+        drop(in_flight);
+        client.touch();
+        let Some(reply) = reply else { return stream.close() };
+        let is_long = reply.as_ref().is_ok_and(|result| !may_walk(result.len()));
+        let finish =
+            move || reply::finish(&stream, &id, reply, extra_members.response.get().map(String::as_str));
+        match is_long {
+            true => Box::pin(run_large(finish)).await,
+            false => finish(),
+        }
+    }
+}
+
+/// A request of a client, which a task of its own handles.
+struct OwnedRequest {
+    client: Arc<ClientContext>,
+    id: Arc<str>,
+    method: Cow<'static, str>,
+    params: Option<Box<RawValue>>,
+    extra_members: Option<String>,
+    trace: Option<Box<TraceHeaders>>,
+    stream: ResponseStream,
+}
+
+/// Returns a method that outlives its message. Most requests are calls, whose method need not be copied.
+fn owned_method(method: Cow<'_, str>) -> Cow<'static, str> {
+    match &*method {
+        "tools/call" => Cow::Borrowed("tools/call"),
+        _ => Cow::Owned(method.into_owned()),
     }
 }
 
@@ -301,17 +320,21 @@ impl Host for Gateway {
         message: ClientMessage<'_>,
         stream: ResponseStream,
     ) {
-        client.touch();
         let ClientMessage { frame, message, extra_members, trace } = message;
         match message {
+            // A client is active while it has requests, and is touched at the end of each.
             Message::Request { id, method, params } => {
-                let request = (method.into_owned(), params.map(ToOwned::to_owned));
+                let request = (owned_method(method), params.map(ToOwned::to_owned));
                 self.spawn_request(client, id.as_json().into(), request, (extra_members, trace), stream);
             }
             Message::Notification { method, params } => {
+                client.touch();
                 self.on_notification(&client, &method, params, extra_members.as_deref());
             }
-            Message::Response { id, .. } => client.complete_server_request(id.as_json(), frame),
+            Message::Response { id, .. } => {
+                client.touch();
+                client.complete_server_request(id.as_json(), frame);
+            }
         }
     }
 

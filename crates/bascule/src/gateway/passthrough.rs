@@ -71,7 +71,7 @@ impl Gateway {
         let empty = || serde_json::from_str("{}").expect("an empty object is JSON");
         let arguments = parsed.arguments.map_or_else(empty, RawValue::to_owned);
         let tool_id = match &upstream {
-            Ok(upstream) => ToolId::new(&upstream.server.settings.name, name),
+            Ok(upstream) => upstream.server.tool_id(name),
             Err(_) => ServerName::parse(server)
                 .map(|server| ToolId::new(&server, name))
                 .map_err(|error| ErrorReply::invalid_params(error.to_string()))?,
@@ -89,6 +89,7 @@ impl Gateway {
             origin: request.origin(),
             extra_members: Some(request.extra_members),
             observer: None,
+            retries_later: None,
         };
         let correlation_id = request.correlation_id_in(parsed.meta).clone();
         match self.bridge.call_with(call, context, Some(correlation_id)).await {

@@ -1,6 +1,8 @@
 //! Builds the result of `execute_code`: the script's value, console output and error, cut to a budget of bytes, and in `_meta`
 //! a summary of its calls.
 
+use bascule_model::clip;
+use bascule_script::wire::ScriptError;
 use serde_json::{Value, json};
 
 use super::correlation;
@@ -10,6 +12,10 @@ use crate::script::TraceKind;
 
 /// The most failed calls to name.
 const MAX_FAILED_CALLS: usize = 10;
+/// The longest message of an error in the structured content, in bytes. The text has the whole, or its handle.
+const MAX_MESSAGE: usize = 4_000;
+/// The longest name and code of an error, which a script may set.
+const MAX_NAME: usize = 200;
 
 /// The settings of one result.
 pub(super) struct AnswerFormat<'a> {
@@ -25,19 +31,16 @@ pub(super) struct AnswerFormat<'a> {
 impl AnswerFormat<'_> {
     pub(super) fn build(&self, outcome: &ScriptOutcome) -> String {
         let value = outcome.result.as_deref().map_or("null", |result| result.get());
-        let main = match &outcome.error {
-            Some(error) => {
-                error.stack.clone().unwrap_or_else(|| format!("{}: {}", error.name, error.message))
-            }
-            None => value.to_owned(),
+        let (main, title) = match &outcome.error {
+            Some(error) => (error_text(error), "error"),
+            None => (value.to_owned(), "value"),
         };
         let lines = outcome.logs.iter().map(|line| format!("{}: {}", line.level, line.text));
         let console = lines.collect::<Vec<_>>().join("\n");
         // The console gets what the value leaves, at least a quarter.
         let for_console = self.budget.saturating_sub(main.len()).max(self.budget / 4);
         let console = self.fit(console, for_console, "console output");
-        let main =
-            self.fit(main, self.budget.saturating_sub(console.text.len()).max(self.budget / 2), "value");
+        let main = self.fit(main, self.budget.saturating_sub(console.text.len()).max(self.budget / 2), title);
         let mut text = main.text;
         if !console.text.is_empty() {
             text.push_str(&format!("\n\nconsole:\n{}", console.text));
@@ -61,7 +64,7 @@ impl AnswerFormat<'_> {
             return FittedText { text, kept: None };
         }
         let id = self.results.keep(self.session, &text);
-        let shown = &text[..text.floor_char_boundary(limit)];
+        let shown = clip(&text, limit);
         let (uri, total) = (uri_of(&id), text.len());
         let text = format!(
             "{shown}\n… cut: these are {} of {total} bytes of the {title}. The whole is the resource {uri}, in pages; in a script, \
@@ -101,10 +104,39 @@ struct FittedText {
     kept: Option<Value>,
 }
 
-/// Returns the structured content as JSON text. A value or console that was cut is replaced by its handle.
+/// Returns the stack of an error, which begins with its message.
+fn error_text(error: &ScriptError) -> String {
+    let heading = || format!("{}: {}", error.name, error.message);
+    match &error.stack {
+        Some(stack) if error.message.len() > MAX_MESSAGE && !stack.contains(&error.message) => {
+            format!("{}\n{stack}", heading())
+        }
+        Some(stack) => stack.clone(),
+        None => heading(),
+    }
+}
+
+/// Returns an error without its stack, which is in the text, and with a short message.
+fn short_error(error: &ScriptError) -> ScriptError {
+    let cut = |text: &str, limit: usize| match text.len() <= limit {
+        true => text.to_owned(),
+        false => format!("{}…", clip(text, limit)),
+    };
+    ScriptError {
+        name: cut(&error.name, MAX_NAME),
+        code: error.code.as_deref().map(|code| cut(code, MAX_NAME)),
+        message: cut(&error.message, MAX_MESSAGE),
+        tool_name: error.tool_name.as_deref().map(|name| cut(name, MAX_NAME)),
+        stack: None,
+        ..*error
+    }
+}
+
+/// Returns the structured content as JSON text. A value or console that was cut is replaced by its handle; the error is short.
 fn structured(outcome: &ScriptOutcome, value: &str, main: &Option<Value>, console: &Option<Value>) -> String {
     let result = match (&outcome.error, main) {
-        (Some(error), _) => format!(r#""error":{}"#, json!(error)),
+        (Some(error), Some(kept)) => format!(r#""error":{},"errorHandle":{kept}"#, json!(short_error(error))),
+        (Some(error), None) => format!(r#""error":{}"#, json!(short_error(error))),
         (None, Some(kept)) => format!(r#""resultHandle":{kept}"#),
         (None, None) => format!(r#""result":{value}"#),
     };
@@ -113,4 +145,67 @@ fn structured(outcome: &ScriptOutcome, value: &str, main: &Option<Value>, consol
         None => format!(r#""logs":{}"#, json!(outcome.logs)),
     };
     format!(r#"{{"success":{},{result},{logs}}}"#, outcome.success)
+}
+
+#[cfg(test)]
+mod tests {
+    use bascule_model::CorrelationId;
+
+    use super::*;
+
+    fn failed(error: ScriptError) -> ScriptOutcome {
+        ScriptOutcome {
+            success: false,
+            result: None,
+            error: Some(error),
+            logs: Vec::new(),
+            traces: Vec::new(),
+            injected: Vec::new(),
+            duration_ms: 1.0,
+            correlation_id: CorrelationId::parse("c").unwrap(),
+        }
+    }
+
+    // req: CM-15
+    #[test]
+    fn long_error_is_cut_and_kept_whole() {
+        let results = KeptResults::default();
+        let format = AnswerFormat { results: &results, session: 1, budget: 50_000, is_detailed: false };
+        let long = "é".repeat(100_000);
+        let (message, name) = (long.clone(), long.clone());
+        let stack = Some(format!("Error: {long}\n    at main (script.ts:1:7)"));
+        for stack in [stack, Some("    at main (script.ts:1:7)".into()), None] {
+            let error =
+                ScriptError { message: message.clone(), name: name.clone(), stack, ..ScriptError::default() };
+            let answer = format.build(&failed(error));
+            assert!(answer.len() < 60_000, "{}", answer.len());
+            let answer: Value = serde_json::from_str(&answer).unwrap();
+            let structured = &answer["structuredContent"];
+            assert!(structured["error"]["message"].as_str().unwrap().len() <= MAX_MESSAGE + '…'.len_utf8());
+            assert!(structured["error"].get("stack").is_none());
+            let id = structured["errorHandle"]["id"].as_str().unwrap();
+            assert!(results.get(1, id).unwrap().contains(&long));
+        }
+    }
+
+    // req: CM-15
+    #[test]
+    fn short_error_is_whole() {
+        let results = KeptResults::default();
+        let format = AnswerFormat { results: &results, session: 1, budget: 50_000, is_detailed: false };
+        let stack = Some("TypeError: no\n    at main (script.ts:1:7)".to_owned());
+        let error = ScriptError {
+            name: "TypeError".into(),
+            message: "no".into(),
+            line: Some(1),
+            stack,
+            ..ScriptError::default()
+        };
+        let answer: Value = serde_json::from_str(&format.build(&failed(error))).unwrap();
+        assert_eq!(
+            answer["structuredContent"]["error"],
+            json!({ "name": "TypeError", "message": "no", "line": 1 })
+        );
+        assert_eq!(answer["content"][0]["text"], "TypeError: no\n    at main (script.ts:1:7)");
+    }
 }

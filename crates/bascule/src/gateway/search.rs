@@ -16,7 +16,7 @@ use crate::client::ClientContext;
 use crate::fleet::server::Server;
 use crate::fleet::snapshot::Snapshot;
 use crate::script_types::is_callable;
-use crate::tool_queries::{DescribeQuery, MAX_FOUND, SearchQuery, ToolEntries};
+use crate::tool_queries::{DescribeQuery, MAX_FOUND, MAX_OMITTED, SearchQuery, ToolEntries};
 
 pub(super) const SEARCH: &str = "search_tools";
 pub(super) const DESCRIBE: &str = "describe_tools";
@@ -29,14 +29,14 @@ const MAX_PURPOSE: usize = 120;
 
 impl Gateway {
     pub(super) async fn search(&self, request: &ClientRequest<'_>, query: SearchQuery) -> String {
-        match self.bridge.answer_search(query, &ToolSelection::all()).await {
+        match self.bridge.search_within(query, &ToolSelection::all(), self.text_budget()).await {
             Ok(found) => result_of(found),
             Err(message) => failure_result(&message, request.correlation_id()),
         }
     }
 
     pub(super) async fn describe(&self, query: DescribeQuery) -> String {
-        result_of(self.bridge.answer_describe(query, &ToolSelection::all()).await)
+        result_of(self.bridge.describe_within(query, &ToolSelection::all(), self.text_budget()).await)
     }
 
     /// Summarises the servers as a client sees them.
@@ -49,16 +49,24 @@ impl Gateway {
 fn result_of(entries: ToolEntries) -> String {
     let content = [json!({ "type": "text", "text": entries.text })];
     let is_error = entries.is_empty && !entries.tools.is_empty();
-    json!({ "content": content, "structuredContent": { "tools": entries.tools }, "isError": is_error })
-        .to_string()
+    let mut structured = json!({ "tools": entries.tools });
+    if !entries.omitted.is_empty() {
+        structured["omitted"] = entries.omitted.iter().take(MAX_OMITTED).cloned().collect();
+    }
+    json!({ "content": content, "structuredContent": structured, "isError": is_error }).to_string()
 }
 
 /// Lists every server with its number of tools and its purpose, and the names of its tools as far as there is room. Where
-/// there is none, a few names are examples.
+/// there is none, a few names are examples. A server without tools has the reason.
 pub(super) fn summarise(snapshot: &Snapshot, info: impl Fn(&Arc<Server>) -> Option<Arc<str>>) -> String {
     let (mut summary, mut room, mut is_complete) = (String::new(), NAMES_ROOM, true);
-    for server in snapshot.catalog.servers() {
-        let info = snapshot.servers.get(server.name().as_str()).and_then(&info);
+    for base in snapshot.in_order() {
+        let name = base.settings.name.as_str();
+        let Some(server) = snapshot.catalog.server(name) else {
+            summary.push_str(&format!("\nmcp.{} ({})", to_camel_case(name), reason_of(base)));
+            continue;
+        };
+        let info = info(base);
         let (head, names) = (head_of(server, info.as_deref()), names_of(server));
         let fits = names.iter().map(|name| name.len() + 2).sum::<usize>() <= room;
         let listed = match fits {
@@ -73,6 +81,19 @@ pub(super) fn summarise(snapshot: &Snapshot, info: impl Fn(&Arc<Server>) -> Opti
         summary.push_str(&format!("\n`{SEARCH}` finds the other tools; `{DESCRIBE}` describes them."));
     }
     summary
+}
+
+/// Returns the reason why a server has no tools.
+fn reason_of(server: &Server) -> String {
+    match server.failure() {
+        _ if server.is_on_demand() => "not started: its first call starts it".into(),
+        Some(error) => {
+            let line = error.message.lines().next().unwrap_or_default();
+            let line: String = line.chars().filter(|letter| !letter.is_control()).take(MAX_PURPOSE).collect();
+            format!("down: {line}")
+        }
+        None => "starting".into(),
+    }
 }
 
 /// Returns `mcp.github (26 tools; manages repositories)`.

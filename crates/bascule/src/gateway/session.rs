@@ -1,10 +1,10 @@
 //! Sessions: clients known by a session id, for as long as they show that they are there.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use bascule_mcp::request_with_id;
+use foldhash::HashMap;
 use tokio::time::Instant;
 
 use crate::client::{ClientContext, ClientGroup};
@@ -82,7 +82,7 @@ impl Sessions {
 }
 
 fn largest_group<'a>(clients: impl Iterator<Item = &'a Arc<ClientContext>>) -> Vec<&'a Arc<ClientContext>> {
-    let mut groups: HashMap<&ClientGroup, Vec<&Arc<ClientContext>>> = HashMap::new();
+    let mut groups: HashMap<&ClientGroup, Vec<&Arc<ClientContext>>> = HashMap::default();
     clients.for_each(|client| groups.entry(&client.group).or_default().push(client));
     groups.into_values().max_by_key(Vec::len).unwrap_or_default()
 }

@@ -1,6 +1,6 @@
 //! A session towards one server that clients with equal capabilities share.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
@@ -8,6 +8,7 @@ use std::time::Duration;
 use bascule_catalog::ServerTools;
 use bascule_mcp::patch;
 use bascule_model::{BridgeError, BridgeResult};
+use foldhash::HashMap;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -23,7 +24,7 @@ use crate::fleet::backend::Backend;
 use crate::fleet::client_profile::{ClientProfile, UpstreamObserver};
 use crate::fleet::request::UpstreamRequest;
 use crate::fleet::server::Server;
-use crate::fleet::status::ServerState;
+use crate::fleet::status::ServerPhase;
 use crate::in_flight::{InFlightRegistry, Origin};
 use crate::logging_level::LoggingLevel;
 
@@ -122,7 +123,7 @@ impl UpstreamSession {
             return Arc::ptr_eq(&self.server, base);
         }
         // A server that was given up is replaced when the bridge's own is up.
-        let is_given_up = matches!(self.server.state(), ServerState::Unavailable { .. });
+        let is_given_up = matches!(self.server.state(), ServerPhase::Unavailable { .. });
         (Arc::ptr_eq(&self.server.settings, &base.settings) || self.server.settings == base.settings)
             && !self.server.is_stopped()
             && !(is_given_up && base.backend().is_ok())

@@ -1,10 +1,10 @@
 //! Opens, shares and closes the sessions towards servers.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use bascule_mcp::Endpoint;
 use bascule_model::{BridgeResult, ServerName};
+use foldhash::HashMap;
 
 use super::Gateway;
 use super::upstream_session::UpstreamSession;

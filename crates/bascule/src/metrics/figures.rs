@@ -43,7 +43,7 @@ pub(crate) fn figures(bridge: &McpBridgeAdapter) -> Vec<Figure> {
     let version = FigurePoint { labels: vec![("version", env!("CARGO_PKG_VERSION").to_owned())], value: 1 };
     let mut all = vec![Figure::gauge("bascule.build_info", "The version of the bridge.", vec![version])];
     all.extend(loads(&bridge.fleet.metrics));
-    all.extend(servers(&bridge.health()));
+    all.extend(servers(&bridge.health(), &bridge.fleet.metrics));
     all.extend(scripts(bridge));
     all.extend(traces(bridge));
     all
@@ -73,8 +73,8 @@ fn loads(metrics: &CallMetrics) -> [Figure; 2] {
     ]
 }
 
-fn servers(servers: &[ServerHealth]) -> [Figure; 3] {
-    let points = |value: fn(&ServerHealth) -> u64| {
+fn servers(servers: &[ServerHealth], metrics: &CallMetrics) -> [Figure; 3] {
+    let points = |value: &dyn Fn(&ServerHealth) -> u64| {
         servers.iter().map(|server| of_server(&server.name, value(server))).collect()
     };
     let in_state = |server: &ServerHealth, state: Health| {
@@ -92,12 +92,13 @@ fn servers(servers: &[ServerHealth]) -> [Figure; 3] {
         Figure::counter(
             "bascule.server.restarts",
             "Restarts of a server after it was lost.",
-            points(|server| server.restarts.into()),
+            // Those of the server alone would begin anew at a reload.
+            points(&|server| metrics.server(&server.name).restarts.load(Ordering::Relaxed)),
         ),
         Figure::gauge(
             "bascule.server.tools",
             "Tools that a server has in the catalog.",
-            points(|server| server.tools as u64),
+            points(&|server| server.tools as u64),
         ),
     ]
 }

@@ -9,7 +9,6 @@ mod figures;
 mod page;
 mod tool_series;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use bascule_model::{ServerName, ToolId};
 
 use crate::call_record::{CallEnd, CallRecord, Face, RecordedResult};
 pub(crate) use figures::{Figure, FigurePoint, figures};
+use foldhash::HashMap;
 pub(crate) use page::{METRICS_TYPE, metrics_page, starting_servers};
 use tool_series::ToolSeries;
 pub(crate) use tool_series::{BOUNDS, OutcomeCounts, ToolCounts};
@@ -38,11 +38,13 @@ pub(crate) struct CallMetrics {
     servers: ArcSwap<HashMap<ServerName, Arc<ServerLoad>>>,
 }
 
-/// The calls that a server has at the moment. All processes and connections of one name share it.
+/// The calls that a server has at the moment, and its restarts. All processes and connections of one name share it, also those
+/// after a reload.
 #[derive(Default)]
 pub(crate) struct ServerLoad {
     waiting: AtomicU64,
     in_flight: AtomicU64,
+    restarts: AtomicU64,
 }
 
 /// Counts one call until it is dropped.
@@ -101,6 +103,11 @@ impl ServerLoad {
     /// Counts a call that has a slot.
     pub(crate) fn count_in_flight(&self) -> Counted<'_> {
         Counted::new(&self.in_flight)
+    }
+
+    /// Counts a restart.
+    pub(crate) fn count_restart(&self) {
+        self.restarts.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -3,7 +3,7 @@
 //! A bounded queue feeds one task. A call never waits for it: spans without room, and those of a batch that the collector does not
 //! accept, are dropped and counted.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -20,6 +20,12 @@ use super::spans::spans_message;
 /// The most spans that wait; further ones are dropped.
 const MAX_QUEUED: usize = 8_192;
 const MAX_BATCH: usize = 1_024;
+/// The most bytes of spans that wait; further ones are dropped.
+const MAX_QUEUED_BYTES: usize = 16 << 20;
+/// A batch is closed at this size: collectors refuse requests above 4 MiB.
+const MAX_BATCH_BYTES: usize = 2 << 20;
+/// The size of a span beside its texts, about.
+const SPAN_BYTES: usize = 512;
 /// The longest part of an error message that is sent.
 const MAX_MESSAGE: usize = 1_024;
 /// The wait for a batch after its first span.
@@ -30,6 +36,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Accepts spans, and owns the task that sends them.
 pub(crate) struct SpanExporter {
     queue: mpsc::Sender<Span>,
+    queued_bytes: Arc<AtomicUsize>,
     counts: Arc<ExportCounts>,
     stop: CancellationToken,
     task: Mutex<Option<JoinHandle<()>>>,
@@ -47,15 +54,26 @@ impl SpanExporter {
         let sender = OtlpSender::new(Signal::Traces, settings.traces.clone()?);
         let (queue, spans) = mpsc::channel(MAX_QUEUED);
         let (counts, stop) = (Arc::<ExportCounts>::default(), CancellationToken::new());
-        let resource = settings.resource.clone();
-        let task = SpanTask { spans, sender, resource, counts: counts.clone(), stop: stop.clone() };
+        let (resource, queued_bytes) = (settings.resource.clone(), Arc::<AtomicUsize>::default());
+        let task = SpanTask {
+            spans,
+            queued_bytes: queued_bytes.clone(),
+            sender,
+            resource,
+            counts: counts.clone(),
+            stop: stop.clone(),
+        };
         let task = Mutex::new(Some(tokio::spawn(task.run())));
-        Some(Self { queue, counts, stop, task })
+        Some(Self { queue, queued_bytes, counts, stop, task })
     }
 
     /// Accepts a span, or drops and counts it.
     pub(crate) fn offer(&self, span: &Span) {
-        if self.queue.try_send(exported(span)).is_err() {
+        let span = exported(span);
+        let bytes = size_of_span(&span);
+        let queued = self.queued_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if queued > MAX_QUEUED_BYTES || self.queue.try_send(span).is_err() {
+            self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.counts.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -95,9 +113,17 @@ pub(crate) fn exported(span: &Span) -> Span {
     Span { content: None, message, ..span.clone() }
 }
 
+/// Returns the size of a span in memory and in a request, about. Texts that spans share count for each.
+fn size_of_span(span: &Span) -> usize {
+    let client = span.client.as_ref().map_or(0, |client| client.name.len() + client.version.len());
+    let texts = [span.agent.as_deref(), span.code.as_deref(), span.message.as_deref()];
+    SPAN_BYTES + client + span.name.len() + texts.into_iter().flatten().map(str::len).sum::<usize>()
+}
+
 /// The task that sends spans.
 struct SpanTask {
     spans: mpsc::Receiver<Span>,
+    queued_bytes: Arc<AtomicUsize>,
     sender: OtlpSender,
     resource: OtlpResource,
     counts: Arc<ExportCounts>,
@@ -123,7 +149,58 @@ impl SpanTask {
         if self.spans.len() + 1 < MAX_BATCH {
             self.stop.run_until_cancelled(sleep(BATCH_DELAY)).await;
         }
-        let rest = std::iter::from_fn(|| self.spans.try_recv().ok());
-        Some(std::iter::once(first).chain(rest).take(MAX_BATCH).collect())
+        let (mut bytes, mut batch) = (size_of_span(&first), vec![first]);
+        while batch.len() < MAX_BATCH && bytes < MAX_BATCH_BYTES {
+            let Ok(span) = self.spans.try_recv() else { break };
+            bytes += size_of_span(&span);
+            batch.push(span);
+        }
+        self.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        Some(batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bascule_model::{CorrelationId, SpanContext, SpanId, TraceId};
+    use bascule_store::{Face, Outcome, SpanKind};
+
+    use super::*;
+
+    fn span(bytes: usize) -> Span {
+        Span {
+            context: SpanContext { trace_id: TraceId(1), span_id: SpanId(1), parent: None },
+            kind: SpanKind::Call,
+            face: Face::Mcp,
+            client: None,
+            agent: None,
+            correlation_id: CorrelationId::from_random(1),
+            name: "x".repeat(bytes).into(),
+            started_at: 0,
+            duration: 0,
+            waited: 0,
+            attempts: 0,
+            isolation: None,
+            argument_bytes: 0,
+            result_bytes: None,
+            outcome: Outcome::Error,
+            code: None,
+            delivery: None,
+            message: None,
+            content: None,
+        }
+    }
+
+    // req: TR-01
+    #[tokio::test]
+    async fn queue_is_bounded_in_bytes() {
+        let variable =
+            |name: &str| (name == "OTEL_EXPORTER_OTLP_ENDPOINT").then(|| "http://127.0.0.1:9".to_owned());
+        let settings = OtlpSettings::from_environment(&variable).unwrap().unwrap();
+        let exporter = SpanExporter::start(&settings).unwrap();
+        (0..400).for_each(|_| exporter.offer(&span(1 << 20)));
+        let dropped = exporter.counts().dropped.load(Ordering::Relaxed);
+        assert!(dropped > 380, "{dropped}");
+        exporter.close().await;
     }
 }

@@ -84,7 +84,7 @@ fn attributes(span: &Span) -> Vec<Message> {
     if let Some(client) = &span.client {
         all.push(attribute("bascule.client.name", &client.name));
         all.push(attribute("bascule.client.version", &client.version));
-        all.push(attribute("mcp.session.id", &client.session));
+        all.push(attribute("bascule.client.session", &client.session));
     }
     all
 }

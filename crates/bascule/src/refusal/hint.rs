@@ -60,6 +60,12 @@ impl Hints<'_> {
                 self.explain_limit(&event, |additions| additions.open_files = true)
             }
             Symptom::Killed => self.explain_kill(),
+            Symptom::NamedPaths(paths) if files == FileLookup::Allowed && self.is_confined() => {
+                let search = RemedySearch::new(self.policy, self.settings);
+                let remedy = paths.iter().find_map(|path| search.find_closed(path))?;
+                Some(self.explain_remedy(remedy))
+            }
+            Symptom::NamedPaths(_) => None,
         }
     }
 
@@ -84,11 +90,15 @@ impl Hints<'_> {
 
     fn explain_path(&self, path: &Path, need: Option<FileNeed>) -> Option<String> {
         let remedy = RemedySearch::new(self.policy, self.settings).find(&self.absolute(path), need)?;
-        Some(match remedy {
+        Some(self.explain_remedy(remedy))
+    }
+
+    fn explain_remedy(&self, remedy: FileRemedy) -> String {
+        match remedy {
             FileRemedy::Grant(grant) => self.explain_grant(&grant),
             FileRemedy::Unlock(locked) => format!(
                 "the sandbox may have refused this: nothing can be created, removed or replaced directly in `{}`, because it \
-                 contains the closed `{}`; move that file, or let the server write in a subfolder",
+                 contains the closed `{}`; let the server write in a subfolder, or move what is closed",
                 locked.folder.display(),
                 name_of(&locked.closed)
             ),
@@ -106,7 +116,7 @@ impl Hints<'_> {
                  rights of everyone; change its owner or mode",
                 path.display()
             ),
-        })
+        }
     }
 
     fn explain_grant(&self, grant: &PathGrant) -> String {

@@ -10,5 +10,5 @@ mod symptom;
 mod trace;
 
 pub(crate) use hint::{FileLookup, Hints};
-pub(crate) use symptom::{Symptom, find_symptom, find_symptom_of_reply, is_killed_by_filter};
+pub(crate) use symptom::{Symptom, find_named_paths, find_symptom, gives_no_reason, is_killed_by_filter};
 pub(crate) use trace::{Proposal, RefusedBy, TraceJudge, TracePhase, TracedRefusal};

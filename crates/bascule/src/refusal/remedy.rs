@@ -69,8 +69,21 @@ impl<'a> RemedySearch<'a> {
                 let is_project_secret = closed == real && !self.is_of_user(&closed);
                 Some(FileRemedy::Grant(self.grant(&real, need, is_project_secret)))
             }
-            FileVerdict::NotGranted => Some(FileRemedy::Grant(self.grant(&real, need, false))),
+            FileVerdict::NotGranted => {
+                let locked = if need == FileNeed::ChangeFolder { self.locked_by_secret(&real) } else { None };
+                let grant = || FileRemedy::Grant(self.grant(&real, need, false));
+                Some(locked.map_or_else(grant, FileRemedy::Unlock))
+            }
         }
+    }
+
+    /// Returns the remedy for a path that exists and that the server may not read. Looks at files, so it may block.
+    pub(crate) fn find_closed(&self, path: &Path) -> Option<FileRemedy> {
+        let real = path.canonicalize().ok()?;
+        // No server can list the root, so its name tells nothing.
+        let is_closed =
+            real.parent().is_some() && self.policy.judge(&real, FileNeed::Read) != FileVerdict::Allowed;
+        if is_closed { self.find(&real, Some(FileNeed::Read)) } else { None }
     }
 
     /// A path that does not exist can only be created.
@@ -102,9 +115,19 @@ impl<'a> RemedySearch<'a> {
         let folder = entry.ancestors().skip(1).find(|folder| folder.is_dir()).unwrap_or(Path::new("/"));
         let first = entry.strip_prefix(folder).ok().and_then(|rest| rest.components().next());
         let child = first.map_or_else(|| entry.to_path_buf(), |first| folder.join(first));
-        let is_avoidable =
-            self.is_broad(folder) && !is_temporary(folder) && child.symlink_metadata().is_err();
+        let can_be_created = child.symlink_metadata().is_err() && !is_temporary_file(&child);
+        let is_avoidable = self.is_broad(folder) && !is_temporary(folder) && can_be_created;
         if is_avoidable { child } else { folder.to_path_buf() }
+    }
+
+    /// Returns the folder of a temporary file, if no grant lets the server create it there.
+    fn locked_by_secret(&self, entry: &Path) -> Option<LockedFolder> {
+        let folder = entry.parent().filter(|folder| is_temporary_file(entry) && !is_temporary(folder))?;
+        let mut within =
+            self.user.secrets.paths().iter().filter(|secret| *secret != folder && secret.starts_with(folder));
+        // The sentence names one that the user can see, if there is one.
+        let closed = within.clone().find(|secret| secret.exists()).or_else(|| within.next())?.clone();
+        Some(LockedFolder { folder: folder.to_path_buf(), closed })
     }
 
     /// Returns true for a folder that holds neither secrets nor files of others.
@@ -136,6 +159,14 @@ fn is_temporary(folder: &Path) -> bool {
     [Path::new("/tmp"), Path::new("/var/tmp")].contains(&folder) || folder == std::env::temp_dir()
 }
 
+/// Returns true for a file that a program creates beside another one to replace it: its name is different each time.
+fn is_temporary_file(entry: &Path) -> bool {
+    const ENDINGS: [&str; 4] = ["tmp", "temp", "part", "partial"];
+    let (Some(stem), Some(ending)) = (entry.file_stem(), entry.extension()) else { return false };
+    let is_known = ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known));
+    is_known || entry.with_file_name(stem).is_file()
+}
+
 /// Returns true if the bridge's own user has the right. Root has every right, and its servers have only some of them.
 fn user_may(subject: &Path, need: FileNeed) -> bool {
     let mode = if need == FileNeed::Read { FileMode::READ_OK } else { FileMode::WRITE_OK };
@@ -154,4 +185,67 @@ fn foreign_file(subject: &Path, need: FileNeed) -> Option<PathBuf> {
 /// The name of a closed file, for a sentence that names its folder.
 pub(super) fn name_of(path: &Path) -> String {
     path.file_name().unwrap_or(OsStr::new("")).to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use bascule_sandbox::{Grant, Profile, Secrets};
+
+    use super::*;
+    use crate::config::testing::server;
+
+    /// Opens the folder `open` in a new one, which has a home with a secret.
+    fn check(check: impl FnOnce(&Path, &RemedySearch)) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        for name in ["open", "other", "home/.ssh"] {
+            std::fs::create_dir_all(root.join(name)).unwrap();
+        }
+        let homes = [root.join("home")];
+        let secrets = Secrets::of_homes(&homes);
+        let grants = vec![Grant::resolved(&root.join("open"), Access::Write).unwrap()];
+        let policy = Policy::new(Profile::Strict, &homes, &secrets, grants, Vec::new());
+        let settings = server(r#"{"command": "x"}"#);
+        let mut search = RemedySearch::new(&policy, &settings);
+        search.user = UserFolders { homes: homes.to_vec(), secrets };
+        check(&root, &search);
+    }
+
+    // req: SB-09
+    #[test]
+    fn closed_paths_need_a_grant_and_others_none() {
+        check(|root, search| {
+            match search.find_closed(&root.join("other")) {
+                Some(FileRemedy::Grant(grant)) => {
+                    assert_eq!((grant.access, grant.path), (Access::Read, root.join("other")));
+                }
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(search.find_closed(&root.join("open")), None);
+            assert_eq!(search.find_closed(&root.join("other/missing")), None);
+            assert_eq!(search.find_closed(Path::new("/")), None);
+        });
+    }
+
+    // req: SB-09
+    #[test]
+    fn temporary_file_needs_its_folder() {
+        check(|root, search| {
+            match search.find(&root.join("other/memory.json.4f1c.tmp"), None) {
+                Some(FileRemedy::Grant(grant)) => {
+                    assert_eq!((grant.access, grant.path), (Access::Write, root.join("other")));
+                }
+                other => panic!("{other:?}"),
+            }
+            std::fs::write(root.join("home/memory.json"), "").unwrap();
+            for name in ["memory.json.4f1c.tmp", "memory.json.4f1c"] {
+                let found = search.find(&root.join("home").join(name), None);
+                let closed = root.join("home/.ssh");
+                assert_eq!(
+                    found,
+                    Some(FileRemedy::Unlock(LockedFolder { folder: root.join("home"), closed }))
+                );
+            }
+        });
+    }
 }

@@ -5,6 +5,10 @@
 use std::path::PathBuf;
 
 use bascule_sandbox::FileNeed;
+use serde_json::Value;
+
+/// Longer texts are not read as a whole.
+const MAX_BYTES: usize = 64 << 10;
 
 /// A sign that the operating system refused something to a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,20 +33,49 @@ pub(crate) enum Symptom {
     NoReason,
     /// The filter of system calls killed the process.
     Killed,
+    /// No sign at all. The failed call, or its error, names these absolute paths.
+    NamedPaths(Vec<PathBuf>),
 }
 
 /// Returns the last symptom of a text.
 pub(crate) fn find_symptom(text: &str) -> Option<Symptom> {
-    // The end of a long text tells the cause; more is not worth the time.
-    const MAX_BYTES: usize = 64 << 10;
-    let text = &text[text.ceil_char_boundary(text.len().saturating_sub(MAX_BYTES))..];
-    text.lines().rev().find_map(symptom_of_line)
+    end_of(text).lines().rev().find_map(symptom_of_line)
 }
 
-/// Returns the last symptom of a tool's error. One that gives no reason is a symptom too.
-pub(crate) fn find_symptom_of_reply(text: &str) -> Option<Symptom> {
-    let gives_no_reason = text.trim_end().is_empty() || text.trim_end().ends_with(':');
-    find_symptom(text).or_else(|| gives_no_reason.then_some(Symptom::NoReason))
+/// The end of a long text tells the cause; more is not worth the time.
+fn end_of(text: &str) -> &str {
+    &text[text.ceil_char_boundary(text.len().saturating_sub(MAX_BYTES))..]
+}
+
+/// Returns true for a tool's error that gives no reason.
+pub(crate) fn gives_no_reason(text: &str) -> bool {
+    text.trim_end().is_empty() || text.trim_end().ends_with(':')
+}
+
+/// Returns the absolute paths in a tool's error, the last line first, and then those in the arguments of its call.
+pub(crate) fn find_named_paths(text: &str, arguments: &str) -> Option<Symptom> {
+    // Each one is looked up in the file system.
+    const MAX_PATHS: usize = 16;
+    let mut paths: Vec<PathBuf> = end_of(text).lines().rev().flat_map(paths_in).map(PathBuf::from).collect();
+    paths.retain(|path| path.is_absolute());
+    paths.truncate(MAX_PATHS);
+    if arguments.len() <= MAX_BYTES
+        && let Ok(arguments) = serde_json::from_str(arguments)
+    {
+        add_paths(&arguments, &mut paths);
+    }
+    paths.truncate(2 * MAX_PATHS);
+    (!paths.is_empty()).then_some(Symptom::NamedPaths(paths))
+}
+
+/// Adds the texts in a value that are an absolute path as a whole.
+fn add_paths(value: &Value, paths: &mut Vec<PathBuf>) {
+    match value {
+        Value::String(text) if text.starts_with('/') && !text.contains('\0') => paths.push(text.into()),
+        Value::Array(items) => items.iter().for_each(|item| add_paths(item, paths)),
+        Value::Object(members) => members.values().for_each(|member| add_paths(member, paths)),
+        _ => {}
+    }
 }
 
 /// Returns true if an exit tells that the filter of system calls killed the process. A shell reports it as an exit code.
@@ -239,10 +272,27 @@ mod tests {
     // req: SB-03
     #[test]
     fn notices_errors_without_reason() {
-        assert_eq!(find_symptom_of_reply(" \n"), Some(Symptom::NoReason));
-        assert_eq!(find_symptom_of_reply("Error executing tool load: "), Some(Symptom::NoReason));
-        assert_eq!(find_symptom_of_reply("MemoryError: "), Some(Symptom::Memory));
-        assert_eq!(find_symptom_of_reply("Error: no such table"), None);
+        assert!(gives_no_reason(" \n") && gives_no_reason("Error executing tool load: "));
+        assert!(!gives_no_reason("Error: no such table"));
+    }
+
+    // req: SB-09
+    #[test]
+    fn finds_paths_in_errors_and_arguments() {
+        let check = |text: &str, arguments: &str, expected: &[&str]| {
+            let paths = match find_named_paths(text, arguments) {
+                Some(Symptom::NamedPaths(paths)) => paths,
+                _ => Vec::new(),
+            };
+            assert_eq!(paths, expected.iter().map(PathBuf::from).collect::<Vec<_>>(), "{text}");
+        };
+        check("Error executing tool git_log: /data/repo", "{}", &["/data/repo"]);
+        check(
+            "failed",
+            r#"{"a": ["/x y", {"b": "/z"}], "text": "see /w", "url": "http://e/x"}"#,
+            &["/x y", "/z"],
+        );
+        check("no 'notes.txt' at https://example.org/x", "{}", &[]);
     }
 
     // req: SB-09

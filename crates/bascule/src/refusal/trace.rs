@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use bascule_sandbox::{Access, FileNeed, FileVerdict, Policy, RefusedCall, RefusedOperation};
+use bascule_sandbox::{Access, FileNeed, FileVerdict, Policy, RefusedOperation, RefusedSyscall};
 use serde::Serialize;
 
 use super::proposal::Additions;
@@ -102,8 +102,8 @@ impl<'a> TraceJudge<'a> {
     }
 
     /// Groups equal calls, the most telling first. The first `at_start` calls belong to the start.
-    pub(crate) fn judge(&self, calls: &[RefusedCall], at_start: usize) -> Vec<TracedRefusal> {
-        let mut groups = BTreeMap::<_, (&RefusedCall, usize)>::new();
+    pub(crate) fn judge(&self, calls: &[RefusedSyscall], at_start: usize) -> Vec<TracedRefusal> {
+        let mut groups = BTreeMap::<_, (&RefusedSyscall, usize)>::new();
         for (index, call) in calls.iter().enumerate() {
             let phase = if index < at_start { TracePhase::Start } else { TracePhase::Call };
             // Several system calls serve one operation, such as `openat` and `execve`.
@@ -117,7 +117,7 @@ impl<'a> TraceJudge<'a> {
         refusals
     }
 
-    fn refusal(&self, call: &RefusedCall, phase: TracePhase, count: usize) -> TracedRefusal {
+    fn refusal(&self, call: &RefusedSyscall, phase: TracePhase, count: usize) -> TracedRefusal {
         let Judgement { refused_by, tolerated, remedy, note } = self.decide(call);
         TracedRefusal {
             operation: describe_operation(&call.operation),
@@ -134,7 +134,7 @@ impl<'a> TraceJudge<'a> {
         }
     }
 
-    fn decide(&self, call: &RefusedCall) -> Judgement {
+    fn decide(&self, call: &RefusedSyscall) -> Judgement {
         use RefusedBy::{Limit, Sandbox, System};
         const FAMILIES: [i32; 3] = [2, 10, 16];
         match &call.operation {
@@ -317,7 +317,7 @@ fn describe_operation(operation: &RefusedOperation) -> &'static str {
     }
 }
 
-fn describe_object(call: &RefusedCall) -> String {
+fn describe_object(call: &RefusedSyscall) -> String {
     match &call.operation {
         RefusedOperation::File { path, .. } | RefusedOperation::Attributes { path } => path.clone(),
         RefusedOperation::Socket { family: 1 } => "AF_UNIX".into(),

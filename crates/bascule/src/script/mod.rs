@@ -189,10 +189,21 @@ impl McpBridgeAdapter {
         request: ScriptRequest,
         host: ScriptHost<'a>,
     ) -> BridgeResult<ScriptOutcome> {
-        let mut span = ScriptSpan::start(self.fleet.traces.clone(), caller, &request);
+        let mut span = self.start_span(caller, &request);
         let result = self.run_in_span(owner, request, host, &mut span).await;
         span.finish(&result);
         result
+    }
+
+    /// Records a script that is refused before it can start.
+    pub(crate) fn record_refused_script(&self, caller: Caller, request: &ScriptRequest, reason: &str) {
+        let error = BridgeError::new(ErrorCode::InvalidInput, Delivery::NotSent, reason);
+        self.start_span(caller, request).finish(&Err(error));
+    }
+
+    fn start_span(&self, caller: Caller, request: &ScriptRequest) -> ScriptSpan {
+        let settings = self.fleet.snapshot.load().settings.clone();
+        ScriptSpan::start(self.fleet.traces.clone(), settings, caller, request)
     }
 
     async fn run_in_span<'a>(

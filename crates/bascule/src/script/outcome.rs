@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bascule_model::CorrelationId;
-use bascule_script::wire::{LOG_LINE_OVERHEAD, LogLine, ScriptError};
+use bascule_script::wire::{ConsoleLine, LOG_LINE_OVERHEAD, ScriptError};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -26,7 +26,7 @@ pub struct ScriptOutcome {
     #[serde(default)]
     pub error: Option<ScriptError>,
     /// Console output.
-    pub logs: Vec<LogLine>,
+    pub logs: Vec<ConsoleLine>,
     /// Starts and ends of calls, in order.
     pub traces: Vec<ScriptTrace>,
     /// Ids of the tools that the script could call.
@@ -62,7 +62,7 @@ pub(super) struct ScriptRecorder {
     /// The originator of the script's calls.
     pub(super) caller: Caller,
     started: Instant,
-    logs: Vec<LogLine>,
+    logs: Vec<ConsoleLine>,
     log_bytes: usize,
     dropped_lines: u64,
     pub(super) refused_calls: u64,
@@ -86,7 +86,7 @@ impl ScriptRecorder {
     }
 
     /// Keeps a line of console output, up to `max_bytes` in total.
-    pub(super) fn log(&mut self, mut line: LogLine, max_bytes: usize) {
+    pub(super) fn log(&mut self, mut line: ConsoleLine, max_bytes: usize) {
         if !LEVELS.contains(&line.level.as_str()) {
             line.level = "log".into();
         }
@@ -102,7 +102,7 @@ impl ScriptRecorder {
     pub(super) fn finish(mut self, result: Result<Option<Box<RawValue>>, Box<ScriptError>>) -> ScriptOutcome {
         if self.dropped_lines > 0 {
             let text = format!("{} more lines dropped: the console limit was reached", self.dropped_lines);
-            self.logs.push(LogLine { level: "warn".into(), text });
+            self.logs.push(ConsoleLine { level: "warn".into(), text });
         }
         let (result, error) = match result {
             Ok(result) => (result, None),

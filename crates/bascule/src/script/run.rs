@@ -14,8 +14,8 @@ use bascule_model::{
 };
 use bascule_sandbox::WorkerExit;
 use bascule_script::wire::{
-    self, Completed, FromWorker, Init, RefusedCall, RpcCall, RpcResult, ScriptError, ScriptLimits, ToWorker,
-    push_frame,
+    self, Completed, FromWorker, Init, RefusedToolCall, RpcCall, RpcResult, ScriptError, ScriptLimits,
+    ToWorker, push_frame,
 };
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -232,8 +232,8 @@ impl<'a> ScriptRun<'a> {
     }
 
     /// Records a call that the worker has refused.
-    fn receive_refused(&mut self, refused: RefusedCall) -> Result<(), Box<ScriptError>> {
-        let RefusedCall { server, tool, code, message } = refused;
+    fn receive_refused(&mut self, refused: RefusedToolCall) -> Result<(), Box<ScriptError>> {
+        let RefusedToolCall { server, tool, code, message } = refused;
         let code = match code.as_str() {
             "INVALID_INPUT" => ErrorCode::InvalidInput,
             "POLICY_DENIED" => ErrorCode::PolicyDenied,

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_catalog::{Catalog, CatalogTool, NamePattern, ResolveError};
-use bascule_model::{BridgeError, BridgeResult, ToolId};
+use bascule_catalog::{Catalog, CatalogTool, NamePattern, ResolveError, Validation};
+use bascule_model::{BridgeError, BridgeResult, ToolId, clip};
 use bascule_script::names::{self, InvalidToolName};
-use bascule_script::wire::{InjectedTool, LogLine, ScriptError};
+use bascule_script::wire::{ConsoleLine, InjectedTool, ScriptError};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::time::Instant;
@@ -26,14 +26,60 @@ const MAX_SCHEMA: usize = 256 << 10;
 /// Number of left-out tools to name.
 const MAX_WARNINGS: usize = 10;
 
+/// Maximum number of patterns in a selection: each is compared with every tool.
+const MAX_PATTERNS: usize = 200;
+
 /// A choice of tools: all, or those that match one of the `server:tool` patterns.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct ToolSelection(Option<Vec<(String, String)>>);
+#[serde(try_from = "Option<Vec<(String, String)>>", into = "Option<Vec<(String, String)>>")]
+pub struct ToolSelection(Option<Vec<ToolPattern>>);
 
-/// A pattern that is not `server:tool`.
+/// Matches the names of tools and of their servers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ToolPattern {
+    server: NamePattern,
+    tool: NamePattern,
+}
+
+impl ToolPattern {
+    fn new(server: &str, tool: &str) -> Self {
+        Self { server: NamePattern::parse(server), tool: NamePattern::parse(tool) }
+    }
+
+    fn matches(&self, id: &ToolId) -> bool {
+        self.server.matches(id.server()) && self.tool.matches(id.tool())
+    }
+}
+
+/// The reason why patterns are no selection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is not a tool pattern: use `server:tool` or `server:*`")]
-pub struct ToolSelectionError(String);
+pub enum ToolSelectionError {
+    /// A pattern is not `server:tool`.
+    #[error("`{0}` is not a tool pattern: use `server:tool` or `server:*`")]
+    NotAPattern(String),
+    /// There are too many patterns.
+    #[error(
+        "too many tools are named: at most {MAX_PATTERNS} can be; `server:*` selects all tools of a server"
+    )]
+    TooMany,
+}
+
+impl TryFrom<Option<Vec<(String, String)>>> for ToolSelection {
+    type Error = ToolSelectionError;
+
+    fn try_from(names: Option<Vec<(String, String)>>) -> Result<Self, ToolSelectionError> {
+        let Some(names) = names else { return Ok(Self::all()) };
+        Self::check_count(names.len())?;
+        Ok(Self(Some(names.iter().map(|(server, tool)| ToolPattern::new(server, tool)).collect())))
+    }
+}
+
+impl From<ToolSelection> for Option<Vec<(String, String)>> {
+    fn from(selection: ToolSelection) -> Self {
+        let names = |pattern: &ToolPattern| (pattern.server.to_string(), pattern.tool.to_string());
+        selection.0.map(|patterns| patterns.iter().map(names).collect())
+    }
+}
 
 impl ToolSelection {
     /// Selects every tool.
@@ -41,15 +87,24 @@ impl ToolSelection {
         Self(None)
     }
 
-    /// Parses patterns such as `server:tool`. Both parts may contain `*`.
+    /// Parses up to 200 patterns such as `server:tool`. Both parts may contain `*`.
     pub fn parse<'a>(patterns: impl IntoIterator<Item = &'a str>) -> Result<Self, ToolSelectionError> {
         let split = |pattern: &'a str| match pattern.split_once(':') {
             Some((server, tool)) if !server.is_empty() && !tool.is_empty() => {
-                Ok((server.into(), tool.into()))
+                Ok(ToolPattern::new(server, tool))
             }
-            _ => Err(ToolSelectionError(pattern.into())),
+            _ => Err(ToolSelectionError::NotAPattern(pattern.into())),
         };
-        patterns.into_iter().map(str::trim).map(split).collect::<Result<_, _>>().map(|list| Self(Some(list)))
+        // One more than are allowed shows that there are too many.
+        let patterns = patterns.into_iter().take(MAX_PATTERNS + 1).map(str::trim).map(split);
+        let patterns: Vec<ToolPattern> = patterns.collect::<Result<_, _>>()?;
+        Self::check_count(patterns.len())?;
+        Ok(Self(Some(patterns)))
+    }
+
+    /// Refuses too many patterns.
+    pub(crate) fn check_count(count: usize) -> Result<(), ToolSelectionError> {
+        if count > MAX_PATTERNS { Err(ToolSelectionError::TooMany) } else { Ok(()) }
     }
 
     /// Selects the tools of a script: those that it names, and of them the best for its intent.
@@ -62,29 +117,27 @@ impl ToolSelection {
             allowed.includes(tool.id()) && names::check(tool.id().server(), tool.id().tool()).is_ok()
         };
         let found = bridge.search_tools(intent.clone(), is_wanted).await;
-        let name = |id: &ToolId| (id.server().to_owned(), id.tool().to_owned());
-        Ok(Self(Some(found.iter().map(|found| name(found.tool.id())).collect())))
+        let pattern = |id: &ToolId| ToolPattern::new(id.server(), id.tool());
+        Ok(Self(Some(found.iter().map(|found| pattern(found.tool.id())).collect())))
     }
 
     /// Returns true if a pattern names this server.
     pub(crate) fn includes_server(&self, name: &str) -> bool {
         let Some(patterns) = &self.0 else { return true };
-        patterns.iter().any(|(server, _)| NamePattern::parse(server).matches(name))
+        patterns.iter().any(|pattern| pattern.server.matches(name))
     }
 
     pub(crate) fn includes(&self, id: &ToolId) -> bool {
         let Some(patterns) = &self.0 else { return true };
-        patterns.iter().any(|(server, tool)| {
-            NamePattern::parse(server).matches(id.server()) && NamePattern::parse(tool).matches(id.tool())
-        })
+        patterns.iter().any(|pattern| pattern.matches(id))
     }
 
     /// Fails if a server without a wildcard is not configured.
     fn check_servers(&self, bridge: &McpBridgeAdapter) -> BridgeResult<()> {
         let snapshot = bridge.fleet.snapshot.load();
-        let servers = self.0.iter().flatten().map(|(server, _)| server);
-        let mut unknown = servers
-            .filter(|name| NamePattern::parse(name).is_literal() && snapshot.settings.server(name).is_none());
+        let literal = self.0.iter().flatten().map(|pattern| &pattern.server).filter(|name| name.is_literal());
+        let mut unknown =
+            literal.map(NamePattern::as_str).filter(|name| snapshot.settings.server(name).is_none());
         match unknown.next() {
             Some(name) => {
                 Err(crate::normalise::missing(crate::normalise::no_server(&snapshot.settings, name)))
@@ -96,13 +149,11 @@ impl ToolSelection {
     /// Fails if a pattern matches no tool, unless a server is down whose tools it may match.
     fn check_patterns(&self, bridge: &McpBridgeAdapter, absent: &[String]) -> BridgeResult<()> {
         let catalog = bridge.catalog();
-        for (server, tool) in self.0.iter().flatten() {
-            let (servers, tools) = (NamePattern::parse(server), NamePattern::parse(tool));
-            let matches = |id: &ToolId| servers.matches(id.server()) && tools.matches(id.tool());
-            let is_used = absent.iter().any(|name| servers.matches(name))
-                || catalog.tools().any(|found| matches(found.id()));
+        for pattern in self.0.iter().flatten() {
+            let is_used = absent.iter().any(|name| pattern.server.matches(name))
+                || catalog.tools().any(|found| pattern.matches(found.id()));
             if !is_used {
-                return Err(unmatched_pattern(&catalog, server, tool));
+                return Err(unmatched_pattern(&catalog, pattern.server.as_str(), pattern.tool.as_str()));
             }
         }
         Ok(())
@@ -110,9 +161,11 @@ impl ToolSelection {
 
     /// Returns the tools that are named without wildcards.
     fn literal_ids(&self) -> Vec<ToolId> {
-        let is_literal = |text: &String| NamePattern::parse(text).is_literal();
-        let literal = self.0.iter().flatten().filter(|(server, tool)| is_literal(server) && is_literal(tool));
-        literal.filter_map(|(server, tool)| ToolId::parse(&format!("{server}:{tool}")).ok()).collect()
+        let is_literal = |pattern: &&ToolPattern| pattern.server.is_literal() && pattern.tool.is_literal();
+        let literal = self.0.iter().flatten().filter(is_literal);
+        literal
+            .filter_map(|pattern| ToolId::parse(&format!("{}:{}", pattern.server, pattern.tool)).ok())
+            .collect()
     }
 }
 
@@ -248,11 +301,11 @@ impl InjectedTools {
     }
 
     /// Returns warnings about tools that were left out.
-    pub(super) fn warnings(&self) -> Vec<LogLine> {
-        let line = |text: String| LogLine { level: "warn".into(), text };
+    pub(super) fn warnings(&self) -> Vec<ConsoleLine> {
+        let line = |text: String| ConsoleLine { level: "warn".into(), text };
         let shown = self.left_out.iter().take(MAX_WARNINGS);
         let mut lines: Vec<_> =
-            shown.map(|error| line(format!("tool left out: {}", clipped(&error.to_string(), 200)))).collect();
+            shown.map(|error| line(format!("tool left out: {}", clip(&error.to_string(), 200)))).collect();
         if self.left_out.len() > MAX_WARNINGS {
             lines.push(line(format!("{} more tools left out", self.left_out.len() - MAX_WARNINGS)));
         }
@@ -292,16 +345,24 @@ fn injected_tool(tool: &Arc<CatalogTool>, is_named: bool) -> InjectedTool {
     InjectedTool {
         server: tool.id().server().to_owned(),
         name: tool.id().tool().to_owned(),
-        description: definition.description.as_deref().map(|text| clipped(text, MAX_DESCRIPTION)),
+        description: definition.description.as_deref().map(|text| clip(text, MAX_DESCRIPTION).to_owned()),
         input_schema: Some(definition.input_schema.clone()).filter(|raw| is_short(raw)),
         output_schema: definition.output_schema.clone().filter(|raw| is_named && is_short(raw)),
         observed_schema: is_named.then(observed).flatten().filter(|raw| is_short(raw)),
         signature: is_named.then(|| call_signature(tool)),
+        is_unchecked: is_named && !is_validated(tool),
     }
 }
 
-fn clipped(text: &str, bytes: usize) -> String {
-    text[..text.floor_char_boundary(bytes)].to_owned()
+/// Returns true if the bridge validates the arguments of the tool. A long schema is not compiled to see that: the calling
+/// script would wait, and all others with it.
+fn is_validated(tool: &CatalogTool) -> bool {
+    const MAX_COMPILED: usize = 32 << 10;
+    let Ok(nothing) = to_raw_value(&serde_json::Map::new()) else { return false };
+    let schema = &tool.definition().input_schema;
+    tool.has_quickly_valid_arguments(&nothing)
+        || (schema.get().len() <= MAX_COMPILED
+            && !matches!(tool.check_arguments(&nothing), Validation::Unchecked { .. }))
 }
 
 async fn await_starts(bridge: &McpBridgeAdapter, selection: &ToolSelection) {
@@ -340,6 +401,37 @@ mod tests {
         assert_eq!(selection.literal_ids().len(), 1);
         assert!(ToolSelection::all().includes(&ToolId::parse("x:y").unwrap()));
         assert!(ToolSelection::parse(["a"]).is_err() && ToolSelection::parse([":b"]).is_err());
+    }
+
+    // req: CM-07
+    #[test]
+    fn refuses_more_patterns_than_can_be_compared_quickly() {
+        let patterns = |count: usize| ToolSelection::parse(std::iter::repeat_n("a:b", count));
+        assert!(patterns(200).is_ok());
+        assert_eq!(patterns(20_000), Err(ToolSelectionError::TooMany));
+        let names = serde_json::to_string(&vec![("a", "b"); 201]).unwrap();
+        assert!(serde_json::from_str::<ToolSelection>(&names).is_err());
+        let selection = ToolSelection::parse(["a:b", "c:*"]).unwrap();
+        let json = serde_json::to_string(&selection).unwrap();
+        assert_eq!(json, r#"[["a","b"],["c","*"]]"#);
+        assert_eq!(serde_json::from_str::<ToolSelection>(&json).unwrap(), selection);
+    }
+
+    // req: CM-14
+    #[test]
+    fn tells_whether_the_bridge_validates_arguments() {
+        let is_unchecked = |schema: &str| {
+            let definition = format!(r#"{{"name":"now","inputSchema":{schema}}}"#);
+            let raw = RawValue::from_string(definition).unwrap();
+            let definition = bascule_model::ToolDefinition::parse(raw).unwrap();
+            let server = bascule_model::ServerName::parse("clock").unwrap();
+            injected_tool(&Arc::new(CatalogTool::new(&server, definition)), true).is_unchecked
+        };
+        assert!(!is_unchecked("{}") && !is_unchecked(r#"{"required":["zone"]}"#));
+        assert!(is_unchecked(
+            r#"{"properties":{"a":{"$ref":"https://example.com/a.json"}},"required":["a"]}"#
+        ));
+        assert!(is_unchecked(r#"{"properties":{"a":{"pattern":"["}},"required":["a"]}"#));
     }
 
     // req: CM-14

@@ -7,6 +7,7 @@ use bascule_model::{BridgeResult, CorrelationId, SpanContext};
 
 use super::{ScriptOutcome, ScriptRequest};
 use crate::call_record::{Caller, ScriptParent};
+use crate::config::Settings;
 use crate::trace_recorder::{ScriptRecord, TraceRecorder};
 use crate::unique_number::next_correlation_id;
 
@@ -16,6 +17,7 @@ const MAX_CODE: usize = 64;
 /// A script in progress. Dropped before [`finish`](ScriptSpan::finish), it records that the caller cancelled or disconnected.
 pub(super) struct ScriptSpan {
     traces: Option<Arc<TraceRecorder>>,
+    settings: Arc<Settings>,
     caller: Caller,
     context: SpanContext,
     id: CorrelationId,
@@ -28,10 +30,17 @@ pub(super) struct ScriptSpan {
 }
 
 impl ScriptSpan {
-    pub(super) fn start(traces: Option<Arc<TraceRecorder>>, caller: Caller, request: &ScriptRequest) -> Self {
+    /// `settings` name the servers that the script may call.
+    pub(super) fn start(
+        traces: Option<Arc<TraceRecorder>>,
+        settings: Arc<Settings>,
+        caller: Caller,
+        request: &ScriptRequest,
+    ) -> Self {
         let id = request.correlation_id.clone().unwrap_or_else(next_correlation_id);
         Self {
             traces,
+            settings,
             context: caller.new_span(&id),
             caller,
             id,
@@ -85,6 +94,7 @@ impl ScriptSpan {
             waited: self.waited,
             result_bytes,
             failure,
+            settings: Some(self.settings.clone()),
         });
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use bascule_model::{CorrelationId, ErrorCode};
+use bascule_model::{CorrelationId, ErrorCode, clip};
 use serde::{Deserialize, Serialize};
 
 use super::outcome::millis;
@@ -122,7 +122,7 @@ fn failure_reason(end: &CallEnd) -> Option<String> {
 }
 
 pub(super) fn clipped(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_REASON)]
+    clip(text, MAX_REASON)
 }
 
 #[cfg(test)]

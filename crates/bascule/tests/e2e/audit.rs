@@ -220,6 +220,28 @@ fn full_disk_refuses_calls() {
 
 // req: TR-01
 #[test]
+fn incomplete_line_stays_until_its_repair_can_be_written() {
+    let text = json!({ "mcpServers": clock(), "bascule": {
+        "audit": { "path": "log/audit.jsonl" }, "traces": { "off": true } } });
+    let bascule = Bascule::with_text(&text.to_string());
+    bascule.call_error("clock:nothing", "{}");
+    let text = fs::read_to_string(log_file(&bascule)).unwrap() + r#"{"seq":9,"kind":"beg"#;
+    fs::write(log_file(&bascule), &text).unwrap();
+    // The log may not grow.
+    let limit = format!("--fsize={}", text.len());
+    let arguments = ["call", "clock:nothing", "{}"];
+    let output =
+        bascule.command_prepared_by(&["prlimit", &limit], "trap '' XFSZ", &arguments).output().unwrap();
+    let output = CommandOutput::from(output);
+    assert!(output.stderr.contains("the audit log cannot be written"), "{output:?}");
+    assert_eq!(fs::read_to_string(log_file(&bascule)).unwrap(), text);
+    bascule.call_error("clock:nothing", "{}");
+    let (code, checked) = verify(&bascule);
+    assert_eq!((code, &checked["interrupted"]), (0, &json!(1)), "{checked}");
+}
+
+// req: TR-01
+#[test]
 fn running_bridge_refuses_calls_while_the_disk_is_full_and_counts_lost_lines() {
     let text = json!({ "mcpServers": clock(), "bascule": {
         "audit": { "path": "log/audit.jsonl" }, "traces": { "off": true } } });

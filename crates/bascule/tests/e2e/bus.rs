@@ -2,6 +2,7 @@
 
 mod availability;
 mod python_agents;
+mod rabbitmq;
 mod replicas;
 mod requests;
 mod service;

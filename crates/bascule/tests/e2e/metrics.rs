@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-use bascule_testkit::{Script, ScriptedStdio};
+use bascule_testkit::{NatsServer, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use crate::fleet::held_server::HeldServer;
@@ -158,6 +158,10 @@ fn shows_calls_in_flight_and_in_the_queue() {
         let code = json!({ "server": "s", "tool": "x", "code": "CANCELLED" });
         Metrics::scrape(&bridge).get("bascule_call_errors_total", code) == Some(1.0)
     });
+    eventually("its wait is recorded", || {
+        let spans = bridge.bascule.run_json(&["traces", "--failed"]).1;
+        spans[0]["code"] == "CANCELLED" && spans[0]["waitedMs"].as_f64() > Some(0.0)
+    });
 }
 
 // req: BR-06, BR-08
@@ -181,6 +185,14 @@ fn shows_health_and_restarts() {
     metrics.check("bascule_server_health", json!({ "server": "s" }), 1.0);
     metrics.check("bascule_server_health", json!({ "server": "lost" }), 1.0);
     assert!(!is("lost", "healthy") && !is("lost", "starting"));
+    let process = bridge.server_status("s")["pid"].clone();
+    let changed = with_settings(server.entry(), json!({ "env": { "CHANGED": "1" } }));
+    bridge.configure(&json!({ "s": changed }));
+    eventually("the server was replaced", || {
+        let replacement = bridge.server_status("s")["pid"].clone();
+        replacement.is_number() && replacement != process
+    });
+    Metrics::scrape(&bridge).check("bascule_server_restarts_total", json!({ "server": "s" }), 1.0);
 }
 
 // req: BR-06, GW-03
@@ -239,6 +251,27 @@ fn metrics_have_a_port_of_their_own() {
     assert_eq!(get(own, "/mcp", &authorized).0, 404, "clients are served elsewhere");
     assert_eq!(get(bridge.address(), "/metrics", &authorized).0, 404);
     assert_eq!(get(bridge.address(), "/healthz", "").0, 200);
+}
+
+// req: BR-06, BU-06, GW-07
+#[test]
+fn bridge_on_the_bus_opens_a_port_for_metrics_alone() {
+    let nats = NatsServer::start();
+    let token = "0123456789abcdef0123456789abcdef";
+    let bascule = json!({ "tokens": [token], "metrics": { "listen": "127.0.0.1:0" } });
+    let text = json!({ "mcpServers": { "clock": demo_server("clock") }, "bascule": bascule }).to_string();
+    let bascule = Bascule::with_text(&text);
+    let mut command = bascule.command(&["serve", "--agent", "a", "--bus", &nats.url()]);
+    let mut child = command.stdout(Stdio::null()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let line = lines.find_map(|line| line.strip_prefix("metrics at http://").map(str::to_owned)).unwrap();
+    let address = line.strip_suffix("/metrics").unwrap().parse().unwrap();
+    let authorized = format!("authorization: Bearer {token}\r\n");
+    assert_eq!(get(address, "/metrics", "").0, 401);
+    assert_eq!(get(address, "/metrics", &authorized).0, 200);
+    assert_eq!(get(address, "/mcp", &authorized).0, 404);
+    child.kill().unwrap();
+    child.wait().unwrap();
 }
 
 // req: GW-07

@@ -1,8 +1,6 @@
-//! Ten servers in one bridge, four of them faulty: the latency of the others must not suffer.
+//! Ten servers in one bridge, four of them faulty: the others must work. The bench `ratios` measures their latency.
 
-#![allow(clippy::print_stdout, reason = "measured figures, visible with `--nocapture`")]
-
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bascule::McpBridgeAdapter;
 use bascule_model::{Health, ProviderAdapter, ServerName};
@@ -14,12 +12,8 @@ use crate::embedded::{call, call_with_timeout, confined, terminate, within_timeo
 use crate::support::demo_server;
 
 const GOOD: usize = 6;
-/// Calls of each good server in a round.
+/// Calls of each good server.
 const CALLS: usize = 50;
-/// Maximum number of rounds. One good round is enough, because the machine may be busy.
-const ROUNDS: usize = 6;
-/// Allowed ratio of the latencies with and without faulty servers.
-const MAX_RATIO: f64 = 5.0;
 
 fn good_servers() -> Map<String, Value> {
     (0..GOOD).map(|n| (format!("good{n}"), demo_server("counter"))).collect()
@@ -64,20 +58,14 @@ async fn call_faulty_servers(bridge: &McpBridgeAdapter) {
     );
 }
 
-/// Median latency of concurrent calls to the good servers, in ms.
-async fn median(bridge: &McpBridgeAdapter) -> f64 {
+/// Calls the good servers at once; every call must succeed.
+async fn call_good_servers(bridge: &McpBridgeAdapter) {
     let each = (0..GOOD).map(|n| async move {
-        let mut times = Vec::new();
         for _ in 0..CALLS {
-            let begin = Instant::now();
             call(bridge, &format!("good{n}:increment"), "{}").await.unwrap();
-            times.push(begin.elapsed().as_secs_f64() * 1e3);
         }
-        times
     });
-    let mut times = join_all(each).await.concat();
-    times.sort_by(f64::total_cmp);
-    times[times.len() / 2]
+    join_all(each).await;
 }
 
 /// Waits until a faulty server has received this many calls: by then all faults are under way.
@@ -89,24 +77,6 @@ async fn wait_for_calls(server: &ScriptedStdio, calls: usize) {
         }
     })
     .await;
-}
-
-/// Median latencies without and with the faulty servers.
-async fn round() -> (f64, f64) {
-    let bridge = confined(good_servers().into()).await;
-    let without = median(&bridge).await;
-    terminate(&bridge).await;
-    let lying = lying_server();
-    let bridge = confined(all_servers(&lying).into()).await;
-    let with = tokio::select! {
-        () = call_faulty_servers(&bridge) => unreachable!("the loop is endless"),
-        with = async {
-            wait_for_calls(&lying, 20).await;
-            median(&bridge).await
-        } => with,
-    };
-    terminate(&bridge).await;
-    (without, with)
 }
 
 // req: BR-12
@@ -159,15 +129,15 @@ async fn flooding_server_is_not_taken_for_a_dead_one() {
 
 // req: BR-12
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn faulty_servers_do_not_slow_down_others() {
-    let mut best = f64::INFINITY;
-    for _ in 0..ROUNDS {
-        let (without, with) = round().await;
-        println!("median latency: {without:.2} ms without faulty servers, {with:.2} ms with them");
-        best = best.min(with / without);
-        if best < MAX_RATIO {
-            return;
-        }
+async fn faulty_servers_do_not_disturb_others() {
+    let lying = lying_server();
+    let bridge = confined(all_servers(&lying).into()).await;
+    tokio::select! {
+        () = call_faulty_servers(&bridge) => unreachable!("the loop is endless"),
+        () = async {
+            wait_for_calls(&lying, 20).await;
+            call_good_servers(&bridge).await;
+        } => {}
     }
-    panic!("calls took {best:.1} times as long in the best round");
+    terminate(&bridge).await;
 }

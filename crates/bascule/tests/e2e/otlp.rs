@@ -120,7 +120,11 @@ fn check_spans(spans: &[Value]) {
             assert_eq!(call["attributes"][key], *value, "{call}");
         }
         assert_eq!(call["kind"], 3);
+        // The session with the server is another one than that of the client.
+        assert!(call["attributes"]["mcp.session.id"].is_null(), "{call}");
     }
+    let of_client = calls.iter().find(|call| call["attributes"]["bascule.face"] == "mcp").unwrap();
+    assert_eq!(of_client["attributes"]["bascule.client.session"].as_str().unwrap().len(), 12);
 }
 
 /// The counts of a histogram by outcome.

@@ -18,8 +18,12 @@ struct Setup {
 
 impl Setup {
     fn start(path: &str) -> Self {
+        Self::start_with_env(path, &[])
+    }
+
+    fn start_with_env(path: &str, variables: &[(&str, &str)]) -> Self {
         let server = ScriptedStdio::new(Script::new().tools(["x"]));
-        let bridge = ServeProcess::start(json!({ "s": server.entry() }));
+        let bridge = ServeProcess::start_with_env(json!({ "s": server.entry() }), variables);
         let client = Client::connect(bridge.address(), path);
         Self { server, bridge, client }
     }
@@ -72,17 +76,29 @@ fn trace_of_headers_is_recorded_and_passed_on() {
     );
 }
 
-// req: GW-03
+// req: TR-01, GW-03
 #[test]
-fn meta_of_client_with_own_trace_or_none_is_unchanged() {
+fn own_trace_of_a_client_gets_the_span_of_the_call() {
     let setup = Setup::start("/servers/s/mcp");
-    let own =
-        json!({ "traceparent": format!("00-{TRACE}-{PARENT}-00"), "tracestate": "c=3", "baggage": "k=v" });
+    let meta = |parent: &str| json!({ "traceparent": format!("00-{TRACE}-{parent}-00"), "tracestate": "c=3", "baggage": "k=v" });
     let other = format!("traceparent: 00-{}-{PARENT}-01", "1".repeat(32));
-    assert_eq!(setup.call("x", own.clone(), &[&other, "tracestate: a=1", "baggage: k=w"]), own);
-    assert_eq!(setup.spans(1)[0]["traceId"], TRACE, "`_meta` counts before the headers");
+    let passed = setup.call("x", meta(PARENT), &[&other, "tracestate: a=1", "baggage: k=w"]);
+    let spans = setup.spans(1);
+    assert_eq!(spans[0]["traceId"], TRACE, "`_meta` counts before the headers");
+    assert_eq!(passed, meta(spans[0]["spanId"].as_str().unwrap()));
     assert_eq!(setup.call("x", json!({}), &[]), json!({}));
     assert_eq!(setup.call("x", json!({}), &["traceparent: nonsense", "tracestate: a=1"]), json!({}));
+}
+
+// req: TR-01
+#[test]
+fn span_that_goes_to_a_collector_is_the_parent_of_the_servers() {
+    // Nobody has to receive it.
+    let setup = Setup::start_with_env("/mcp", &[("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:9")]);
+    let passed = setup.call("s__x", json!({ "own": 7 }), &[]);
+    let span = &setup.spans(1)[0];
+    let [trace, id] = ["traceId", "spanId"].map(|key| span[key].as_str().unwrap());
+    assert_eq!(passed, json!({ "own": 7, "traceparent": format!("00-{trace}-{id}-01") }));
 }
 
 // req: TR-01

@@ -198,8 +198,7 @@ fn describe_version(path: &Path, is_needed: bool) -> String {
 
 /// Checks the entries of Bascule in the files of clients.
 pub(super) fn clients() -> Vec<Finding> {
-    let environment = |name: &str| std::env::var(name).ok();
-    let Ok(machine) = Machine::this(&environment) else { return Vec::new() };
+    let Ok(machine) = Machine::this(&crate::config::process_environment) else { return Vec::new() };
     CLIENTS
         .iter()
         .filter(|client| machine.has(client))

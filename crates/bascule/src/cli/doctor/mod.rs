@@ -66,10 +66,9 @@ impl Doctor {
     pub(crate) async fn run(self, config: Option<&Path>, printer: &Printer) -> CommandResult {
         let mut report = Report { findings: Vec::new(), printer };
         report.extend(checks::machine());
-        let environment = |name: &str| std::env::var(name).ok();
         let loaded = CommandContext::find(config, true).and_then(|context| {
-            let loaded =
-                config::load_located(&context.location, &environment).map_err(CommandError::Config)?;
+            let loaded = config::load_located(&context.location, &config::process_environment)
+                .map_err(CommandError::Config)?;
             Ok((context, loaded))
         });
         let is_valid = loaded.is_ok();

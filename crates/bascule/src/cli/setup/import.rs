@@ -60,8 +60,7 @@ pub(super) struct Merged {
 
 impl Import {
     pub(crate) fn run(self, config: Option<&Path>, printer: &Printer) -> CommandResult {
-        let environment = |name: &str| std::env::var(name).ok();
-        let machine = this_machine(&environment)?;
+        let machine = this_machine(&crate::config::process_environment)?;
         let named: Vec<&'static ClientProgram> =
             self.clients.iter().filter_map(|id| ClientProgram::by_id(id)).collect();
         let own = OwnFile::find(config)?;

@@ -59,8 +59,7 @@ impl Init {
                 "`{path}` exists already: `bascule add` adds a server to it"
             )));
         }
-        let environment = |name: &str| std::env::var(name).ok();
-        let machine = this_machine(&environment)?;
+        let machine = this_machine(&config::process_environment)?;
         let may_ask = !printer.json && question::has_user();
         let collected = match self.import || may_ask {
             true => collect(&[], false, &machine, &path)?,
@@ -88,11 +87,10 @@ impl Init {
     }
 
     fn location(&self, config: Option<&Path>) -> CommandResult<ConfigLocation> {
-        let environment = |name: &str| std::env::var(name).ok();
         match config {
             Some(path) => Ok(ConfigLocation { path: path.into(), origin: ConfigOrigin::Named }),
             None if self.user => {
-                let path: Option<PathBuf> = config::user_file(&environment);
+                let path: Option<PathBuf> = config::user_file(&config::process_environment);
                 let path =
                     path.ok_or_else(|| CommandError::Config(ConfigError::NotFound { paths: Vec::new() }))?;
                 Ok(ConfigLocation { path, origin: ConfigOrigin::UserFolder })

@@ -13,7 +13,8 @@ use crate::cli::error::{CommandError, CommandResult};
 use crate::cli::printer::Printer;
 use crate::cli::terminal::{pad, sanitize_line};
 use crate::clients::{
-    CLIENTS, ClientFile, ClientProgram, Endpoint, Machine, ProgramSearch, fields_of, is_bascule, stale_keys,
+    CLIENTS, ClientFile, ClientProgram, EntryTarget, Machine, ProgramSearch, fields_of, is_bascule,
+    stale_keys,
 };
 use crate::config::{Authentication, Settings, TransportSettings};
 use crate::document::{Content, Document, Tree};
@@ -83,8 +84,7 @@ impl Install {
         find: impl FnOnce() -> CommandResult<CommandContext>,
         printer: &Printer,
     ) -> CommandResult {
-        let environment = |name: &str| std::env::var(name).ok();
-        let machine = this_machine(&environment)?;
+        let machine = this_machine(&crate::config::process_environment)?;
         match self.client.as_deref().and_then(ClientProgram::by_id) {
             None => list(&machine, printer),
             Some(client) if self.remove => self.target.remove(client, &machine, printer),
@@ -95,8 +95,7 @@ impl Install {
 
 impl Uninstall {
     pub(crate) fn run(self, printer: &Printer) -> CommandResult {
-        let environment = |name: &str| std::env::var(name).ok();
-        let machine = this_machine(&environment)?;
+        let machine = this_machine(&crate::config::process_environment)?;
         let client =
             ClientProgram::by_id(&self.client).ok_or_else(|| CommandError::Usage("no such client".into()))?;
         self.target.remove(client, &machine, printer)
@@ -136,7 +135,7 @@ impl Target {
         let text = text.map_err(|error| at_file(&file, &error))?;
         drop(document);
         let token = match &endpoint {
-            Endpoint::Http { token: Some(token), .. } => vec![token.clone()],
+            EntryTarget::Http { token: Some(token), .. } => vec![token.clone()],
             _ => Vec::new(),
         };
         let mut change = FileChange::new(file, Some(text), form.format, &token);
@@ -329,14 +328,14 @@ fn original(
     }
 }
 
-fn endpoint(is_http: bool, context: &CommandContext, settings: &Settings) -> CommandResult<Endpoint> {
+fn endpoint(is_http: bool, context: &CommandContext, settings: &Settings) -> CommandResult<EntryTarget> {
     let failed = |error: std::io::Error| CommandError::Usage(format!("could not prepare the entry: {error}"));
     if !is_http {
         let config = std::path::absolute(context.path()).map_err(failed)?;
         let program = own_program().map_err(failed)?;
         let words = ["serve", "--stdio", "--config"].map(str::to_owned);
         let args = words.into_iter().chain([as_text(&config)?]).collect();
-        return Ok(Endpoint::Stdio { command: as_text(&program)?, args });
+        return Ok(EntryTarget::Stdio { command: as_text(&program)?, args });
     }
     let bridge = &settings.bridge;
     let token = match bridge.auth {
@@ -345,7 +344,7 @@ fn endpoint(is_http: bool, context: &CommandContext, settings: &Settings) -> Com
             Some(token::load_or_create(context.path()).map_err(failed)?.reveal().clone())
         }
     };
-    Ok(Endpoint::Http { url: format!("http://{}/mcp", bridge.listen), token })
+    Ok(EntryTarget::Http { url: format!("http://{}/mcp", bridge.listen), token })
 }
 
 fn as_text(path: &Path) -> CommandResult<String> {
@@ -365,10 +364,10 @@ fn own_program() -> std::io::Result<PathBuf> {
 }
 
 /// Facts that the user should know, and the next step.
-fn notes(client: &ClientProgram, endpoint: &Endpoint, settings: &Settings, path: &Path) -> Vec<String> {
+fn notes(client: &ClientProgram, endpoint: &EntryTarget, settings: &Settings, path: &Path) -> Vec<String> {
     let mut notes = Vec::new();
     match endpoint {
-        Endpoint::Http { token, .. } => {
+        EntryTarget::Http { token, .. } => {
             if token.is_some() {
                 notes.push(format!(
                     "`{}` contains the token now: do not share the file or put it under version control",
@@ -377,7 +376,7 @@ fn notes(client: &ClientProgram, endpoint: &Endpoint, settings: &Settings, path:
             }
             notes.push("`bascule serve` must run whenever the client does".into());
         }
-        Endpoint::Stdio { .. } => {
+        EntryTarget::Stdio { .. } => {
             let bare: Vec<&str> = settings
                 .servers
                 .iter()

@@ -26,8 +26,7 @@ const PLACES: [ServerPlace; 2] =
 impl OwnFile {
     /// Finds the file that other commands would use. Without one, the user's own file is made.
     pub(crate) fn find(named: Option<&Path>) -> CommandResult<Self> {
-        let environment = |name: &str| std::env::var(name).ok();
-        match config::find(named, Path::new(""), &environment) {
+        match config::find(named, Path::new(""), &config::process_environment) {
             Ok(location) => Self::open(location),
             Err(ConfigError::NotFound { paths }) => {
                 let path = paths.last().cloned().unwrap_or_else(|| "mcp.json".into());
@@ -121,10 +120,9 @@ impl OwnFile {
 }
 
 fn parse(path: &Path, text: &str) -> Result<LoadedConfig, Problems> {
-    let environment = |name: &str| std::env::var(name).ok();
     let source = SourceFile::from_path(path)
         .unwrap_or_else(|_| SourceFile { name: path.display().to_string(), directory: PathBuf::from("/") });
-    config::parse(text, &source, &environment)
+    config::parse(text, &source, &config::process_environment)
 }
 
 /// Trusts the new text of a file that was trusted, or that is new. Recorded before the file changes, so that a running

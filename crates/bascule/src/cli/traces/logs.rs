@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use bascule_store::{LogFilter, LogLine};
+use bascule_store::{LogFilter, LogLine, Reader};
 
 use super::super::context::{CommandContext, Signals};
 use super::super::error::CommandResult;
@@ -34,7 +34,8 @@ impl Logs {
     pub(crate) async fn run(self, context: CommandContext, printer: &Printer) -> CommandResult {
         let (limit, since) = (self.limit as usize, self.since.map(|since| since.0));
         let mut filter = LogFilter { server: self.server.clone(), after: None, since, limit };
-        let lines = read(&context, &filter)?;
+        let mut reader = open(&context)?;
+        let lines = read(reader.as_mut(), &filter)?;
         if lines.is_empty() {
             context.require_server(&self.server)?;
             self.print_empty_note(&context, printer);
@@ -52,7 +53,15 @@ impl Logs {
         // The limit is for the lines that are there already.
         (filter.after, filter.limit) = (lines.last().map(|(number, _)| *number), MAX_FOLLOWED);
         while !printer.is_stdout_closed() && wait(&mut signals).await {
-            let lines = read(&context, &filter)?;
+            // A bridge begins a new file, with new numbers, if the file was moved or removed.
+            if let Some(mut moved) = reader.take_if(|reader| !reader.is_current()) {
+                print_lines(&read(Some(&mut moved), &filter)?, printer);
+                filter.after = None;
+            }
+            if reader.is_none() {
+                reader = open(&context)?;
+            }
+            let lines = read(reader.as_mut(), &filter)?;
             print_lines(&lines, printer);
             filter.after = lines.last().map(|(number, _)| *number).or(filter.after);
         }
@@ -75,9 +84,8 @@ impl Logs {
     }
 }
 
-fn read(context: &CommandContext, filter: &LogFilter) -> CommandResult<Vec<(i64, LogLine)>> {
-    let reader = open(context)?;
-    reader.map_or_else(|| Ok(Vec::new()), |mut reader| reader.logs(filter)).map_err(unreadable)
+fn read(reader: Option<&mut Reader>, filter: &LogFilter) -> CommandResult<Vec<(i64, LogLine)>> {
+    reader.map_or_else(|| Ok(Vec::new()), |reader| reader.logs(filter)).map_err(unreadable)
 }
 
 fn print_lines(lines: &[(i64, LogLine)], printer: &Printer) {

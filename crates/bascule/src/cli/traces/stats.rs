@@ -34,7 +34,7 @@ impl Stats {
             }
             false => {
                 if tools.is_empty() {
-                    printer.print_note(&self.filter.empty_note(&context));
+                    printer.print_note(&FilterOptions::empty_note(&self.filter.filter(), &context));
                 }
                 print_text(&tools, dropped, printer);
             }

@@ -150,7 +150,7 @@ impl TestBridge {
         });
         let one = Server::spawn(Arc::new(server.clone()), ClientProfile::default(), &fleet);
         let settings = Settings { servers: vec![server], ..Settings::default() };
-        let by_name = HashMap::from([(one.settings.name.clone(), one)]);
+        let by_name = HashMap::from_iter([(one.settings.name.clone(), one)]);
         fleet.snapshot.store(Arc::new(Snapshot::new(Arc::new(settings), by_name)));
         let (bridge, begin) = (McpBridgeAdapter::of(fleet, false), Instant::now());
         // Takes no time on the clock. A test that kills the server needs it to be up.
@@ -353,7 +353,7 @@ async fn listing_names_server_that_is_still_starting() {
     let fleet = &test.bridge.fleet;
     let slot = fleet.starting.clone().acquire_owned().await.unwrap();
     let starting = Server::spawn(test.server().settings.clone(), ClientProfile::default(), fleet);
-    let servers = HashMap::from([(starting.settings.name.clone(), starting)]);
+    let servers = HashMap::from_iter([(starting.settings.name.clone(), starting)]);
     fleet.snapshot.store(Arc::new(Snapshot::new(fleet.snapshot.load().settings.clone(), servers)));
     let listing = crate::api::list_tools(&test.bridge, None).await.unwrap();
     assert_eq!(listing.start_failures[0].message, "server `s` has not started yet");

@@ -133,6 +133,43 @@ async fn two_agents_see_only_their_own_tools() {
 
 // req: BR-07
 #[tokio::test]
+async fn call_that_waits_in_the_queue_has_one_event() {
+    let calls = [Behaviour::exit(1), Behaviour::text("back")];
+    let server = ScriptedStdio::new(Script::new().tools(["x"]).calls("x", calls));
+    let mut config = config(&server);
+    config["mcpServers"]["s"]["reconnectBackoffMs"] = 1500.into();
+    let events = Arc::new(CollectedEvents::default());
+    let config =
+        bascule::BridgeConfig { events: events.clone(), ..bascule::BridgeConfig::new(settings(&config)) };
+    let bridge = Arc::new(bascule::McpBridgeAdapter::init(config).await.unwrap());
+    let mut agent = TestAgent::embedded().await;
+    let _service = agent.serve(&bridge).await;
+    assert_eq!(agent.call("s:x", json!({})).await.body()["code"], "provider_crashed");
+    // Down until the server is started again: the queue brings the call several times.
+    let answer = agent.call("s:x", json!({})).await;
+    assert_eq!(answer.envelope["type"], "ToolInvokeResponse", "{:#}", answer.envelope);
+    let id = answer.envelope["correlationId"].as_str().unwrap();
+    let names: Vec<&str> = {
+        let events = events.0.lock().unwrap();
+        let of_call =
+            |event: &&bascule_model::Event| event.correlation_id().is_some_and(|own| own.as_str() == id);
+        events.iter().filter(of_call).map(|event| event.name()).collect()
+    };
+    assert_eq!(names, ["provider.mcp.tool.completed"]);
+    bridge.terminate().await;
+}
+
+#[derive(Default)]
+struct CollectedEvents(std::sync::Mutex<Vec<bascule_model::Event>>);
+
+impl bascule_model::EventSink for CollectedEvents {
+    fn offer(&self, event: bascule_model::Event) {
+        self.0.lock().unwrap().push(event);
+    }
+}
+
+// req: BR-07
+#[tokio::test]
 async fn events_are_published_under_their_names() {
     let server = ScriptedStdio::new(Script::new().tools(["x"]));
     let local = Arc::new(EmbeddedBus::default());

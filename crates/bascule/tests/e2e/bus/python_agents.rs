@@ -216,6 +216,7 @@ async fn agent_in_python_uses_tools_over_nats() {
     let server = NatsServer::start();
     check_agent("bus_nats.py", &server.url(), "object").await;
 }
+
 // req: BU-01
 // req: BU-02
 // req: BU-03
@@ -225,4 +226,37 @@ async fn agent_in_python_uses_tools_over_nats() {
 async fn agent_in_python_uses_tools_over_rabbitmq() {
     let server = RabbitMqServer::shared();
     check_agent("bus_rabbitmq.py", &server.vhost_url(), "parts").await;
+}
+
+/// Runs a program of the page as it stands there, and returns its output.
+async fn run_example(program: &str, url: &str) -> String {
+    let python = test_env("agents/bin").join("python");
+    let mut command = Command::new(python);
+    command.args(["-c", program, url, AGENT, "clock:now", r#"{"timezone": "UTC"}"#]).kill_on_drop(true);
+    let output = within_timeout(command.output()).await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+// req: BU-03
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_the_documentation_work() {
+    let page = std::fs::read_to_string(project_file("docs/bus.md")).unwrap();
+    let examples = page.split("```python\n").skip(1);
+    let examples: Vec<&str> = examples.map(|rest| rest.split("```").next().unwrap()).collect();
+    let nats = NatsServer::start();
+    let urls = [nats.url(), RabbitMqServer::shared().vhost_url()];
+    assert_eq!(examples.len(), urls.len());
+    let server = ScriptedStdio::new(Script::new().tools(["x"]));
+    for (program, url) in examples.into_iter().zip(urls) {
+        let (bridge, service, _bus) = start_bridge(&url, &server).await;
+        let output = run_example(program, &url).await;
+        assert!(output.starts_with("['") && output.contains("'clock:now'"), "{output}");
+        assert!(
+            output.contains("\nToolInvokeResponse ") && output.contains(r#""isError": false"#),
+            "{output}"
+        );
+        service.close(std::time::Duration::from_secs(5)).await;
+        bridge.terminate().await;
+    }
 }

@@ -52,6 +52,16 @@ impl Replicas {
         eventually(&format!("a replica logs `{part}`"), || self.stderr(replica).contains(part));
     }
 
+    /// Waits until one of the replicas logs a line, and returns its number.
+    pub fn wait_for_one_line(&self, replicas: &[usize], part: &str) -> usize {
+        let mut found = None;
+        eventually(&format!("one of the replicas logs `{part}`"), || {
+            found = replicas.iter().copied().find(|replica| self.stderr(*replica).contains(part));
+            found.is_some()
+        });
+        found.expect("it was found")
+    }
+
     pub fn stderr(&self, replica: usize) -> String {
         self.processes[replica].stderr.lock().unwrap().clone()
     }

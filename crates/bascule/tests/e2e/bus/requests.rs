@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule::McpBridgeAdapter;
-use bascule_bus::{Claim, MessageId, RequestDelivery};
+use bascule::{BusService, BusServiceOptions, McpBridgeAdapter};
+use bascule_bus::{AgentName, Bus, Claim, MessageId, RequestDelivery};
 use bascule_model::ProviderAdapter;
 use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
@@ -248,6 +248,48 @@ async fn duplicate_of_a_running_request_is_dropped() {
     bridge.terminate().await;
 }
 
+// req: BU-09
+#[tokio::test]
+async fn reused_id_with_another_body_is_refused_and_gets_no_other_result() {
+    let server = ScriptedStdio::new(script().calls("read", [Behaviour::text("of the first")]));
+    let bridge = scripted_bridge(&server, json!({})).await;
+    let mut agent = TestAgent::embedded().await;
+    let _service = agent.serve(&bridge).await;
+    let request = agent.request(agent.call_body("s:read", json!({})));
+    agent.send(&request).await;
+    let first = agent.answer().await;
+    assert!(first.envelope.to_string().contains("of the first"));
+    let mut other = agent.request(agent.call_body("s:write", json!({ "n": 2 })));
+    other["messageId"] = request["messageId"].clone();
+    agent.send(&other).await;
+    let second = agent.answer().await;
+    assert_eq!(second.body()["code"], "invalid_input", "{:#}", second.envelope);
+    assert_eq!(second.body()["toolCallId"], other["body"]["toolCallId"]);
+    assert_ne!(second.envelope["messageId"], first.envelope["messageId"]);
+    assert_eq!(server.methods().iter().filter(|method| *method == "tools/call").count(), 1);
+    bridge.terminate().await;
+}
+
+// req: BU-09
+#[tokio::test]
+async fn repetition_with_another_topic_is_answered_there_too() {
+    let slow = Behaviour::text("done").after_delay(Duration::from_secs(1));
+    let server = ScriptedStdio::new(script().calls("write", [slow]));
+    let bridge = scripted_bridge(&server, json!({})).await;
+    let mut agent = TestAgent::embedded().await;
+    let _service = agent.serve(&bridge).await;
+    let mut request = agent.request(agent.call_body("s:write", json!({})));
+    agent.send(&request).await;
+    received(&server, "tools/call").await;
+    request["replyTo"] = "tool.result.a.new".into();
+    agent.send(&request).await;
+    let mut topics = [agent.answer().await.topic, agent.answer().await.topic];
+    topics.sort();
+    assert_eq!(topics, ["tool.result.a", "tool.result.a.new"]);
+    assert_eq!(server.methods().iter().filter(|method| *method == "tools/call").count(), 1);
+    bridge.terminate().await;
+}
+
 /// Plays a replica that claims a request and dies.
 async fn abandon(agent: &TestAgent, request: &Value) {
     let mut queue = agent.bus.requests(&agent.name, 1).await.unwrap();
@@ -300,6 +342,26 @@ async fn cancelled_call_is_cancelled_at_its_server() {
     let answer = agent.answer().await;
     assert_eq!((&answer.body()["code"], &answer.body()["isRetryable"]), (&json!("cancelled"), &json!(false)));
     received(&server, "notifications/cancelled").await;
+    bridge.terminate().await;
+}
+
+// req: BU-02
+#[tokio::test]
+async fn cancellation_before_its_request_does_not_depend_on_clocks() {
+    let server = ScriptedStdio::new(script());
+    let bridge = scripted_bridge(&server, json!({})).await;
+    let mut agent = TestAgent::embedded().await;
+    let _service = agent.serve(&bridge).await;
+    for offset in [-30, 30] {
+        let body = agent.call_body("s:write", json!({}));
+        let mut cancel = agent.request(json!({ "toolCallId": body["toolCallId"] }));
+        (cancel["type"], cancel["timestamp"]) = ("ToolCancelRequest".into(), in_seconds(offset).into());
+        agent.publish("tool.cancel.mcp.a", &cancel).await;
+        // The bridge has read the cancellation once it has answered what was published later.
+        assert_eq!(agent.call("s:read", json!({})).await.envelope["type"], "ToolInvokeResponse");
+        assert_eq!(agent.call_with(body).await.body()["code"], "cancelled", "{offset} s");
+    }
+    assert!(!server.received().iter().any(|line| line.contains("\"write\"")));
     bridge.terminate().await;
 }
 
@@ -411,5 +473,20 @@ async fn many_requests_at_once_get_one_answer_each() {
     }
     let count = agent.call("counter:read", json!({})).await;
     assert_eq!(count.body()["result"]["structuredContent"]["increments"], 100);
+    bridge.terminate().await;
+}
+
+// req: BU-08
+#[tokio::test]
+async fn service_that_is_slower_than_its_agent_is_refused() {
+    let bridge = Arc::new(bridge_with_config(json!({ "mcpServers": {} })).await);
+    let default = BusServiceOptions::new(AgentName::parse("a").unwrap());
+    for (timeout, agent_timeout) in [(30, 30), (61, 60)] {
+        let [timeout, agent_timeout] = [timeout, agent_timeout].map(Duration::from_secs);
+        let options = BusServiceOptions { timeout, agent_timeout, ..default.clone() };
+        let started = BusService::start(bridge.clone(), Bus::embedded(Arc::default()), options).await;
+        let error = started.err().unwrap().to_string();
+        assert!(error.contains("must be shorter than that of the agent"), "{error}");
+    }
     bridge.terminate().await;
 }

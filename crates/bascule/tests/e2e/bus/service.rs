@@ -2,16 +2,19 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Stdio};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use bascule_bus::{Bus, BusOptions, BusUrl, Topic};
-use bascule_testkit::{Behaviour, NatsServer, NatsSetting, Script, ScriptedStdio};
+use bascule_testkit::{
+    Behaviour, NatsServer, NatsSetting, Script, ScriptedStdio, TestCertificates, broker_program,
+};
 use serde_json::{Value, json};
 
 use super::replicas::Replicas;
-use super::test_agent::TestAgent;
-use crate::support::{Bascule, demo_servers, eventually, signal};
+use super::test_agent::{TestAgent, TestMessage, in_seconds};
+use crate::support::{Bascule, demo_servers, eventually, project_file, signal};
 
 async fn agent_on(nats: &NatsServer, name: &str) -> TestAgent {
     let url = BusUrl::parse(&nats.url()).unwrap();
@@ -79,7 +82,12 @@ async fn bridge_serves_an_agent_over_nats_and_opens_no_port() {
     assert_eq!(status["bus"]["agent"], "a");
     let shown = replicas.bascule.run(&["status"]).stdout;
     assert!(shown.contains("agent a") && shown.contains("connected"), "{shown}");
-    let (_, traces) = replicas.bascule.run_json(&["traces"]);
+    // The bridge writes its spans in batches, and the calls do not wait for them.
+    let mut traces = Value::Null;
+    eventually("the calls are stored", || {
+        traces = replicas.bascule.run_json(&["traces"]).1;
+        traces.as_array().is_some_and(|spans| spans.len() >= 4)
+    });
     assert_eq!((&traces[0]["face"], &traces[0]["agent"]), (&json!("bus"), &json!("a")));
     signal(replicas.pid(first), "TERM");
     replicas.wait_for_exit(first);
@@ -190,6 +198,130 @@ async fn garbage_becomes_dead_letters_that_can_be_queued_again() {
     assert_eq!(all["requeued"].as_array().map(Vec::len), Some(3), "{all:#}");
 }
 
+// req: BU-01
+#[test]
+fn command_line_gives_credentials_and_an_authority() {
+    let script = project_file("tests/servers/nats_credentials.py");
+    let output = Command::new(broker_program("python")).arg(script).output().unwrap();
+    let keys: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let text = |key: &str| keys[key].as_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, content: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (seed, creds) = (file("seed", &format!("{}\n", text("seed"))), file("creds", text("credentials")));
+    let bascule = Bascule::with_text(r#"{"mcpServers": {}}"#);
+    let list = |nats: &NatsServer, options: &[&str]| {
+        let url = nats.url();
+        bascule.run(&[&["deadletters", "list", "--bus", &url], options].concat())
+    };
+
+    let nats = NatsServer::start_with([NatsSetting::NKey(text("public").into())]);
+    assert_eq!(list(&nats, &["--nkey-file", &seed]).code, Some(0));
+    assert_eq!(list(&nats, &[]).code, Some(3));
+
+    let (operator, account, jwt) = (text("operator"), text("account"), text("account_jwt"));
+    let lines = format!(
+        "operator: {operator}\nresolver: MEMORY\nresolver_preload: {{ {account}: {jwt} }}\njetstream: disabled"
+    );
+    let nats = NatsServer::start_with([NatsSetting::Lines(lines)]);
+    // The server has no JetStream, so the command gets past the proof of identity and no further.
+    let output = list(&nats, &["--creds", &creds]);
+    assert!(!output.stderr.contains("refused") && output.stderr.contains("JetStream"), "{output:?}");
+    assert!(list(&nats, &[]).stderr.contains("the server refused a connection"));
+
+    let files = TestCertificates::create();
+    let (certificate, key) = (files.server_certificate(), files.server_key());
+    let nats = NatsServer::start_with([NatsSetting::Tls { certificate, key, client_ca: None }]);
+    let ca = files.ca();
+    assert_eq!(list(&nats, &["--ca-file", ca.to_str().unwrap()]).code, Some(0));
+    assert_eq!(list(&nats, &[]).code, Some(3));
+}
+
+/// Makes the stream of requests with at most so many for each agent.
+fn create_requests_stream(nats: &NatsServer, limit: u32) {
+    let stream = json!({ "name": "BASCULE_REQUESTS", "subjects": ["tool.invoke.mcp", "tool.invoke.mcp.>"],
+        "retention": "workqueue", "storage": "file", "discard": "new", "discard_new_per_subject": true,
+        "max_msgs_per_subject": limit })
+    .to_string();
+    let mut socket = TcpStream::connect(("127.0.0.1", nats.port())).unwrap();
+    let length = stream.len();
+    let publish = format!("PUB $JS.API.STREAM.CREATE.BASCULE_REQUESTS created {length}\r\n{stream}\r\n");
+    socket.write_all(format!("CONNECT {{}}\r\nSUB created 1\r\n{publish}").as_bytes()).unwrap();
+    let mut lines = BufReader::new(socket).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.starts_with("MSG created")));
+    assert!(lines.next().unwrap().contains(r#""did_create":true"#));
+}
+
+// req: BU-09
+#[tokio::test]
+async fn full_queue_does_not_keep_the_letters_of_other_agents_from_being_queued() {
+    let nats = NatsServer::start();
+    create_requests_stream(&nats, 1);
+    let agent = agent_on(&nats, "a").await;
+    let dead = Topic::parse("tool.dead.mcp").unwrap();
+    for (id, topic) in [("1", "a"), ("2", "a"), ("3", "a"), ("4", "b")] {
+        let topic = format!("tool.invoke.mcp.{topic}");
+        let body = json!({ "reason": "test", "topic": topic, "message": "{}" });
+        let letter = json!({ "messageId": id, "type": "DeadLetter", "source": "test",
+            "timestamp": "2026-03-01T12:00:00Z", "body": body });
+        agent.bus.publish_bytes(&dead, letter.to_string().as_bytes()).await.unwrap();
+    }
+    let bascule = Bascule::with_text(r#"{"mcpServers": {}}"#);
+    let (code, all) = bascule.run_json(&["deadletters", "requeue", "--all", "--bus", &nats.url()]);
+    let (requeued, failed) = (all["requeued"].as_array().unwrap(), all["failed"].as_array().unwrap());
+    assert_eq!((code, requeued.len(), failed.len()), (3, 2, 2), "{all:#}");
+    assert!(failed[1]["cause"].as_str().unwrap().contains("the queue of requests is full"), "{all:#}");
+    let (_, left) = bascule.run_json(&["deadletters", "list", "--bus", &nats.url()]);
+    let topics: Vec<&Value> = left.as_array().unwrap().iter().map(|letter| &letter["topic"]).collect();
+    assert_eq!(topics, ["tool.invoke.mcp.a"; 2]);
+}
+
+// req: BU-08
+#[tokio::test]
+async fn clock_of_an_agent_without_deadlines_does_not_matter_on_nats() {
+    let nats = NatsServer::start();
+    let server = ScriptedStdio::new(script());
+    let mut agent = agent_on(&nats, "a").await;
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    replicas.start();
+    for offset in [-3_600, 3_600] {
+        let mut request = agent.request(agent.call_body("s:read", json!({})));
+        request["timestamp"] = in_seconds(offset).into();
+        agent.send(&request).await;
+        assert_eq!(agent.answer().await.envelope["type"], "ToolInvokeResponse", "{offset} s");
+    }
+}
+
+// req: BU-03
+#[tokio::test]
+async fn wrong_field_of_a_request_is_named_in_the_answer() {
+    let nats = NatsServer::start();
+    let server = ScriptedStdio::new(script());
+    let mut agent = agent_on(&nats, "a").await;
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    replicas.start();
+    for (field, value) in
+        [("replyTo", json!("no topic")), ("replyTo", json!(7)), ("correlationId", json!(""))]
+    {
+        let mut request = agent.request(agent.call_body("s:write", json!({})));
+        request[field] = value;
+        let topic = Topic::parse("tool.invoke.mcp.a").unwrap();
+        agent.bus.publish_bytes(&topic, request.to_string().as_bytes()).await.unwrap();
+        let answer = agent.answer().await;
+        assert_eq!(
+            (answer.topic.as_str(), &answer.body()["code"]),
+            ("tool.result.a", &json!("invalid_input"))
+        );
+        assert_eq!(answer.body()["toolCallId"], request["body"]["toolCallId"]);
+        assert!(answer.body()["message"].as_str().unwrap().contains(field), "{:#}", answer.envelope);
+    }
+    assert!(!server.methods().contains(&"tools/call".to_owned()));
+    assert_eq!(replicas.bascule.run_json(&["deadletters", "list", "--bus", &nats.url()]), (0, json!([])));
+}
+
 // req: BU-06
 // req: BU-09
 #[tokio::test]
@@ -232,6 +364,28 @@ async fn killed_replica_leaves_its_requests_to_the_others() {
 
 // req: BU-06
 #[tokio::test]
+async fn status_finds_the_replica_that_is_left() {
+    let nats = NatsServer::start();
+    let server = ScriptedStdio::new(script());
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    let (first, second) = (replicas.start(), replicas.start());
+    let third = replicas.start();
+    assert_eq!(replicas.bascule.run_json(&["status"]).0, 0);
+    // One replica dies, another one ends in order: each time a replica that is left has the socket.
+    replicas.kill(first);
+    let next = replicas.wait_for_one_line(&[second, third], "took over the control socket");
+    let last = second + third - next;
+    let (code, status) = replicas.bascule.run_json(&["status"]);
+    assert_eq!((code, &status["bus"]["connected"]), (0, &json!(true)), "{status:#}");
+    signal(replicas.pid(next), "TERM");
+    replicas.wait_for_exit(next);
+    replicas.wait_for_line(last, "took over the control socket");
+    let (code, status) = replicas.bascule.run_json(&["status"]);
+    assert_eq!((code, &status["bus"]["connected"]), (0, &json!(true)), "{status:#}");
+}
+
+// req: BU-06
+#[tokio::test]
 async fn replicas_share_the_work_and_nothing_runs_twice() {
     let nats = NatsServer::start();
     let server = ScriptedStdio::new(script());
@@ -262,6 +416,39 @@ async fn replicas_share_the_work_and_nothing_runs_twice() {
     let ran = received.iter().filter(|line| line.contains("tools/call")).count();
     assert!(ran + unknown >= 60, "{ran} calls ran, {unknown} are unknown");
     assert!(agent.rest("ToolError").await.is_empty());
+}
+
+// req: BU-06
+// req: BU-09
+#[tokio::test]
+async fn replica_that_was_stopped_in_a_call_gives_no_second_answer() {
+    for (tool, answered_by_other) in [("s:write", "ToolError"), ("s:read", "ToolInvokeResponse")] {
+        let nats = NatsServer::start();
+        let slow = |text: &str| Behaviour::text(text).after_delay(Duration::from_secs(1));
+        let script = script().calls("write", [slow("first")]).calls("read", [slow("first")]);
+        let server = ScriptedStdio::new(script);
+        let mut agent = agent_on(&nats, "a").await;
+        let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+        let first = replicas.start();
+        let request = agent.request(agent.call_body(tool, json!({})));
+        agent.send(&request).await;
+        eventually("the call has begun", || server.received().iter().any(|line| line.contains("tools/call")));
+        // Longer than the broker waits for it: another replica takes over.
+        signal(replicas.pid(first), "STOP");
+        let second = replicas.start();
+        let answer = agent.answer().await;
+        assert_eq!(answer.envelope["type"], answered_by_other, "{:#}", answer.envelope);
+        assert_eq!(answer.envelope["correlationId"], request["correlationId"]);
+        signal(replicas.pid(first), "CONT");
+        replicas.kill(second);
+        // The first replica has its result, and goes on with the next request.
+        let next = agent.call("s:read", json!({})).await;
+        assert_ne!(next.envelope["correlationId"], request["correlationId"], "{:#}", next.envelope);
+        let same = |message: &TestMessage| message.envelope["correlationId"] == request["correlationId"];
+        assert!(!agent.rest("ToolInvokeResponse").await.iter().any(same));
+        let runs = server.received().iter().filter(|line| line.contains("tools/call")).count();
+        assert_eq!(runs, if tool == "s:write" { 2 } else { 3 });
+    }
 }
 
 // req: BU-09
@@ -318,6 +505,21 @@ fn wrong_options_are_refused_with_the_reason() {
         (&["serve", "--agent", "a", "--bus", "embedded"], "inside one program"),
         (&["serve", "--agent", "refresh", "--bus", "nats://127.0.0.1:1"], "refresh"),
         (&["serve", "--agent", "a", "--bus", "http://x"], "a bus is"),
+        (&["serve", "--agent", "a", "--bus", "nats://127.0.0.1:99999"], "the port"),
+        (&["serve", "--agent", "a", "--bus", "amqp://127.0.0.1:x"], "the port"),
+        (&["serve", "--agent", "a", "--bus", "amqp://:5672"], "the host"),
+        (&["serve", "--agent", "a", "--bus", "amqp://127.0.0.1/v?heartbeat=x"], "a parameter after `?`"),
+        (&["serve", "--agent", "a.b", "--bus", "nats://127.0.0.1:1"], "letters, digits"),
+        (&["serve", "--agent", "", "--bus", "nats://127.0.0.1:1"], "letters, digits"),
+        (&["connect", "--agent", "a", "--bus", "nats://127.0.0.1:0"], "the port"),
+        (&["serve", "--agent", "a", "--bus", "nats://h", "--creds", "/none"], "could not read `/none`"),
+        (&["connect", "--agent", "a", "--bus", "nats://h", "--nkey-file", "/none"], "could not read `/none`"),
+        (&["deadletters", "list", "--bus", "nats://h", "--ca-file", "/none"], "could not read `/none`"),
+        (
+            &["deadletters", "list", "--bus", "nats://h", "--creds", "a", "--nkey-file", "b"],
+            "cannot be used with",
+        ),
+        (&["deadletters", "list", "--bus", "amqp://h", "--creds", "/dev/null"], "RabbitMQ takes a user"),
         (&["deadletters", "list"], "--bus"),
         (&["connect", "--bus", "nats://127.0.0.1:1"], "--agent"),
     ] {
@@ -325,8 +527,16 @@ fn wrong_options_are_refused_with_the_reason() {
         assert_eq!(output.code, Some(2), "{arguments:?} {output:?}");
         assert!(output.stderr.contains(reason), "{arguments:?} {output:?}");
     }
-    let unreachable = bascule.run(&["deadletters", "list", "--bus", "nats://127.0.0.1:1"]);
-    assert_eq!(unreachable.code, Some(3), "{unreachable:?}");
+    let secret = bascule.run(&["serve", "--agent", "a", "--bus", "nats://u:hunter2@h:99999"]);
+    assert!(secret.code == Some(2) && !secret.stderr.contains("hunter2"), "{secret:?}");
+    let nothing = bascule.run(&["deadletters", "requeue", "--bus", "nats://127.0.0.1:1"]);
+    assert!(nothing.code == Some(2) && nothing.stderr.contains("--all"), "{nothing:?}");
+    for command in ["list", "requeue --all", "requeue 1", "show 1"] {
+        let arguments: Vec<&str> =
+            format!("deadletters {command} --bus nats://127.0.0.1:1").leak().split(' ').collect();
+        let (code, error) = bascule.run_json(&arguments);
+        assert_eq!((code, &error["error"]["retryable"]), (3, &json!(true)), "{arguments:?} {error:#}");
+    }
     let slow = Bascule::with_text(r#"{"mcpServers": {}, "bascule": {"bus": {"timeoutMs": 60000}}}"#);
     let refused = slow.run(&["serve", "--agent", "a", "--bus", "nats://127.0.0.1:1"]);
     assert_eq!(refused.code, Some(2));
@@ -418,6 +628,8 @@ async fn mcp_client_uses_the_tools_behind_the_bus() {
     assert_eq!(client.call(4, "s__late", json!({}))["error"]["code"], -32050);
     assert_eq!(client.call(5, "s__nothing", json!({}))["error"]["code"], -32602);
     assert_eq!(client.request(6, "resources/list", json!({}))["error"]["code"], -32601);
+    let twofold = json!({ "name": "s__read", "Name": "s__write", "arguments": {} });
+    assert_eq!(client.request(9, "tools/call", twofold)["error"]["code"], -32602);
     // A cancelled call gets no response.
     client.send(json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": { "name": "s__write", "arguments": {} } }));
     eventually("the server has the call", || server.received().iter().any(|line| line.contains("\"write\"")));
@@ -431,6 +643,49 @@ async fn mcp_client_uses_the_tools_behind_the_bus() {
     assert_eq!(client.next()["method"], "notifications/tools/list_changed");
     let listed = client.request(8, "tools/list", json!({}));
     assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(2));
+}
+
+// req: BU-01
+// The client blocks its thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn mcp_client_may_come_before_the_bridge() {
+    let nats = NatsServer::start();
+    let server = ScriptedStdio::new(script().calls("read", [Behaviour::text("done")]));
+    let elsewhere = Bascule::with_text(r#"{"mcpServers": {}}"#);
+    let mut client = ConnectedClient::start(&elsewhere, &nats.url());
+    // A call waits for the bridge, and a list says that there is none.
+    let params = json!({ "name": "s__read", "arguments": {} });
+    client.send(json!({ "jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params }));
+    let listed = client.request(3, "tools/list", json!({}));
+    let message = listed["error"]["message"].as_str().unwrap();
+    assert!(message.contains("agent `a`") && message.contains("bascule serve --agent a"), "{listed:#}");
+    assert_eq!(listed["error"]["data"]["bascule/error"]["retryable"], true, "{listed:#}");
+    let mut replicas = Replicas::new(&scripted(&server), "a", &nats.url());
+    replicas.start();
+    let (mut answer, mut is_announced) = (Value::Null, false);
+    while answer.is_null() || !is_announced {
+        let message = client.next();
+        is_announced |= message["method"] == "notifications/tools/list_changed";
+        if message["id"] == 2 {
+            answer = message;
+        }
+    }
+    assert_eq!(answer["result"]["content"][0]["text"], "done", "{answer:#}");
+    let listed = client.request(4, "tools/list", json!({}));
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(2), "{listed:#}");
+}
+
+// req: BU-01
+// The client blocks its thread.
+#[tokio::test(flavor = "multi_thread")]
+async fn call_of_an_mcp_client_without_a_bridge_fails_in_time() {
+    let nats = NatsServer::start();
+    let config = r#"{"mcpServers": {}, "bascule": {"bus": {"timeoutMs": 1000, "agentTimeoutMs": 2000}}}"#;
+    let mut client = ConnectedClient::start(&Bascule::with_text(config), &nats.url());
+    let answer = client.call(2, "s__read", json!({}));
+    assert_eq!(answer["result"]["isError"], true, "{answer:#}");
+    let error = &answer["result"]["_meta"]["bascule/error"];
+    assert_eq!((&error["code"], &error["delivery"]), (&json!("PROVIDER_UNAVAILABLE"), &json!("not_sent")));
 }
 
 // req: BU-03

@@ -15,7 +15,6 @@ pub struct TestAgent {
     pub bus: Bus,
     pub name: AgentName,
     messages: BusSubscription,
-    ids: AtomicU64,
 }
 
 /// A message, as JSON.
@@ -36,7 +35,7 @@ impl TestAgent {
     pub async fn subscribe(bus: &Bus, name: &str) -> Self {
         let messages = bus.subscribe(&TopicPattern::parse("tool.#").unwrap()).await.unwrap();
         let name = AgentName::parse(name).unwrap();
-        Self { bus: bus.clone(), name, messages, ids: AtomicU64::new(1) }
+        Self { bus: bus.clone(), name, messages }
     }
 
     pub async fn embedded() -> Self {
@@ -60,14 +59,14 @@ impl TestAgent {
 
     /// Returns the envelope of a request with a new id.
     pub fn request(&self, body: Value) -> Value {
-        let id = format!("m-{}-{}", std::process::id(), self.ids.fetch_add(1, Ordering::Relaxed));
+        let id = format!("m-{}-{}", std::process::id(), next_number());
         json!({ "version": 1, "messageId": id, "type": "ToolInvokeRequest", "source": self.name.as_str(),
             "correlationId": format!("c-{id}"), "timestamp": now(), "body": body,
             "headers": { "rb-content-trust": "tool-request" } })
     }
 
     pub fn call_body(&self, tool: &str, arguments: Value) -> Value {
-        let id = format!("t-{}", self.ids.fetch_add(1, Ordering::Relaxed));
+        let id = format!("t-{}", next_number());
         json!({ "toolCallId": id, "toolName": tool, "arguments": arguments })
     }
 
@@ -129,6 +128,12 @@ impl TestAgent {
         }
         rest
     }
+}
+
+/// Different for all agents of a test: two with the same ids would reuse each other's.
+fn next_number() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 pub fn now() -> String {

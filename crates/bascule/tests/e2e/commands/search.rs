@@ -109,3 +109,14 @@ fn reports_wrong_usage() {
         assert_eq!(bascule.run(&arguments).code, Some(2), "{arguments:?}");
     }
 }
+
+// req: SE-01
+#[test]
+fn repeated_id_of_a_batch_is_an_error() {
+    let (folder, slack) = (tempdir().unwrap(), catalog("slack"));
+    let batch = json!([{ "id": "a", "query": "x" }, { "id": 7, "query": "y" }, { "id": "7", "query": "z" }]);
+    let batch = file(&folder, "batch.json", &batch);
+    let ran = Bascule::with_text("").run(&["search", "--catalog", &slack, "--batch", &batch]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(2), ""), "{ran:?}");
+    assert!(ran.stderr.contains("the id `7` occurs twice"), "{ran:?}");
+}

@@ -118,3 +118,23 @@ fn types_of_one_server_come_from_the_configuration() {
     let output = Bascule::with_demo_servers().run(&["types", "clok:*"]);
     assert_eq!(output.code, Some(2), "{output:?}");
 }
+
+// req: CM-08
+#[test]
+fn names_are_taken_in_every_spelling_and_unknown_ones_refused() {
+    let (bascule, git) =
+        (Bascule::with_text("this is no configuration"), project_file("tests/catalogs/git.json"));
+    let types =
+        |names: &[&str]| bascule.run(&[&["types", "--catalog", git.to_str().unwrap()], names].concat());
+    for spelling in ["git:git_log", "mcp.git.gitLog", "git__git_log", "git.gitLog", "gitLog"] {
+        let output = types(&[spelling]);
+        assert_eq!(output.code, Some(0), "{spelling}: {output:?}");
+        assert!(output.stdout.contains("gitLog(") && !output.stdout.contains("gitDiff("), "{output:?}");
+    }
+    let output = types(&["git:git_log", "git:git_lgo", "zzz"]);
+    assert_eq!((output.code, output.stdout.as_str()), (Some(2), ""), "{output:?}");
+    assert!(output.stderr.contains("`git:git_lgo`") && output.stderr.contains("`zzz`"), "{output:?}");
+    assert!(output.stderr.contains("`git:git_log`"), "the nearest: {output:?}");
+    let output = Bascule::with_demo_servers().run(&["types", "mcp.clock.listTimezones"]);
+    assert!(output.stdout.contains("listTimezones(") && !output.stdout.contains("convert("), "{output:?}");
+}

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::hostile_server::{HostileServer, User, quoted, users};
+use super::hostile_server::{HostileServer, User, quoted, require_root, users};
 
 /// Python functions that change attributes in many ways.
 const CHANGES: &str = include_str!("attributes.py");
@@ -174,7 +174,7 @@ fn server_cannot_give_files_away() {
 #[test]
 fn server_cannot_change_files_of_others_in_its_folder() {
     // Another user's file in the folder, which a server of root could change with the rights of its reaper.
-    let [User::Current, User::Nobody] = users()[..] else { return };
+    require_root("the test gives files to other users");
     for (user, owner) in [(User::Current, 65534), (User::Nobody, 0)] {
         let hostile = hostile_server(user);
         let file = hostile.path("work/plain");
@@ -220,7 +220,7 @@ fn second_mount_does_not_open_files_elsewhere() {
             assert!(Command::new("umount").arg(self.0).status().unwrap().success());
         }
     }
-    let [User::Current, User::Nobody] = users()[..] else { return };
+    require_root("the test mounts a folder");
     for user in users() {
         let hostile = hostile_server(user);
         let (outside, second) = (hostile.path("other"), hostile.path("second"));

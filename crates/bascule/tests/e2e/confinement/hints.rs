@@ -175,6 +175,22 @@ fn server_without_sandbox_and_other_failures_get_no_hint() {
     assert_eq!(call(&hostile, &code).document()["hint"], Value::Null);
 }
 
+// req: SB-09
+#[test]
+fn failure_without_a_reason_names_the_closed_path() {
+    let hostile = HostileServer::new(users()[0], json!({}));
+    let fail = |path: &str| format!("raise ValueError({})", quoted(&hostile.path(path)));
+    let closed = hint(&hostile, &fail("other/plain"));
+    check(&closed, &["the sandbox may have refused to read", "is not granted"]);
+    assert_eq!(proposed(&closed, "sandbox")["read"], json!([hostile.path("other/plain")]));
+    for path in ["work", "other/missing"] {
+        assert_eq!(call(&hostile, &fail(path)).document()["hint"], Value::Null);
+    }
+    // A call that succeeds.
+    let code = format!("print({})", quoted(&hostile.path("other/plain")));
+    assert_eq!(call(&hostile, &code).document()["hint"], Value::Null);
+}
+
 // req: SB-09, GW-03
 #[test]
 fn script_error_has_the_hint_and_the_result_stays_verbatim() {

@@ -31,6 +31,11 @@ pub fn users() -> Vec<User> {
     }
 }
 
+/// Fails with the reason if this user is not root.
+pub fn require_root(reason: &str) {
+    assert!(is_root(), "needs root: {reason}; run the tests as root");
+}
+
 fn is_root() -> bool {
     fs::metadata("/proc/self").unwrap().uid() == 0
 }

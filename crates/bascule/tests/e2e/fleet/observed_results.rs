@@ -53,6 +53,10 @@ fn learned_type_is_shown_and_survives_a_restart() {
     assert!(declared.contains("Promise<S.TResult>"), "{declared}");
     let (_, described) = bridge.bascule.run_json(&["describe", "s:t"]);
     assert_eq!(described["observedSchema"]["properties"]["rows"]["type"], "array", "{described:#}");
+    let found = bridge.bascule.run(&["search", "t", "--detail", "types"]).stdout;
+    assert!(found.contains("{ rows: { id: number; mail?: string }[] }>"), "{found}");
+    let (_, found) = bridge.bascule.run_json(&["search", "t", "--detail", "types"]);
+    assert_eq!(found[0]["observedSchema"], described["observedSchema"], "{found:#}");
     call(&client, 1);
     let declared = types(&bridge.bascule);
     assert!(declared.contains("age: null;") && declared.contains("} | {"), "{declared}");

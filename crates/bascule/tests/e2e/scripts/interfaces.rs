@@ -1,5 +1,6 @@
 //! Tests scripts from the command line, through a running bridge and from an MCP client.
 
+use bascule_testkit::{Behaviour, Script, ScriptedStdio};
 use serde_json::{Value, json};
 
 use super::demo_servers;
@@ -66,6 +67,32 @@ fn unknown_tools_are_refused() {
         assert_eq!(document(&bascule, "return 1", &options).0, 2, "{options:?}");
     }
     assert_eq!(bascule.run(&["run", "no-such-file.ts"]).code, Some(2));
+    assert_eq!(document(&bascule, "return 1", &["--tools", &vec!["clock:now"; 200].join(",")]).0, 0);
+    let (code, output) = document(&bascule, "return 1", &["--tools", &vec!["clock:now"; 201].join(",")]);
+    assert!(code == 2 && output.to_string().contains("at most 200"), "{output:#}");
+}
+
+// req: CM-14
+#[test]
+fn schema_that_cannot_be_used_stops_no_script() {
+    let schemas = [
+        json!({ "type": "object", "properties": { "id": { "pattern": "[" } }, "required": ["id"] }),
+        json!({ "type": "object", "properties": { "id": { "$ref": "https://example.com/id.json" } }, "required": ["id"] }),
+        json!({ "type": "object", "properties": { "id": { "type": "string" } }, "required": ["id"] }),
+    ];
+    let script = schemas.into_iter().enumerate().fold(Script::new(), |script, (n, schema)| {
+        let name = format!("t{n}");
+        script.tool(json!({ "name": name, "inputSchema": schema })).calls(&name, [Behaviour::text("done")])
+    });
+    let server = ScriptedStdio::new(script);
+    let bascule = Bascule::with_server("s", server.entry());
+    for tool in ["t0", "t1"] {
+        let (_, output) = document(&bascule, &format!("return await s.{tool}({{}})"), &[]);
+        assert_eq!(output["result"], "done", "{output:#}");
+    }
+    let (_, output) = document(&bascule, "return await s.t2({})", &[]);
+    let message = output["error"]["message"].as_str().unwrap();
+    assert!(message.contains("before any call"), "{output:#}");
 }
 
 // req: CM-05
@@ -177,6 +204,55 @@ fn mcp_client_searches_tools() {
     assert!(text(&ran["result"]).contains(r#"["clock:now"]"#), "{ran:#}");
 }
 
+/// Each server writes its name into a file when it starts.
+// req: CM-07
+#[test]
+fn intent_starts_only_the_servers_of_its_tools() {
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("started");
+    let mut servers = demo_servers();
+    for (name, server) in servers.as_object_mut().unwrap() {
+        let mut words = vec![server["command"].clone()];
+        words.extend(server["args"].as_array().into_iter().flatten().cloned());
+        let script = format!("echo {name} >> {}; exec \"$@\"", log.display());
+        server["command"] = json!("sh");
+        server["args"] = [json!("-c"), json!(script), json!("sh")].into_iter().chain(words).collect();
+        server["sandbox"] = json!("off");
+    }
+    let bascule = Bascule::with_servers(servers);
+    let started = || {
+        let text = std::fs::read_to_string(&log).unwrap_or_default();
+        let mut names: Vec<String> = text.lines().map(str::to_owned).collect();
+        names.sort();
+        let _ = std::fs::remove_file(&log);
+        names
+    };
+    let run = || {
+        let options = ["--intent", "what time is it", "-k", "1"];
+        let (code, output) = document(&bascule, "return bascule.tools", &options);
+        assert_eq!((code, &output["result"]), (0, &json!(["clock:now"])), "{output:#}");
+    };
+    run();
+    assert_eq!(started(), ["clock", "counter", "notes", "trouble"], "no listing is stored");
+    run();
+    assert_eq!(started(), ["clock"]);
+}
+
+// req: GW-08
+#[test]
+fn code_view_names_servers_that_could_not_start() {
+    let mut servers = demo_servers();
+    servers["broken-one"] = json!({ "command": "this-program-does-not-exist" });
+    let serving = ServeProcess::start_with(servers, &["--show", "code"]);
+    let client = Client::connect(serving.address(), "/mcp");
+    let summary = || {
+        let listed = client.request("tools/list", &json!({}));
+        listed["result"]["tools"][2]["description"].as_str().unwrap().to_owned()
+    };
+    eventually("the broken server is named", || summary().contains("mcp.brokenOne (down: "));
+    assert!(summary().contains("mcp.clock (3 tools"), "{}", summary());
+}
+
 // req: GW-08
 #[test]
 fn code_view_lists_only_own_tools() {
@@ -233,6 +309,10 @@ fn describes_tools_in_typescript() {
     let selected = json!({ "code": "return bascule.tools", "tools": ["mcp.clock.listTimezones"] });
     let ran = client.call("execute_code", &selected);
     assert!(text(&ran["result"]).contains(r#"["clock:list_timezones"]"#), "{ran:#}");
+    // The names are counted before they are compared with tools.
+    let many: Vec<String> = (0..300).map(|n| format!("name{n}")).collect();
+    let refused = client.call("execute_code", &json!({ "code": "return 1", "tools": many }));
+    assert!(text(&refused["result"]).contains("too many tools are named"), "{refused:#}");
 }
 
 // req: GW-08
