@@ -22,7 +22,7 @@ test-env: ## install the real MCP servers that the tests use
 test: test-env ## run all tests: also needs Node and Python
 	@scripts/test
 
-test-full: test-env ## run all tests with more random cases, and all benchmarks briefly; fails if a cost ratio is missed
+test-full: test-env ## run all tests with more random cases, and the benchmarks of the bridge and of search briefly; fails if a cost ratio is missed
 	PROPTEST_CASES=5000 scripts/test
 	cargo test --release -p bascule-store --test ten_million -- --nocapture
 	BASCULE_BENCH_QUICK=1 cargo bench -p bascule
@@ -57,7 +57,7 @@ bench-size: build ## measure the size of the program, and the memory of `serve` 
 	@scripts/bench-size
 
 eval-search: ## measure recall@5 of search on the sets in EVAL_DATA (with the model in EVAL_MODEL); fails below a floor
-	EVAL_DATA=$${EVAL_DATA:?names the folder of the sets} cargo test --release -p bascule-search --test recall -- --nocapture external_sets
+	EVAL_DATA=$${EVAL_DATA:?names the folder of the sets} cargo test --release -p bascule-search --test external_sets -- --nocapture
 
 eval-graph: ## compare the prediction of tools, and search, with and without the graph on the sets in EVAL_DATA
 	EVAL_DATA=$${EVAL_DATA:?names the folder of the sets} cargo test --release -p bascule-graph --test eval -- --nocapture
