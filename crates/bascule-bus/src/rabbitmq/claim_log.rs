@@ -93,7 +93,7 @@ impl ClaimLog {
 
     pub(super) async fn claim(&self, id: &MessageId) -> Result<ClaimResult, BusError> {
         // An answer is final. Anything else may have changed since this replica read the stream.
-        if let Some(ClaimState::Answered(answer)) = self.shared.lock().ledger.state(id) {
+        if let Some(answer) = self.recorded_answer(id) {
             return Ok(ClaimResult::Answered(answer));
         }
         let (nonce, content) = (self.next_nonce(), EntryContent::Claim(id.clone()));
@@ -105,6 +105,14 @@ impl ClaimLog {
             }
             EntryEffect::Answer { .. } | EntryEffect::Other => unreachable!("the entry is a claim"),
         })
+    }
+
+    /// Returns the place of a request's answer, if this replica has read it.
+    pub(super) fn recorded_answer(&self, id: &MessageId) -> Option<StoredAnswer> {
+        match self.shared.lock().ledger.state(id) {
+            Some(ClaimState::Answered(answer)) => Some(answer),
+            Some(ClaimState::Held { .. }) | None => None,
+        }
     }
 
     pub(super) async fn release(&self, id: &MessageId, holder: u64) -> Result<(), BusError> {

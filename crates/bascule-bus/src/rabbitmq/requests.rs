@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::{FutureExt, StreamExt};
@@ -15,6 +15,7 @@ use lapin::{Acker, Channel, Consumer};
 use tokio::sync::mpsc;
 
 use super::claim_log::{ClaimLog, ClaimResult};
+use super::ledger::StoredAnswer;
 use super::link::{BrokerConnection, BrokerHandle};
 use super::publisher::{OutgoingMessage, RequestPublisher, json_properties};
 use super::{shared_requests, topology};
@@ -28,10 +29,6 @@ use crate::{
 const MAX_PREFETCH: usize = 2_000;
 /// The pause before a queue whose consumer ended is read again.
 pub(super) const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// The requests that are remembered as settled while their acknowledgement could not be sent,
-const MAX_SETTLED: usize = 10_000;
-/// and the time for which they are: the broker delivers them again at once, unless another replica has got them.
-const SETTLED_FOR: Duration = Duration::from_secs(60);
 /// The topic and the earlier attempts of a returned request.
 const TOPIC_HEADER: &str = "bascule-topic";
 pub(super) const ATTEMPTS_HEADER: &str = "bascule-attempts";
@@ -42,14 +39,8 @@ pub(super) struct AgentRequests {
     pub(super) link: BrokerHandle,
     pub(super) publisher: Arc<RequestPublisher>,
     log: ClaimLog,
-    in_flight: Mutex<HashMap<MessageId, InFlightRequest>>,
-}
-
-/// A request that this replica has claimed.
-enum InFlightRequest {
-    Handled(Arc<Settlement>),
-    /// The connection was lost before the acknowledgement, at this time: the request will be delivered again.
-    Settled(Instant),
+    /// The requests that this replica handles.
+    in_flight: Mutex<HashMap<MessageId, Arc<Settlement>>>,
 }
 
 /// The right to settle a delivery. After a lost connection it is replaced by that of the next delivery.
@@ -196,28 +187,18 @@ impl AgentRequests {
         }
     }
 
-    /// Gives a request that was delivered again to the one who still handles it. Returns it if there is none.
+    /// Gives a request that was delivered again to the task that still handles it. Returns it if there is none, or if the answer
+    /// is recorded: it may have been published while nobody listened.
     fn adopt(&self, id: &MessageId, open: OpenDelivery) -> Option<OpenDelivery> {
-        let mut in_flight = self.lock();
+        let in_flight = self.lock();
         match in_flight.get(id) {
-            Some(InFlightRequest::Handled(settlement)) => settlement.adopt(open),
-            Some(settled) if settled.is_settled() => {
-                in_flight.remove(id);
-                open.acknowledge();
-                None
-            }
-            Some(InFlightRequest::Settled(_)) | None => Some(open),
+            Some(settlement) if self.log.recorded_answer(id).is_none() => settlement.adopt(open),
+            Some(_) | None => Some(open),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, InFlightRequest>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, Arc<Settlement>>> {
         self.in_flight.lock().expect("no code panics while it holds the lock")
-    }
-}
-
-impl InFlightRequest {
-    fn is_settled(&self) -> bool {
-        matches!(self, Self::Settled(since) if since.elapsed() < SETTLED_FOR)
     }
 }
 
@@ -245,13 +226,6 @@ pub(super) fn attempt_of(delivery: &Delivery) -> u32 {
 fn header_text(delivery: &Delivery, name: &str) -> Option<String> {
     let value = delivery.properties.headers().as_ref()?.inner().get(name)?;
     value.as_long_string().map(ToString::to_string)
-}
-
-impl OpenDelivery {
-    /// Acknowledges without waiting. The first poll sends it.
-    fn acknowledge(self) {
-        let _ = self.acker.ack(BasicAckOptions::default()).now_or_never();
-    }
 }
 
 impl Settlement {
@@ -331,31 +305,36 @@ pub(crate) struct RabbitMqDelivery {
 
 impl RabbitMqDelivery {
     pub(crate) async fn claim(&self, id: &MessageId) -> Result<Claim, BusError> {
+        let log = &self.requests.log;
         if !self.enter(id) {
-            return Ok(Claim::Duplicate);
+            return match log.recorded_answer(id) {
+                // It may have been published before this copy was sent.
+                Some(answer) => self.read_answer(answer).await,
+                None => Ok(Claim::Duplicate),
+            };
         }
         let ticket = |holder| ClaimTicket { message_id: id.clone(), revision: holder };
-        let claim = match self.requests.log.claim(id).await {
+        let claim = match log.claim(id).await {
             Ok(ClaimResult::Won { holder }) => return Ok(Claim::Won(ticket(holder))),
             Ok(ClaimResult::Held { holder }) if self.attempt > 1 => {
                 return Ok(Claim::Abandoned(ticket(holder)));
             }
             Ok(ClaimResult::Held { .. }) => Ok(Claim::Duplicate),
-            Ok(ClaimResult::Answered(answer)) => {
-                self.requests.log.read_answer(answer).await.map(|answer| match answer {
-                    Some(answer) => Claim::Answered(Box::new(answer)),
-                    None => Claim::Duplicate,
-                })
-            }
+            Ok(ClaimResult::Answered(answer)) => self.read_answer(answer).await,
             Err(error) => Err(error),
         };
-        self.leave(None);
+        self.leave();
         claim
+    }
+
+    async fn read_answer(&self, answer: StoredAnswer) -> Result<Claim, BusError> {
+        let answer = self.requests.log.read_answer(answer).await?;
+        Ok(answer.map_or(Claim::Duplicate, |answer| Claim::Answered(Box::new(answer))))
     }
 
     pub(crate) async fn release(&self, ticket: ClaimTicket) -> Result<(), BusError> {
         self.requests.log.release(&ticket.message_id, ticket.revision).await?;
-        self.leave(None);
+        self.leave();
         Ok(())
     }
 
@@ -374,10 +353,9 @@ impl RabbitMqDelivery {
 
     pub(crate) async fn acknowledge(&self) -> Result<(), BusError> {
         let Some(open) = self.settlement.take() else { return Ok(()) };
-        match open.acker.ack(BasicAckOptions::default()).await {
-            Ok(true) => self.leave(None),
-            Ok(false) | Err(_) => self.leave(Some(InFlightRequest::Settled(Instant::now()))),
-        }
+        // If the connection is lost, the request is delivered again, and answered from the records.
+        let _ = open.acker.ack(BasicAckOptions::default()).await;
+        self.leave();
         Ok(())
     }
 
@@ -410,37 +388,26 @@ impl RabbitMqDelivery {
         }
     }
 
-    /// Returns false if this replica handles, or has handled, another delivery of the request.
+    /// Returns false if this replica handles another delivery of the request.
     fn enter(&self, id: &MessageId) -> bool {
         let mut in_flight = self.requests.lock();
         match in_flight.get(id) {
-            Some(InFlightRequest::Handled(other)) if Arc::ptr_eq(other, &self.settlement) => return true,
-            Some(InFlightRequest::Handled(other)) => {
+            Some(other) if Arc::ptr_eq(other, &self.settlement) => return true,
+            Some(other) => {
                 other.adopt_from(&self.settlement);
                 return false;
             }
-            // The message itself comes again. Another one with its id is a repetition, which is answered from the records.
-            Some(settled) if settled.is_settled() && self.attempt > 1 => {
-                in_flight.remove(id);
-                return false;
-            }
-            Some(InFlightRequest::Settled(_)) | None => {}
+            None => {}
         }
-        in_flight.insert(id.clone(), InFlightRequest::Handled(self.settlement.clone()));
+        in_flight.insert(id.clone(), self.settlement.clone());
         *self.lock_claimed() = Some(id.clone());
         true
     }
 
     /// The request is no longer handled here.
-    fn leave(&self, left: Option<InFlightRequest>) {
-        let Some(id) = self.lock_claimed().take() else { return };
-        let mut in_flight = self.requests.lock();
-        in_flight.remove(&id);
-        if let Some(left) = left {
-            in_flight.retain(|_, other| matches!(other, InFlightRequest::Handled(_)) || other.is_settled());
-            if in_flight.len() < MAX_SETTLED {
-                in_flight.insert(id, left);
-            }
+    fn leave(&self) {
+        if let Some(id) = self.lock_claimed().take() {
+            self.requests.lock().remove(&id);
         }
     }
 
@@ -451,7 +418,7 @@ impl RabbitMqDelivery {
 
 impl Drop for RabbitMqDelivery {
     fn drop(&mut self) {
-        self.leave(None);
+        self.leave();
         if let Some(open) = self.settlement.take() {
             let options = BasicNackOptions { requeue: true, multiple: false };
             let _ = open.acker.nack(options).now_or_never();

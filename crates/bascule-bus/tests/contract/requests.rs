@@ -65,10 +65,17 @@ pub(crate) async fn duplicate_of_an_answered_request_gets_the_same_answer(broker
     let first = next(&mut queue).await;
     let Claim::Won(ticket) = first.claim(&id("m-1")).await.unwrap() else { panic!("nobody has begun it") };
     assert!(first.record_answer(&ticket, &message("r-1", "bridge")).await.unwrap());
+    let mut check_repetition = async || {
+        publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
+        let repetition = next(&mut queue).await;
+        let claim = repetition.claim(&id("m-1")).await.unwrap();
+        assert!(matches!(claim, Claim::Answered(answer) if answer.message_id.as_str() == "r-1"));
+        repetition.acknowledge().await.unwrap();
+    };
+    // The answer may be out already, so a repetition is no duplicate of a request in progress.
+    check_repetition().await;
     first.acknowledge().await.unwrap();
-    publish(&bus, "tool.invoke.mcp.a", "m-1", "a").await;
-    let claim = next(&mut queue).await.claim(&id("m-1")).await.unwrap();
-    assert!(matches!(claim, Claim::Answered(answer) if answer.message_id.as_str() == "r-1"));
+    check_repetition().await;
 }
 
 // req: BU-09

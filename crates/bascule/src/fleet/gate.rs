@@ -22,7 +22,7 @@ pub(crate) struct Gate {
     queue: Semaphore,
     max_queue: usize,
     rate: Option<Mutex<Bucket>>,
-    /// The moving average of a call's duration in microseconds; 0 before the first call.
+    /// The moving average of a call's duration in microseconds, of calls that took the last slot; 0 before the first one.
     average: AtomicU64,
 }
 
@@ -31,7 +31,8 @@ pub(crate) struct Gate {
 pub(crate) struct GatePermit<'a> {
     _slot: SemaphorePermit<'a>,
     gate: &'a Gate,
-    since: Instant,
+    /// The beginning of a call that took the last slot. Nobody waits for the end of another one.
+    since: Option<Instant>,
 }
 
 impl Gate {
@@ -53,7 +54,8 @@ impl Gate {
             Ok(slot) => slot,
             Err(_) => self.wait(deadline).await?,
         };
-        Ok(GatePermit { _slot: slot, gate: self, since: Instant::now() })
+        let since = (self.slots.available_permits() == 0).then(Instant::now);
+        Ok(GatePermit { _slot: slot, gate: self, since })
     }
 
     fn check_rate(&self) -> BridgeResult<()> {
@@ -95,7 +97,8 @@ impl Gate {
 
 impl Drop for GatePermit<'_> {
     fn drop(&mut self) {
-        let average = self.since.elapsed().as_micros() as u64;
+        let Some(since) = self.since else { return };
+        let average = since.elapsed().as_micros() as u64;
         let old = self.gate.average.load(Ordering::Relaxed);
         // Two concurrent updates may overwrite each other: the average is an estimate.
         self.gate

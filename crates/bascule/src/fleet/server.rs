@@ -1,8 +1,10 @@
 //! A server as calls see it: its availability, its limits on calls, and the retries of a failed call.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Poll;
 use std::time::Duration;
 
 use bascule_catalog::{Catalog, CatalogTool, ServerTools};
@@ -67,7 +69,7 @@ pub(crate) struct CallResponse {
     pub(crate) sends: u32,
 }
 
-/// A call at the gates. Its wait is recorded also if it is cancelled there.
+/// A call that waits at the gates. Its wait is recorded also if it is cancelled there.
 struct WaitingCall<'a> {
     meter: &'a CallMeter,
     arrived: Instant,
@@ -155,10 +157,7 @@ impl Server {
         deadline: &Deadline,
     ) -> BridgeResult<CallResponse> {
         let meter = request.meter;
-        let waiting = meter.map(|meter| WaitingCall::new(meter, &self.load));
-        let entered = self.enter(request.name(), deadline).await;
-        drop(waiting);
-        let _permits = entered?;
+        let _permits = self.enter_or_wait(request, deadline).await?;
         let _counted = meter.map(|_| self.load.count_in_flight());
         let (mut backend, mut sends) = (self.ready_backend(deadline).await?, 0);
         for attempt in 1.. {
@@ -186,6 +185,20 @@ impl Server {
             backend = self.ready_backend(deadline).await.map_err(|_| error)?;
         }
         unreachable!("the last attempt returns")
+    }
+
+    /// Passes the gates. A call that has to wait there is counted, and its wait recorded.
+    async fn enter_or_wait(
+        &self,
+        request: &UpstreamRequest<'_>,
+        deadline: &Deadline,
+    ) -> BridgeResult<(Option<GatePermit<'_>>, GatePermit<'_>)> {
+        let mut entered = pin!(self.enter(request.name(), deadline));
+        if let Poll::Ready(permits) = futures_util::poll!(&mut entered) {
+            return permits;
+        }
+        let _waiting = request.meter.map(|meter| WaitingCall::new(meter, &self.load));
+        entered.await
     }
 
     async fn enter(
