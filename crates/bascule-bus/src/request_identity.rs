@@ -9,7 +9,7 @@ use ring::digest::{SHA256, digest};
 use crate::{AgentName, Envelope, MessageId, ReceivedMessage, Topic};
 
 /// A request with the topic of its answer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RequestIdentity {
     pub(crate) id: MessageId,
     pub(crate) digest: BodyDigest,

@@ -1,6 +1,7 @@
 //! An entry of a claims stream: a line of text, and for answers the bytes of the message after it.
 
 use crate::MessageId;
+use crate::request_identity::RequestIdentity;
 
 /// An entry with the number that its writer recognises it by.
 #[derive(Debug, PartialEq, Eq)]
@@ -12,7 +13,7 @@ pub(super) struct ClaimEntry<'a> {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntryContent<'a> {
     /// A replica wants to handle the request.
-    Claim(MessageId),
+    Claim { id: MessageId, mark: Option<RequestMark<'a>> },
     /// The holder of the claim gives it back.
     Release { id: MessageId, holder: u64 },
     /// Bytes of a long answer, whose last bytes have the same number. The first part has index 0.
@@ -23,11 +24,28 @@ pub(super) enum EntryContent<'a> {
     Sync,
 }
 
+/// Tells a request from another one with its id. Earlier builds wrote none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RequestMark<'a> {
+    /// The digest of the body.
+    pub(super) digest: &'a str,
+    pub(super) answer_topic: &'a str,
+}
+
+impl<'a> RequestMark<'a> {
+    pub(super) fn of(request: &'a RequestIdentity) -> Self {
+        Self { digest: request.digest.as_str(), answer_topic: request.answer_topic.as_str() }
+    }
+}
+
 impl<'a> ClaimEntry<'a> {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let nonce = self.nonce;
         let (line, bytes) = match &self.content {
-            EntryContent::Claim(id) => (format!("claim {nonce} {id}\n"), &b""[..]),
+            EntryContent::Claim { id, mark: None } => (format!("claim {nonce} {id}\n"), &b""[..]),
+            EntryContent::Claim { id, mark: Some(RequestMark { digest, answer_topic }) } => {
+                (format!("claim {nonce} {id} {digest} {answer_topic}\n"), &b""[..])
+            }
             EntryContent::Release { id, holder } => (format!("release {nonce} {id} {holder}\n"), &b""[..]),
             EntryContent::AnswerPart { index, bytes } => (format!("part {nonce} {index}\n"), *bytes),
             EntryContent::Answer { id, parts, bytes } => (format!("answer {nonce} {id} {parts}\n"), *bytes),
@@ -44,7 +62,12 @@ impl<'a> ClaimEntry<'a> {
         let kind = words.next()?;
         let nonce = words.next()?.parse().ok()?;
         let content = match kind {
-            "claim" => EntryContent::Claim(read_id(words.next())?),
+            "claim" => {
+                let id = read_id(words.next())?;
+                let mark = words.next().zip(words.next());
+                let mark = mark.map(|(digest, answer_topic)| RequestMark { digest, answer_topic });
+                EntryContent::Claim { id, mark }
+            }
             "release" => {
                 EntryContent::Release { id: read_id(words.next())?, holder: words.next()?.parse().ok()? }
             }
@@ -76,7 +99,9 @@ mod tests {
             assert_eq!(String::from_utf8(entry.to_bytes()).unwrap(), text);
             assert_eq!(ClaimEntry::parse(text.as_bytes()), Some(entry));
         };
-        check(EntryContent::Claim(id.clone()), "claim 18446744073709551615 m-1\n");
+        check(EntryContent::Claim { id: id.clone(), mark: None }, "claim 18446744073709551615 m-1\n");
+        let mark = Some(RequestMark { digest: "d", answer_topic: "t.a" });
+        check(EntryContent::Claim { id: id.clone(), mark }, "claim 18446744073709551615 m-1 d t.a\n");
         check(EntryContent::Release { id: id.clone(), holder: 7 }, "release 18446744073709551615 m-1 7\n");
         check(EntryContent::AnswerPart { index: 2, bytes: b"{\n" }, "part 18446744073709551615 2\n{\n");
         check(EntryContent::Answer { id, parts: 3, bytes: b"\n}" }, "answer 18446744073709551615 m-1 3\n\n}");

@@ -21,11 +21,12 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::AbortHandle;
 
 use super::batched_consumer::{BatchedConsumer, PREFETCH};
-use super::claim_entry::{ClaimEntry, EntryContent};
-use super::ledger::{ClaimState, EntryEffect, Ledger, StoredAnswer};
+use super::claim_entry::{ClaimEntry, EntryContent, RequestMark};
+use super::ledger::{ClaimState, EntryEffect, Ledger, Likeness, StoredAnswer};
 use super::link::{BrokerConnection, BrokerHandle, OPERATION_TIMEOUT, random_u64};
 use super::publisher::OutgoingMessage;
 use super::topology::{self, DEFAULT_EXCHANGE};
+use crate::request_identity::RequestIdentity;
 use crate::requests::CLAIM_WINDOW;
 use crate::{AgentName, BusError, Envelope, MessageId};
 
@@ -77,6 +78,10 @@ pub(super) enum ClaimResult {
     Held {
         holder: u64,
     },
+    /// A replica holds another message with its id, which names another topic for the answer.
+    InProgress,
+    /// The id belongs to a request with another body.
+    Reused,
     Answered(StoredAnswer),
 }
 
@@ -91,28 +96,47 @@ impl ClaimLog {
         Ok(log)
     }
 
-    pub(super) async fn claim(&self, id: &MessageId) -> Result<ClaimResult, BusError> {
+    pub(super) async fn claim(&self, request: &RequestIdentity) -> Result<ClaimResult, BusError> {
         // An answer is final. Anything else may have changed since this replica read the stream.
-        if let Some(answer) = self.recorded_answer(id) {
-            return Ok(ClaimResult::Answered(answer));
+        if let Some((state @ ClaimState::Answered(_), likeness)) = self.find(request) {
+            return Ok(self.judge(state, likeness, None));
         }
-        let (nonce, content) = (self.next_nonce(), EntryContent::Claim(id.clone()));
-        Ok(match self.append(nonce, content, "claim the request", OPERATION_TIMEOUT).await? {
-            EntryEffect::Claim(ClaimState::Answered(answer)) => ClaimResult::Answered(answer),
-            EntryEffect::Claim(ClaimState::Held { holder }) => {
-                let is_own = holder == nonce || self.shared.lock().given_up.contains(&holder);
-                if is_own { ClaimResult::Won { holder } } else { ClaimResult::Held { holder } }
-            }
+        let mark = Some(RequestMark::of(request));
+        let (nonce, content) = (self.next_nonce(), EntryContent::Claim { id: request.id.clone(), mark });
+        match self.append(nonce, content, "claim the request", OPERATION_TIMEOUT).await? {
+            EntryEffect::Claim(state, likeness) => Ok(self.judge(state, likeness, Some(nonce))),
             EntryEffect::Answer { .. } | EntryEffect::Other => unreachable!("the entry is a claim"),
-        })
+        }
     }
 
-    /// Returns the place of a request's answer, if this replica has read it.
-    pub(super) fn recorded_answer(&self, id: &MessageId) -> Option<StoredAnswer> {
-        match self.shared.lock().ledger.state(id) {
-            Some(ClaimState::Answered(answer)) => Some(answer),
-            Some(ClaimState::Held { .. }) | None => None,
+    /// Returns what this replica has read of a request that it handles, for a repetition of it.
+    pub(super) fn claim_again(&self, request: &RequestIdentity) -> ClaimResult {
+        match self.find(request) {
+            Some((state, likeness)) => self.judge(state, likeness, None),
+            // Its claim is under way. A repetition cannot tell more than that.
+            None => ClaimResult::InProgress,
         }
+    }
+
+    /// Tells what the state of a request means for a claim with this number.
+    fn judge(&self, state: ClaimState, likeness: Likeness, claim: Option<u64>) -> ClaimResult {
+        match (state, likeness) {
+            (_, Likeness::OtherBody) => ClaimResult::Reused,
+            (ClaimState::Answered(answer), _) => ClaimResult::Answered(answer),
+            (ClaimState::Held { holder }, _) if claim == Some(holder) => ClaimResult::Won { holder },
+            // A claim that was written after its waiter had given up.
+            (ClaimState::Held { holder }, _)
+                if claim.is_some() && self.shared.lock().given_up.contains(&holder) =>
+            {
+                ClaimResult::Won { holder }
+            }
+            (ClaimState::Held { .. }, Likeness::OtherTopic) => ClaimResult::InProgress,
+            (ClaimState::Held { holder }, Likeness::Same) => ClaimResult::Held { holder },
+        }
+    }
+
+    fn find(&self, request: &RequestIdentity) -> Option<(ClaimState, Likeness)> {
+        self.shared.lock().ledger.find(&request.id, RequestMark::of(request))
     }
 
     pub(super) async fn release(&self, id: &MessageId, holder: u64) -> Result<(), BusError> {

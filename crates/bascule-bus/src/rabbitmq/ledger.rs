@@ -6,7 +6,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use super::claim_entry::{ClaimEntry, EntryContent};
+use super::claim_entry::{ClaimEntry, EntryContent, RequestMark};
 use crate::MessageId;
 use crate::requests::CLAIM_WINDOW;
 
@@ -30,7 +30,24 @@ type IdHash = (u64, u64);
 
 struct RememberedClaim {
     state: ClaimState,
+    /// `None` if it began without one: with the claim of an earlier build, or with an answer whose claim is forgotten.
+    mark: Option<MarkHash>,
     since: Instant,
+}
+
+/// 32 bits of each are enough: nobody can choose them, and a wrong guess only treats another request as a repetition.
+#[derive(Debug, Clone, Copy)]
+struct MarkHash {
+    digest: u32,
+    answer_topic: u32,
+}
+
+/// A request beside the claimed one with its id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Likeness {
+    Same,
+    OtherTopic,
+    OtherBody,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,8 +74,8 @@ struct OpenAnswer {
 /// The effect of an entry, for its writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EntryEffect {
-    /// The state of the request after a claim of it.
-    Claim(ClaimState),
+    /// The state of the request after a claim of it, and the request that was claimed first beside this one.
+    Claim(ClaimState, Likeness),
     /// The answer was read; `is_first` if no other one was before it.
     Answer {
         is_first: bool,
@@ -76,8 +93,10 @@ impl Ledger {
         }
     }
 
-    pub(super) fn state(&self, id: &MessageId) -> Option<ClaimState> {
-        self.claims.get(&self.hash(id)).map(|claim| claim.state)
+    /// Returns the state of the request with this id, and that request beside the one with the mark.
+    pub(super) fn find(&self, id: &MessageId, mark: RequestMark<'_>) -> Option<(ClaimState, Likeness)> {
+        let claim = self.claims.get(&self.hash(id))?;
+        Some((claim.state, claim.likeness(Some(self.hash_mark(mark)))))
     }
 
     /// Takes note of the next entry of the stream. Returns `None` for an entry without an effect of its own: a part of an
@@ -85,9 +104,11 @@ impl Ledger {
     pub(super) fn apply(&mut self, entry: &ClaimEntry<'_>, offset: u64, now: Instant) -> Option<EntryEffect> {
         let nonce = entry.nonce;
         match &entry.content {
-            EntryContent::Claim(id) => {
-                let held = ClaimState::Held { holder: nonce };
-                Some(EntryEffect::Claim(self.claim_or_insert(id, held, now).state))
+            EntryContent::Claim { id, mark } => {
+                let (held, mark) =
+                    (ClaimState::Held { holder: nonce }, mark.map(|mark| self.hash_mark(mark)));
+                let claim = self.claim_or_insert(id, held, mark, now);
+                Some(EntryEffect::Claim(claim.state, claim.likeness(mark)))
             }
             EntryContent::Release { id, holder } => {
                 let hash = self.hash(id);
@@ -137,7 +158,7 @@ impl Ledger {
 
     /// Returns true if it is the first answer, or the same one again: its writer could not know that it had arrived.
     fn answer(&mut self, id: &MessageId, answer: StoredAnswer, now: Instant) -> bool {
-        let claim = self.claim_or_insert(id, ClaimState::Answered(answer), now);
+        let claim = self.claim_or_insert(id, ClaimState::Answered(answer), None, now);
         match claim.state {
             ClaimState::Answered(recorded) => recorded.nonce == answer.nonce,
             ClaimState::Held { .. } => {
@@ -148,13 +169,19 @@ impl Ledger {
     }
 
     /// Returns the claim of the request, which has the given state if there was none.
-    fn claim_or_insert(&mut self, id: &MessageId, state: ClaimState, now: Instant) -> &mut RememberedClaim {
+    fn claim_or_insert(
+        &mut self,
+        id: &MessageId,
+        state: ClaimState,
+        mark: Option<MarkHash>,
+        now: Instant,
+    ) -> &mut RememberedClaim {
         let hash = self.hash(id);
         if !self.claims.contains_key(&hash) {
             self.order.push_back((now, hash));
             self.forget_old_claims(now);
         }
-        self.claims.entry(hash).or_insert(RememberedClaim { state, since: now })
+        self.claims.entry(hash).or_insert(RememberedClaim { state, mark, since: now })
     }
 
     fn forget_old_claims(&mut self, now: Instant) {
@@ -173,6 +200,22 @@ impl Ledger {
 
     fn hash(&self, id: &MessageId) -> IdHash {
         (self.hashers[0].hash_one(id), self.hashers[1].hash_one(id))
+    }
+
+    fn hash_mark(&self, mark: RequestMark<'_>) -> MarkHash {
+        let hash = |text: &str| self.hashers[0].hash_one(text) as u32;
+        MarkHash { digest: hash(mark.digest), answer_topic: hash(mark.answer_topic) }
+    }
+}
+
+impl RememberedClaim {
+    /// A request without a mark cannot be told from another one.
+    fn likeness(&self, other: Option<MarkHash>) -> Likeness {
+        match self.mark.zip(other) {
+            Some((mark, other)) if mark.digest != other.digest => Likeness::OtherBody,
+            Some((mark, other)) if mark.answer_topic != other.answer_topic => Likeness::OtherTopic,
+            Some(_) | None => Likeness::Same,
+        }
     }
 }
 
@@ -204,15 +247,19 @@ mod tests {
         }
 
         fn answer(&self) -> Option<(u64, u64)> {
-            match self.ledger.state(&MessageId::parse("m").unwrap()) {
-                Some(ClaimState::Answered(answer)) => Some((answer.first_offset, answer.last_offset)),
-                Some(ClaimState::Held { .. }) | None => None,
+            match self.find("d", "t")?.0 {
+                ClaimState::Answered(answer) => Some((answer.first_offset, answer.last_offset)),
+                ClaimState::Held { .. } => None,
             }
+        }
+
+        fn find(&self, digest: &str, answer_topic: &str) -> Option<(ClaimState, Likeness)> {
+            self.ledger.find(&MessageId::parse("m").unwrap(), RequestMark { digest, answer_topic })
         }
     }
 
     fn held(holder: u64) -> EntryEffect {
-        EntryEffect::Claim(ClaimState::Held { holder })
+        EntryEffect::Claim(ClaimState::Held { holder }, Likeness::Same)
     }
 
     // req: BU-06
@@ -224,6 +271,26 @@ mod tests {
         assert_eq!(stream.read("claim 3 other"), held(3));
         // Its writer sent it again after a lost connection.
         assert_eq!(stream.read("claim 1 m"), held(1));
+    }
+
+    // req: BU-09
+    #[test]
+    fn another_request_with_the_same_id_is_recognised() {
+        let mut stream = Stream::new();
+        assert_eq!(stream.find("d", "t"), None);
+        stream.read("claim 1 m d t");
+        let held = ClaimState::Held { holder: 1 };
+        for (line, likeness) in [
+            ("claim 2 m d t", Likeness::Same),
+            ("claim 3 m d other", Likeness::OtherTopic),
+            ("claim 4 m other t", Likeness::OtherBody),
+            ("claim 5 m", Likeness::Same),
+        ] {
+            assert_eq!(stream.read(line), EntryEffect::Claim(held, likeness), "{line}");
+        }
+        stream.read("answer 6 m 0");
+        assert!(matches!(stream.find("d", "other"), Some((ClaimState::Answered(_), Likeness::OtherTopic))));
+        assert!(matches!(stream.find("other", "t"), Some((ClaimState::Answered(_), Likeness::OtherBody))));
     }
 
     // req: BU-09
@@ -248,7 +315,10 @@ mod tests {
         // An answered request cannot be given back.
         stream.read("release 4 m 1");
         let answer = StoredAnswer { nonce: 2, first_offset: 1, last_offset: 1 };
-        assert_eq!(stream.read("claim 5 m"), EntryEffect::Claim(ClaimState::Answered(answer)));
+        assert_eq!(
+            stream.read("claim 5 m"),
+            EntryEffect::Claim(ClaimState::Answered(answer), Likeness::Same)
+        );
     }
 
     // req: BU-09

@@ -1,6 +1,7 @@
 //! The requests of one agent: takes them from the queue, and settles them.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use lapin::{Acker, Channel, Consumer};
 use tokio::sync::mpsc;
 
 use super::claim_log::{ClaimLog, ClaimResult};
-use super::ledger::StoredAnswer;
 use super::link::{BrokerConnection, BrokerHandle};
 use super::publisher::{OutgoingMessage, RequestPublisher, json_properties};
 use super::{shared_requests, topology};
+use crate::request_identity::RequestIdentity;
 use crate::requests::DeliveryKind;
 use crate::{
     AgentName, BusError, Claim, ClaimTicket, Envelope, MessageId, ReceivedMessage, RequestDelivery,
@@ -39,8 +40,13 @@ pub(super) struct AgentRequests {
     pub(super) link: BrokerHandle,
     pub(super) publisher: Arc<RequestPublisher>,
     log: ClaimLog,
-    /// The requests that this replica handles.
-    in_flight: Mutex<HashMap<MessageId, Arc<Settlement>>>,
+    in_flight: Mutex<HashMap<MessageId, HandledRequest>>,
+}
+
+/// A request that this replica handles.
+struct HandledRequest {
+    identity: RequestIdentity,
+    settlement: Arc<Settlement>,
 }
 
 /// The right to settle a delivery. After a lost connection it is replaced by that of the next delivery.
@@ -122,12 +128,12 @@ impl AgentRequests {
             let reason = "the message names another agent, and could not be given to it".to_owned();
             message.content = Err(UnreadableMessage { reason, payload: payload.clone() });
         }
-        let id = message.content.as_ref().ok().map(|envelope| envelope.message_id.clone());
-        let open = match id {
-            Some(id) if attempt > 1 => self.adopt(&id, open)?,
+        let identity = RequestIdentity::of_message(&message, &self.agent);
+        let open = match &identity {
+            Some(identity) if attempt > 1 => self.adopt(identity, open)?,
             _ => open,
         };
-        Some(self.deliver(message, payload, attempt, open))
+        Some(self.deliver(message, identity, payload, attempt, open))
     }
 
     /// Makes a delivery of a request on the shared topic that no agent gets. It is reported, not run.
@@ -141,12 +147,13 @@ impl AgentRequests {
         let open = OpenDelivery { acker: delivery.acker, generation: open.1, _channel: open.0 };
         let payload = Bytes::from(delivery.data);
         let content = Err(UnreadableMessage { reason, payload: payload.clone() });
-        self.deliver(ReceivedMessage { topic, content }, payload, attempt, open)
+        self.deliver(ReceivedMessage { topic, content }, None, payload, attempt, open)
     }
 
     fn deliver(
         self: &Arc<Self>,
         message: ReceivedMessage,
+        identity: Option<RequestIdentity>,
         payload: Bytes,
         attempt: u32,
         open: OpenDelivery,
@@ -154,7 +161,8 @@ impl AgentRequests {
         let delivery = RabbitMqDelivery {
             requests: self.clone(),
             settlement: Arc::new(Settlement(Mutex::new(Some(open)))),
-            claimed: Mutex::new(None),
+            identity,
+            is_entered: AtomicBool::new(false),
             topic: message.topic.clone(),
             payload,
             attempt,
@@ -189,15 +197,17 @@ impl AgentRequests {
 
     /// Gives a request that was delivered again to the task that still handles it. Returns it if there is none, or if the answer
     /// is recorded: it may have been published while nobody listened.
-    fn adopt(&self, id: &MessageId, open: OpenDelivery) -> Option<OpenDelivery> {
+    fn adopt(&self, request: &RequestIdentity, open: OpenDelivery) -> Option<OpenDelivery> {
         let in_flight = self.lock();
-        match in_flight.get(id) {
-            Some(settlement) if self.log.recorded_answer(id).is_none() => settlement.adopt(open),
+        match in_flight.get(&request.id).filter(|handled| handled.identity == *request) {
+            Some(handled) if !matches!(self.log.claim_again(request), ClaimResult::Answered(_)) => {
+                handled.settlement.adopt(open)
+            }
             Some(_) | None => Some(open),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, Arc<Settlement>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<MessageId, HandledRequest>> {
         self.in_flight.lock().expect("no code panics while it holds the lock")
     }
 }
@@ -294,8 +304,10 @@ impl RabbitMqQueue {
 pub(crate) struct RabbitMqDelivery {
     requests: Arc<AgentRequests>,
     settlement: Arc<Settlement>,
-    /// The id under which it is in flight.
-    claimed: Mutex<Option<MessageId>>,
+    /// `None` if nobody can be answered.
+    identity: Option<RequestIdentity>,
+    /// It is in flight under its id.
+    is_entered: AtomicBool,
     topic: Topic,
     payload: Bytes,
     attempt: u32,
@@ -305,31 +317,37 @@ pub(crate) struct RabbitMqDelivery {
 
 impl RabbitMqDelivery {
     pub(crate) async fn claim(&self, id: &MessageId) -> Result<Claim, BusError> {
-        let log = &self.requests.log;
-        if !self.enter(id) {
-            return match log.recorded_answer(id) {
-                // It may have been published before this copy was sent.
-                Some(answer) => self.read_answer(answer).await,
-                None => Ok(Claim::Duplicate),
+        let other = || BusError::Refused { operation: "claim a request", reason: "it has another id".into() };
+        let request = self.identity.as_ref().filter(|request| request.id == *id).ok_or_else(other)?;
+        if !self.enter(request) {
+            return match self.requests.log.claim_again(request) {
+                ClaimResult::Held { .. } | ClaimResult::Won { .. } => Ok(Claim::Duplicate),
+                other => self.follow(request, other).await,
             };
         }
-        let ticket = |holder| ClaimTicket { message_id: id.clone(), revision: holder };
-        let claim = match log.claim(id).await {
-            Ok(ClaimResult::Won { holder }) => return Ok(Claim::Won(ticket(holder))),
-            Ok(ClaimResult::Held { holder }) if self.attempt > 1 => {
-                return Ok(Claim::Abandoned(ticket(holder)));
-            }
-            Ok(ClaimResult::Held { .. }) => Ok(Claim::Duplicate),
-            Ok(ClaimResult::Answered(answer)) => self.read_answer(answer).await,
+        let claim = match self.requests.log.claim(request).await {
+            Ok(result) => self.follow(request, result).await,
             Err(error) => Err(error),
         };
-        self.leave();
+        if !matches!(claim, Ok(Claim::Won(_) | Claim::Abandoned(_))) {
+            self.leave();
+        }
         claim
     }
 
-    async fn read_answer(&self, answer: StoredAnswer) -> Result<Claim, BusError> {
-        let answer = self.requests.log.read_answer(answer).await?;
-        Ok(answer.map_or(Claim::Duplicate, |answer| Claim::Answered(Box::new(answer))))
+    async fn follow(&self, request: &RequestIdentity, result: ClaimResult) -> Result<Claim, BusError> {
+        let ticket = |holder| ClaimTicket { message_id: request.id.clone(), revision: holder };
+        Ok(match result {
+            ClaimResult::Won { holder } => Claim::Won(ticket(holder)),
+            ClaimResult::Held { holder } if self.attempt > 1 => Claim::Abandoned(ticket(holder)),
+            ClaimResult::Held { .. } => Claim::Duplicate,
+            ClaimResult::InProgress => Claim::InProgress,
+            ClaimResult::Reused => Claim::Reused,
+            ClaimResult::Answered(answer) => match self.requests.log.read_answer(answer).await? {
+                Some(answer) => Claim::Answered(Box::new(answer)),
+                None => Claim::Duplicate,
+            },
+        })
     }
 
     pub(crate) async fn release(&self, ticket: ClaimTicket) -> Result<(), BusError> {
@@ -388,31 +406,32 @@ impl RabbitMqDelivery {
         }
     }
 
-    /// Returns false if this replica handles another delivery of the request.
-    fn enter(&self, id: &MessageId) -> bool {
+    /// Returns false if this replica handles another delivery with this id.
+    fn enter(&self, request: &RequestIdentity) -> bool {
         let mut in_flight = self.requests.lock();
-        match in_flight.get(id) {
-            Some(other) if Arc::ptr_eq(other, &self.settlement) => return true,
-            Some(other) => {
-                other.adopt_from(&self.settlement);
+        match in_flight.get(&request.id) {
+            Some(handled) if Arc::ptr_eq(&handled.settlement, &self.settlement) => return true,
+            Some(handled) => {
+                if handled.identity == *request {
+                    handled.settlement.adopt_from(&self.settlement);
+                }
                 return false;
             }
             None => {}
         }
-        in_flight.insert(id.clone(), self.settlement.clone());
-        *self.lock_claimed() = Some(id.clone());
+        let handled = HandledRequest { identity: request.clone(), settlement: self.settlement.clone() };
+        in_flight.insert(request.id.clone(), handled);
+        self.is_entered.store(true, Ordering::Relaxed);
         true
     }
 
     /// The request is no longer handled here.
     fn leave(&self) {
-        if let Some(id) = self.lock_claimed().take() {
-            self.requests.lock().remove(&id);
+        if let Some(request) = &self.identity
+            && self.is_entered.swap(false, Ordering::Relaxed)
+        {
+            self.requests.lock().remove(&request.id);
         }
-    }
-
-    fn lock_claimed(&self) -> MutexGuard<'_, Option<MessageId>> {
-        self.claimed.lock().expect("no code panics while it holds the lock")
     }
 }
 
