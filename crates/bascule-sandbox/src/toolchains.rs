@@ -121,8 +121,10 @@ impl ToolchainSearch<'_> {
             real.ancestors().skip(1).take_while(|folder| !self.is_broad(folder)).collect();
         let is_root = |folder: &&&Path| MARKERS.iter().any(|marker| folder.join(marker).exists());
         let project = above.iter().find(is_root).or(above.first());
-        let packages =
-            above.iter().map(|folder| folder.join("node_modules")).filter(|folder| folder.is_dir());
+        // The script may itself be in a package.
+        let around = above.iter().filter(|folder| folder.ends_with("node_modules"));
+        let beside = above.iter().map(|folder| folder.join("node_modules")).filter(|folder| folder.is_dir());
+        let packages = beside.chain(around.map(|folder| folder.to_path_buf()));
         match project {
             Some(project) => packages.chain([project.to_path_buf()]).collect(),
             // Only the script: the folder is the home, or shared.
@@ -292,12 +294,15 @@ mod tests {
             ("repo/packages/it/package.json", ""),
             ("repo/packages/it/dist/index.js", ""),
             ("repo/notes.txt", ""),
+            ("node_modules/@it/server/package.json", ""),
+            ("node_modules/@it/server/index.js", ""),
             ("loose.py", ""),
         ];
         let home = Home::new(&files, &[]);
         let project =
             |script: &str| home.names(&home.search(|search| search.project_folders(&home.path.join(script))));
         assert_eq!(project("repo/packages/it/dist/index.js"), ["repo/node_modules", "repo/packages/it"]);
+        assert_eq!(project("node_modules/@it/server/index.js"), ["node_modules", "node_modules/@it/server"]);
         assert_eq!(project("loose.py"), ["loose.py"], "the home is not a project");
     }
 
