@@ -44,7 +44,7 @@ impl ScriptWorker {
         ending: &mut ScriptEnding,
     ) -> Option<Completed> {
         if self.engine.deadline.has_passed() {
-            return Some(failed(self.describe_timeout(ctx, promise)));
+            return Some(self.end_at_time_limit(ctx, promise, ending));
         }
         match promise.state() {
             PromiseState::Pending if self.engine.state.is_idle() => {
@@ -59,6 +59,28 @@ impl ScriptWorker {
                 self.log_cancelled_calls();
                 Some(self.failed_with_notes(self.describe_rejected(ctx, promise)))
             }
+        }
+    }
+
+    /// A script that has returned and waits for its timers alone has done its work, though the worker woke too late to say so.
+    fn end_at_time_limit<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        promise: &Promise<'js>,
+        ending: &ScriptEnding,
+    ) -> Completed {
+        let state = &self.engine.state;
+        let waits_for_timers = ending.has_returned
+            && !state.has_calls()
+            && state.timers.borrow_mut().next_due().is_some()
+            && !self.engine.deadline.has_interrupted();
+        match promise.result::<Value>() {
+            Some(Ok(value)) if waits_for_timers => {
+                self.engine.deadline.extend(TIME_TO_DESCRIBE);
+                let converted = self.convert(ctx, &value);
+                self.finish(ctx, converted, value.is_undefined())
+            }
+            _ => failed(self.describe_timeout(ctx, promise)),
         }
     }
 
@@ -296,4 +318,41 @@ fn named(tools: &BTreeMap<String, usize>) -> String {
     let rest = tools.len().saturating_sub(MAX_NAMED);
     let rest = (rest > 0).then(|| format!("{rest} more tools"));
     shown.chain(rest).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+    use crate::tool_lookup::ToolLookup;
+    use crate::typescript::TranspiledScript;
+    use crate::wire::Init;
+
+    /// Runs a script whose worker wakes after its time limit. `interrupts`: code was running then.
+    fn end_of_late_worker(code: &str, interrupts: bool) -> Completed {
+        let (worker, (socket, _bridge)) = (ScriptWorker::new().unwrap(), UnixStream::pair().unwrap());
+        worker.engine.state.set_socket(socket);
+        worker.engine.state.set_limits(Init::default().limits);
+        let script = TranspiledScript::from_source(code, &ToolLookup::default(), &|_| true).unwrap();
+        worker.engine.context.with(|ctx| {
+            let (promise, mut ending) =
+                (ctx.eval::<Promise, _>(script.code).unwrap(), ScriptEnding::default());
+            worker.execute_pending_jobs(&ctx);
+            assert!(worker.check_completed(&ctx, &promise, &mut ending).is_none(), "it waits for its timer");
+            worker.engine.deadline.set(Instant::now());
+            assert!(!interrupts || worker.engine.deadline.interrupts());
+            worker.check_completed(&ctx, &promise, &mut ending).unwrap()
+        })
+    }
+
+    // req: CM-13
+    #[test]
+    fn returned_script_with_timers_succeeds_also_if_its_worker_wakes_too_late() {
+        let returned = end_of_late_worker("setTimeout(() => {}, 60_000); return 1", false);
+        assert_eq!((returned.success, returned.result.unwrap().get()), (true, "1"));
+        let error = |code, interrupts| end_of_late_worker(code, interrupts).error.unwrap().name;
+        assert_eq!(error("setTimeout(() => {}, 60_000); return 1", true), "TimeLimitError");
+        assert_eq!(error("await new Promise((done) => setTimeout(done, 60_000))", false), "TimeLimitError");
+    }
 }

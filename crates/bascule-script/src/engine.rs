@@ -34,6 +34,7 @@ pub(crate) struct Engine {
 pub(crate) struct ScriptDeadline {
     deadline: Cell<Option<Instant>>,
     has_passed: Cell<bool>,
+    has_interrupted: Cell<bool>,
 }
 
 impl ScriptDeadline {
@@ -57,6 +58,18 @@ impl ScriptDeadline {
         self.has_passed.set(self.has_passed.get() || has_passed);
         self.has_passed.get()
     }
+
+    /// Returns true if running code must be interrupted now.
+    pub(crate) fn interrupts(&self) -> bool {
+        let interrupts = self.has_passed();
+        self.has_interrupted.set(self.has_interrupted.get() || interrupts);
+        interrupts
+    }
+
+    /// Returns true if the deadline has interrupted code, not only the wait for timers or calls.
+    pub(crate) fn has_interrupted(&self) -> bool {
+        self.has_interrupted.get()
+    }
 }
 
 /// The functions of the prelude that the worker calls.
@@ -77,7 +90,7 @@ impl Engine {
         runtime.set_max_stack_size(STACK_SIZE);
         runtime.set_gc_threshold(GC_THRESHOLD);
         let interrupt = deadline.clone();
-        runtime.set_interrupt_handler(Some(Box::new(move || interrupt.has_passed())));
+        runtime.set_interrupt_handler(Some(Box::new(move || interrupt.interrupts())));
         let tracker = state.clone();
         runtime.set_host_promise_rejection_tracker(Some(Box::new(
             move |ctx, promise, reason, is_handled| {

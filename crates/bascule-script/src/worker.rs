@@ -168,8 +168,11 @@ impl ScriptWorker {
     /// Executes all pending jobs. Returns true if there were some.
     pub(crate) fn execute_pending_jobs(&self, ctx: &Ctx<'_>) -> bool {
         let mut has_executed = false;
-        while !self.engine.deadline.has_passed() && ctx.execute_pending_job() {
+        while ctx.execute_pending_job() {
             has_executed = true;
+            if self.engine.deadline.interrupts() {
+                break;
+            }
         }
         has_executed
     }
