@@ -19,7 +19,7 @@ use crate::{Envelope, Topic, TopicPattern};
 
 /// A bus for one process. Dropping it closes it.
 pub struct EmbeddedBus {
-    shared: Arc<Shared>,
+    shared: Arc<SharedEmbeddedBus>,
 }
 
 /// The limits of the replay buffer, which keeps recent messages for later subscribers. Both apply.
@@ -89,7 +89,7 @@ impl Default for EmbeddedBus {
 impl EmbeddedBus {
     pub fn new(limits: ReplayLimits) -> Self {
         let state = State { replay: ReplayBuffer::new(limits), subscribers: Vec::new(), closed: false };
-        Self { shared: Arc::new(Shared { limits, state: Mutex::new(state) }) }
+        Self { shared: Arc::new(SharedEmbeddedBus { limits, state: Mutex::new(state) }) }
     }
 
     /// Queues a message for every matching subscriber and returns their number. Never waits. Does nothing after
@@ -136,7 +136,7 @@ impl Drop for EmbeddedBus {
 
 /// The reading end of a subscriber's queue. Dropping it unsubscribes.
 pub struct Subscription {
-    shared: Arc<Shared>,
+    shared: Arc<SharedEmbeddedBus>,
     queue: Arc<SubscriberQueue<BusMessage>>,
 }
 
@@ -157,7 +157,7 @@ impl Drop for Subscription {
     }
 }
 
-struct Shared {
+struct SharedEmbeddedBus {
     limits: ReplayLimits,
     state: Mutex<State>,
 }
@@ -173,7 +173,7 @@ struct Subscriber {
     queue: Arc<SubscriberQueue<BusMessage>>,
 }
 
-impl Shared {
+impl SharedEmbeddedBus {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().expect("no code panics while it holds the lock")
     }

@@ -38,11 +38,11 @@ const PATH_TIME: Duration = Duration::from_secs(1);
 /// Accepts spans and log lines. Dropping it writes what was accepted, without waiting for it.
 pub struct Store {
     path: PathBuf,
-    shared: Arc<Shared>,
+    shared: Arc<SharedWriter>,
 }
 
 #[derive(Default)]
-struct Shared {
+struct SharedWriter {
     queue: Queue,
     written: AtomicU64,
     dropped: AtomicU64,
@@ -72,7 +72,7 @@ impl Store {
     }
 
     fn start(path: PathBuf, retention: Retention, graph: Option<GraphKeeper>) -> std::io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(SharedWriter::default());
         let writer = Writer::new(path.clone(), retention, graph, shared.clone());
         std::thread::Builder::new().name("store".into()).spawn(move || writer.run())?;
         Ok(Self { path, shared })
@@ -138,7 +138,7 @@ impl Drop for Store {
 struct Writer {
     path: PathBuf,
     retention: Retention,
-    shared: Arc<Shared>,
+    shared: Arc<SharedWriter>,
     connection: Option<Connection>,
     /// The file that is open, and the time of the last look at its path.
     opened: Option<(FileId, Instant)>,
@@ -168,7 +168,7 @@ fn retry_while_busy<T>(mut work: impl FnMut() -> Result<T, StoreError>) -> Resul
 }
 
 /// Ends the queue also if the thread panics: nobody must wait for it.
-struct EndOfWriter(Arc<Shared>);
+struct EndOfWriter(Arc<SharedWriter>);
 
 impl Drop for EndOfWriter {
     fn drop(&mut self) {
@@ -177,7 +177,12 @@ impl Drop for EndOfWriter {
 }
 
 impl Writer {
-    fn new(path: PathBuf, retention: Retention, graph: Option<GraphKeeper>, shared: Arc<Shared>) -> Self {
+    fn new(
+        path: PathBuf,
+        retention: Retention,
+        graph: Option<GraphKeeper>,
+        shared: Arc<SharedWriter>,
+    ) -> Self {
         Self {
             path,
             retention,

@@ -31,11 +31,11 @@ const START_PAUSE: Duration = Duration::from_millis(200);
 /// A handle of the connection. The connection ends with the last handle.
 #[derive(Clone)]
 pub(super) struct BrokerHandle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLink>,
     keeper: Arc<Keeper>,
 }
 
-struct Shared {
+struct SharedLink {
     state: watch::Sender<LinkState>,
     address: BrokerAddress,
     /// The last generation that [`BrokerHandle::reconnected`] has told of.
@@ -77,7 +77,7 @@ impl BrokerHandle {
     pub(super) async fn open(address: BrokerAddress) -> Result<Self, BusError> {
         let connection = Arc::new(BrokerConnection::open(&address, 1).await?);
         let (state, _) = watch::channel(LinkState::Up(connection.clone()));
-        let shared = Arc::new(Shared { state, address, announced: AtomicU64::new(1) });
+        let shared = Arc::new(SharedLink { state, address, announced: AtomicU64::new(1) });
         let keeper = tokio::spawn(shared.clone().keep(connection)).abort_handle();
         Ok(Self { shared, keeper: Arc::new(Keeper(keeper)) })
     }
@@ -158,7 +158,7 @@ impl BrokerHandle {
     }
 }
 
-impl Shared {
+impl SharedLink {
     async fn keep(self: Arc<Self>, mut connection: Arc<BrokerConnection>) {
         let url = self.address.url();
         loop {
