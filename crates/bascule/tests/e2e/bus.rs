@@ -1,6 +1,7 @@
 //! The bridge on a message bus.
 
 mod availability;
+mod connect;
 mod python_agents;
 mod rabbitmq;
 mod replicas;
