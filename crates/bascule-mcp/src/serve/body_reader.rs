@@ -4,6 +4,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use http::{StatusCode, header};
 use hyper::body::{Body as _, Bytes, Incoming};
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -31,13 +32,18 @@ pub(super) async fn read_body<'a>(
     if announced > limit as u64 {
         return Err(too_large(limit));
     }
-    let started = Instant::now();
-    let mut permit = None;
+    let (mut started, mut permit) = (None, None);
     let mut bytes = Vec::with_capacity(announced.min(MAX_RESERVED_BYTES) as usize);
     loop {
-        let deadline = started + grace + Duration::from_secs(bytes.len() as u64 / BYTES_PER_SECOND);
-        // The timeout polls the body first, so a body that has arrived costs no timer.
-        let chunk = timeout_at(deadline, next_chunk(body)).await.map_err(|_| too_slow())?;
+        let chunk = match next_chunk(body).now_or_never() {
+            Some(chunk) => chunk,
+            // The time counts from the first wait: a body that has arrived needs no clock.
+            None => {
+                let rate = Duration::from_secs(bytes.len() as u64 / BYTES_PER_SECOND);
+                let deadline = *started.get_or_insert_with(Instant::now) + grace + rate;
+                timeout_at(deadline, next_chunk(body)).await.map_err(|_| too_slow())?
+            }
+        };
         let Some(chunk) = chunk.transpose().map_err(|_| incomplete())? else { return Ok((bytes, permit)) };
         if bytes.len() + chunk.len() > limit {
             return Err(too_large(limit));
