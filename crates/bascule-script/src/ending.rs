@@ -13,18 +13,21 @@ use serde_json::value::RawValue;
 use crate::script_error::{
     TIME_TO_DESCRIBE, add_remark, deadlock, failed, notes, out_of_memory, out_of_time, plain, too_much_output,
 };
+use crate::tool_result::replace_lone_surrogates;
 use crate::typescript::{Mistake, position_of};
 use crate::wire::{Completed, ScriptError};
 use crate::worker::ScriptWorker;
 
 /// Number of tools to name in a warning.
 const MAX_NAMED: usize = 10;
+/// An answer that waits for so long for calls says so.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// The progress of a script towards its end.
 #[derive(Default)]
 pub(crate) struct ScriptEnding {
-    /// The script has returned, and the promises in its value have settled.
-    has_returned: bool,
+    /// The time at which the script had returned, and the promises in its value had settled.
+    returned: Option<Instant>,
 }
 
 /// A value as JSON text, or the reason why it is not one yet.
@@ -70,7 +73,7 @@ impl ScriptWorker {
         ending: &ScriptEnding,
     ) -> Completed {
         let state = &self.engine.state;
-        let waits_for_timers = ending.has_returned
+        let waits_for_timers = ending.returned.is_some()
             && !state.has_calls()
             && state.timers.borrow_mut().next_due().is_some()
             && !self.engine.deadline.has_interrupted();
@@ -78,7 +81,7 @@ impl ScriptWorker {
             Some(Ok(value)) if waits_for_timers => {
                 self.engine.deadline.extend(TIME_TO_DESCRIBE);
                 let converted = self.convert(ctx, &value);
-                self.finish(ctx, converted, value.is_undefined())
+                self.finish(ctx, converted, ending, value.is_undefined())
             }
             _ => failed(self.describe_timeout(ctx, promise)),
         }
@@ -109,12 +112,12 @@ impl ScriptWorker {
         ending: &mut ScriptEnding,
     ) -> Option<Completed> {
         let mut converted = None;
-        if !ending.has_returned {
+        if ending.returned.is_none() {
             match self.convert(ctx, value) {
                 ConvertedValue::Waiting => return None,
                 done => converted = Some(done),
             }
-            ending.has_returned = true;
+            ending.returned = Some(Instant::now());
             self.engine.state.note_unawaited_calls();
         }
         if self.engine.state.has_work() && !self.has_only_late_timers() {
@@ -122,16 +125,23 @@ impl ScriptWorker {
         }
         // Calls that ended meanwhile may have changed the value.
         let converted = converted.unwrap_or_else(|| self.convert(ctx, value));
-        Some(self.finish(ctx, converted, value.is_undefined()))
+        Some(self.finish(ctx, converted, ending, value.is_undefined()))
     }
 
-    fn finish(&self, ctx: &Ctx<'_>, converted: ConvertedValue, is_undefined: bool) -> Completed {
+    fn finish(
+        &self,
+        ctx: &Ctx<'_>,
+        converted: ConvertedValue,
+        ending: &ScriptEnding,
+        is_undefined: bool,
+    ) -> Completed {
         if self.engine.state.has_work() {
             self.warn(
                 "timers that were still running when the script had returned were stopped at its time limit",
             );
         }
-        self.log_unawaited_calls(matches!(&converted, ConvertedValue::Text(text) if text == "null"));
+        let waited = ending.returned.map_or(Duration::ZERO, |returned| returned.elapsed());
+        self.log_unawaited_calls(waited, matches!(&converted, ConvertedValue::Text(text) if text == "null"));
         if let Some(error) = self.unhandled_rejection(ctx) {
             return self.failed_with_notes(error);
         }
@@ -175,6 +185,8 @@ impl ScriptWorker {
         if text.len() > limit {
             return failed(too_much_output(text.len(), limit));
         }
+        // A member's name may contain half of a character.
+        let text = if text.contains(r"\ud") { replace_lone_surrogates(&text) } else { text };
         match RawValue::from_string(text) {
             Ok(result) => Completed { success: true, result: Some(result), error: None },
             Err(error) => {
@@ -256,9 +268,15 @@ impl ScriptWorker {
     /// Names the value or function that a script without a value has.
     fn log_unreturned(&self) {
         let state = &self.engine.state;
-        let found = state.transpiled.get().and_then(|script| script.unreturned.value.as_ref());
-        if let (Some((offset, advice)), Some(source)) = (found, state.source.get()) {
-            let line = position_of(source, *offset as usize).line;
+        let (Some(script), Some(source)) = (state.transpiled.get(), state.source.get()) else { return };
+        let dropped = || {
+            let call = script.unreturned.call.as_ref().filter(|call| call.has_value)?;
+            let is_told = !state.unawaited_calls().is_empty();
+            (!is_told)
+                .then(|| (call.offset, format!("the value of the call is not returned: {}", call.advice)))
+        };
+        if let Some((offset, advice)) = script.unreturned.value.clone().or_else(dropped) {
+            let line = position_of(source, offset as usize).line;
             self.warn(&format!("line {line}: {advice}"));
         }
     }
@@ -268,27 +286,35 @@ impl ScriptWorker {
         let tools = self.engine.state.tools_in_flight();
         if !tools.is_empty() {
             self.warn(&format!(
-                "the script failed while calls were under way; they were cancelled: {}",
+                "the script failed while calls were under way; they were cancelled, and may have run: {}",
                 named(&tools)
             ));
         }
     }
 
-    fn log_unawaited_calls(&self, is_null: bool) {
+    fn log_unawaited_calls(&self, waited: Duration, is_null: bool) {
         let tools = self.engine.state.unawaited_calls();
         if tools.is_empty() {
             return;
         }
-        let value =
-            match self.engine.state.transpiled.get().and_then(|script| script.unreturned.call.as_ref()) {
-                _ if !is_null => String::new(),
-                Some(advice) => format!("; the script returned no value: {advice}"),
-                None => "; the script returned no value".into(),
-            };
-        self.warn(&format!(
-            "these calls were not awaited, and were finished after the script had returned: {}{value}",
-            named(&tools)
-        ));
+        let call = self.engine.state.transpiled.get().and_then(|script| script.unreturned.call.as_ref());
+        let value = match call {
+            _ if !is_null => String::new(),
+            Some(call) => format!("; the script returned no value: {}", call.advice),
+            None => "; the script returned no value".into(),
+        };
+        let tools = named(&tools);
+        let calls = match waited >= LONG_WAIT {
+            false => format!(
+                "these calls were not awaited, and were finished after the script had returned: {tools}"
+            ),
+            true => format!(
+                "the script had returned, and its answer waited {:.1} s for calls that had not ended: {tools} (a call \
+                 goes on also if `Promise.race` no longer waits for it)",
+                waited.as_secs_f64()
+            ),
+        };
+        self.warn(&format!("{calls}{value}"));
     }
 
     fn warn(&self, text: &str) {

@@ -2,7 +2,7 @@
 
 use oxc::allocator::{Allocator, Vec as ArenaVec};
 use oxc::ast::AstKind;
-use oxc::ast::ast::{BindingPattern, Expression, Program, Statement};
+use oxc::ast::ast::{ArrowFunctionBody, BindingPattern, Expression, Program, Statement};
 use oxc::ast::builder::AstBuilder;
 use oxc::semantic::{Semantic, SymbolId};
 use oxc::span::{GetSpan, Span};
@@ -17,8 +17,25 @@ const MAX_QUOTED: usize = 60;
 pub(crate) struct Unreturned {
     /// The offset of a value that is not returned, or of a function that is not called, and what to write.
     pub(crate) value: Option<(u32, String)>,
-    /// The text to write for a call of a function that is not returned.
-    pub(crate) call: Option<String>,
+    /// The last call of a function whose value is not returned.
+    pub(crate) call: Option<DroppedCall>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct DroppedCall {
+    pub(crate) offset: u32,
+    /// The text to write.
+    pub(crate) advice: String,
+    /// The function returns a value.
+    pub(crate) has_value: bool,
+}
+
+/// A function at the top of the script.
+struct DeclaredFunction<'a> {
+    name: &'a str,
+    symbol: SymbolId,
+    offset: u32,
+    span: Span,
 }
 
 /// Makes a script that is one function, such as `async () => { … }`, return the value of its call.
@@ -49,8 +66,8 @@ pub(crate) fn call_sole_function<'a>(arena: &'a Allocator, program: &mut Program
 pub(crate) fn find(source: &str, semantic: &Semantic<'_>) -> Unreturned {
     let body = &semantic.nodes().program().body;
     let functions: Vec<_> = body.iter().flat_map(declared_functions).collect();
-    let is_function = |symbol: Option<SymbolId>| {
-        functions.iter().find(|(_, function, _)| symbol.is_some_and(|symbol| symbol == *function))
+    let function_of = |symbol: Option<SymbolId>| {
+        functions.iter().find(|function| symbol.is_some_and(|symbol| symbol == function.symbol))
     };
     let symbol_of = |expression: &Expression<'_>| match expression.get_inner_expression() {
         Expression::Identifier(name) => {
@@ -62,13 +79,13 @@ pub(crate) fn find(source: &str, semantic: &Semantic<'_>) -> Unreturned {
         !matches!(statement, Statement::EmptyStatement(_) | Statement::FunctionDeclaration(_))
     });
     let named = match last {
-        Some(Statement::ExpressionStatement(last)) => is_function(symbol_of(&last.expression)),
+        Some(Statement::ExpressionStatement(last)) => function_of(symbol_of(&last.expression)),
         _ => None,
     };
     let uncalled = || {
         let is_unused = |symbol| semantic.scoping().get_resolved_reference_ids(symbol).is_empty();
-        let unused = || functions.iter().filter(|(_, symbol, _)| is_unused(*symbol));
-        let found = unused().find(|(name, ..)| MAIN.contains(name)).or_else(|| unused().next_back());
+        let unused = || functions.iter().filter(|function| is_unused(function.symbol));
+        let found = unused().find(|function| MAIN.contains(&function.name)).or_else(|| unused().next_back());
         found.filter(|_| !returns(semantic))
     };
     let value = last.filter(|_| named.is_none()).and_then(value_span);
@@ -76,37 +93,42 @@ pub(crate) fn find(source: &str, semantic: &Semantic<'_>) -> Unreturned {
         (Some(span), _) => {
             Some((span.start, format!("the script returned nothing: {}", write_return(source, span))))
         }
-        (None, Some((name, _, start))) => {
-            Some((*start, format!("the function `{name}` is never called: write `return await {name}()`")))
+        (None, Some(DeclaredFunction { name, offset, .. })) => {
+            Some((*offset, format!("the function `{name}` is never called: write `return await {name}()`")))
         }
         (None, None) => None,
     };
     let call = body.iter().rev().find_map(|statement| {
         let Statement::ExpressionStatement(statement) = statement else { return None };
         let callee = called(&statement.expression)?;
-        if callee.get_inner_expression().is_function() {
-            return Some("write `return await` before the call of the function".into());
-        }
-        let (name, ..) = is_function(symbol_of(callee))?;
-        Some(format!("write `return await {name}()`"))
+        let function = callee.get_inner_expression();
+        let (advice, span) = if function.is_function() {
+            ("write `return await` before the call of the function".into(), function.span())
+        } else {
+            let DeclaredFunction { name, span, .. } = function_of(symbol_of(callee))?;
+            (format!("write `return await {name}()`"), *span)
+        };
+        let has_value = returns_value(semantic, span);
+        Some(DroppedCall { offset: statement.span.start, advice, has_value })
     });
     Unreturned { value, call }
 }
 
-/// Returns the name, symbol and offset of functions that a statement declares.
-fn declared_functions<'a>(statement: &'a Statement<'_>) -> Vec<(&'a str, SymbolId, u32)> {
-    let named = |id: &'a oxc::ast::ast::BindingIdentifier<'_>| {
-        Some((id.name.as_str(), id.symbol_id.get()?, id.span.start))
+/// Returns the functions that a statement declares.
+fn declared_functions<'a>(statement: &'a Statement<'_>) -> Vec<DeclaredFunction<'a>> {
+    let named = |id: &'a oxc::ast::ast::BindingIdentifier<'_>, span| {
+        let (name, symbol) = (id.name.as_str(), id.symbol_id.get()?);
+        Some(DeclaredFunction { name, symbol, offset: id.span.start, span })
     };
     match statement {
         Statement::FunctionDeclaration(function) => {
-            function.id.as_ref().and_then(named).into_iter().collect()
+            function.id.as_ref().and_then(|id| named(id, function.span)).into_iter().collect()
         }
         Statement::VariableDeclaration(declaration) => {
             let functions = declaration.declarations.iter().filter_map(|declarator| {
-                let is_function = declarator.init.as_ref()?.get_inner_expression().is_function();
+                let value = declarator.init.as_ref()?.get_inner_expression();
                 let BindingPattern::BindingIdentifier(id) = &declarator.id else { return None };
-                named(id).filter(|_| is_function)
+                named(id, value.span()).filter(|_| value.is_function())
             });
             functions.collect()
         }
@@ -114,11 +136,28 @@ fn declared_functions<'a>(statement: &'a Statement<'_>) -> Vec<(&'a str, SymbolI
     }
 }
 
+/// Returns true if the function at this place returns a value.
+fn returns_value(semantic: &Semantic<'_>, function: Span) -> bool {
+    let nodes = semantic.nodes();
+    let around = |node| nodes.ancestor_kinds(node).find(|kind| is_function(*kind));
+    nodes.iter().any(|node| match node.kind() {
+        AstKind::ReturnStatement(statement) => {
+            statement.argument.is_some() && around(node.id()).is_some_and(|kind| kind.span() == function)
+        }
+        AstKind::ArrowFunctionExpression(arrow) => {
+            !matches!(arrow.body, ArrowFunctionBody::FunctionBody(_)) && arrow.span == function
+        }
+        _ => false,
+    })
+}
+
+fn is_function(kind: AstKind<'_>) -> bool {
+    matches!(kind, AstKind::Function(_) | AstKind::ArrowFunctionExpression(_))
+}
+
 /// Returns true if the script has a `return` outside of functions.
 fn returns(semantic: &Semantic<'_>) -> bool {
     let nodes = semantic.nodes();
-    let is_function =
-        |kind: AstKind<'_>| matches!(kind, AstKind::Function(_) | AstKind::ArrowFunctionExpression(_));
     let is_outside = |node| !nodes.ancestor_kinds(node).any(is_function);
     nodes.iter().any(|node| matches!(node.kind(), AstKind::ReturnStatement(_)) && is_outside(node.id()))
 }

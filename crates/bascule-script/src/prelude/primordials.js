@@ -73,6 +73,7 @@ function () {
     toUpperCase: uncurry(String.prototype.toUpperCase),
     trim: uncurry(String.prototype.trim),
     toWellFormed: uncurry(String.prototype.toWellFormed),
+    isWellFormed: uncurry(String.prototype.isWellFormed),
     toISOString: uncurry(Date.prototype.toISOString),
     getTime: uncurry(Date.prototype.getTime),
     dateNow: Date.now,

@@ -58,7 +58,7 @@ function (native, own, format) {
 
   function convert(value) {
     switch (typeof value) {
-      case 'string': checkText(value); return value;
+      case 'string': return convertText(value);
       case 'boolean': case 'undefined': return value;
       case 'number':
         if (own.isFinite(value)) return value;
@@ -70,6 +70,14 @@ function (native, own, format) {
       case 'symbol': lose('is a symbol and was left out'); return undefined;
       default: return value === null ? null : convertObject(value);
     }
+  }
+
+  // Text with half of a character is no JSON for most parsers: a client would refuse the whole message.
+  function convertText(text) {
+    checkText(text);
+    if (own.isWellFormed(text)) return text;
+    lose('contains half of a character (a cut emoji?), which became U+FFFD; cut text with [...text].slice(0, n).join("")');
+    return own.toWellFormed(text);
   }
 
   // Reports text that was made from an object or a promise by mistake.

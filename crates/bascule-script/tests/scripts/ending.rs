@@ -27,6 +27,20 @@ fn finishes_calls_that_were_not_awaited() {
 
 // req: CM-13
 #[test]
+fn long_wait_for_a_call_that_lost_a_race_is_told() {
+    let code = "return await Promise.race([myServer.echo({}), bascule.sleep(5).then(() => 'gave up')])";
+    let late = |_: &_| {
+        std::thread::sleep(std::time::Duration::from_millis(1_100));
+        Some(Ok(json!({})))
+    };
+    let ran = run_with(code, |_| {}, late);
+    assert_eq!(ran.value(), "gave up");
+    assert!(ran.log().starts_with("the script had returned, and its answer waited 1."), "{}", ran.log());
+    assert!(ran.log().contains("`my-server:echo` (a call goes on also if `Promise.race`"), "{}", ran.log());
+}
+
+// req: CM-13
+#[test]
 fn finishes_timers() {
     let ran =
         run("setTimeout(async () => { console.log((await myServer.echo({ late: 1 })).tool) }, 5); return 1");
@@ -78,7 +92,7 @@ fn unhandled_rejection_fails_the_script() {
 fn failed_script_names_cancelled_calls() {
     let ran = run_with("myServer.echo({}); throw new Error('x')", |_| {}, |_| None);
     assert_eq!(ran.error().message, "x");
-    assert!(ran.log().contains("cancelled: `my-server:echo`"), "{}", ran.log());
+    assert!(ran.log().contains("cancelled, and may have run: `my-server:echo`"), "{}", ran.log());
 }
 
 // req: CM-13
@@ -172,6 +186,18 @@ fn names_what_a_script_does_not_return() {
             "function main() {}\nmain",
             "line 1: the function `main` is never called: write `return await main()`",
         ),
+        (
+            "async function main() { return { done: 1 }; }\nmain();",
+            "line 2: the value of the call is not returned: write `return await main()`",
+        ),
+        (
+            "const go = async () => 1;\ngo().catch(console.error)",
+            "line 2: the value of the call is not returned: write `return await go()`",
+        ),
+        (
+            "(async () => { return 1 })()",
+            "line 1: the value of the call is not returned: write `return await` before the call of the function",
+        ),
     ] {
         let ran = run(code);
         assert_eq!((ran.value(), ran.log()), (json!(null), expected.to_owned()), "{code}");
@@ -180,6 +206,7 @@ fn names_what_a_script_does_not_return() {
         "function unused() {} return null",
         "await null",
         "function main() {} main()",
+        "function main() { [1].map(() => { return 1 }); return } main()",
         "if (!context.x) return; 1",
     ] {
         assert_eq!((run(code).value(), run(code).log()), (json!(null), String::new()), "{code}");
@@ -192,6 +219,8 @@ fn names_what_a_script_does_not_return() {
     );
     let named = "const go = async () => { await null; await myServer.echo({}); };\ngo().catch(console.error)";
     assert!(log(named).ends_with("write `return await go()`"), "{}", log(named));
+    let valued = "async function main() { await myServer.echo({}); return 1 }\nmain()";
+    assert_eq!(log(valued).lines().count(), 1, "{}", log(valued));
     let nameless = "(async () => { await null; await myServer.echo({}); })()";
     assert!(log(nameless).ends_with("before the call of the function"), "{}", log(nameless));
 }

@@ -157,6 +157,22 @@ fn reports_objects_and_promises_in_text() {
 
 // req: CM-13
 #[test]
+fn half_of_a_character_is_replaced_and_reported() {
+    let warning = |place: &str| {
+        format!(
+            "`{place}` contains half of a character (a cut emoji?), which became U+FFFD; \
+             cut text with [...text].slice(0, n).join(\"\")"
+        )
+    };
+    check_loss("{ a: 'ab🚀'.slice(0, 3) }", &json!({ "a": "ab\u{fffd}" }), &warning("result.a"));
+    check("{ ['🚀'.slice(1)]: '🚀' }", &json!({ "\u{fffd}": "🚀" }));
+    let ran = run("return (await myServer.echo({ t: '🚀'.slice(0, 1) })).args");
+    assert_eq!(ran.value(), json!({ "t": "\u{fffd}" }));
+    assert_eq!(ran.log(), warning("t") + " (in the arguments of `my-server:echo`)");
+}
+
+// req: CM-13
+#[test]
 fn reports_blobs() {
     let warning = "`result` is a Blob, whose content JSON cannot hold: it became {}; use await blob.text()";
     check_loss("new Blob(['a'])", &json!({}), warning);
