@@ -177,6 +177,12 @@ mod tests {
         check("[]", "invalid type: sequence, expected an object");
     }
 
+    #[test]
+    fn ordinary_parameters_are_parsed_in_one_pass() {
+        let text = r#"{"name":"a","arguments":{"x":1},"_meta":{"progressToken":7}}"#;
+        assert!(CallParams::parse_ordinary(text).is_some());
+    }
+
     // req: BR-04
     #[test]
     fn refuses_duplicates_and_lookalikes() {
@@ -233,6 +239,22 @@ mod tests {
     }
 
     proptest! {
+        // req: BR-04
+        #[test]
+        fn ordinary_parameters_are_parsed_as_others_are(
+            members in prop::collection::vec((
+                prop_oneof![prop::sample::select(KNOWN.to_vec()).prop_map(str::to_owned), any_key()],
+                prop::sample::select(vec!["\"a\"", "\"\\u0061\"", "{\"x\":1}", "{\"progressToken\":7}", "{", "1e400", "null"]),
+            ), 0..5),
+        ) {
+            let members: Vec<_> = members.iter().map(|(key, value)| format!("\"{key}\":{value}")).collect();
+            let text = format!("{{{}}}", members.join(","));
+            if let Some(ordinary) = CallParams::parse_ordinary(&text) {
+                let complete: CallParams<'_> = serde_json::from_str(&text).unwrap();
+                prop_assert_eq!(format!("{ordinary:?}"), format!("{complete:?}"));
+            }
+        }
+
         // req: BR-04
         #[test]
         fn accepted_parameters_mean_the_same_to_a_loose_decoder(

@@ -563,6 +563,16 @@ mod tests {
         })
     }
 
+    #[test]
+    fn ordinary_messages_are_parsed_in_one_pass() {
+        for text in [
+            r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a"}}"#,
+            r#"{"result":{"content":[]},"jsonrpc":"2.0","id":"a"}"#,
+        ] {
+            assert!(Envelope::parse_ordinary(text).is_some(), "{text}");
+        }
+    }
+
     proptest! {
         #[test]
         fn parses_what_it_writes(id: u64, method in ".*", params in json()) {

@@ -62,9 +62,12 @@ fn return_pages(connection: &Connection, max_bytes: u64) -> rusqlite::Result<()>
     let value = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
     let (free, pages) = (value("freelist_count")?, value("page_count")?);
     let surplus = pages - (max_bytes / value("page_size")?.max(1) as u64) as i64;
-    let returned = if free > FREE_PAGES { surplus.max(FREE_PAGES) } else { surplus }.min(free);
-    if returned > 0 {
-        vacuum(connection, returned as usize)?;
+    let mut left = if free > FREE_PAGES { surplus.max(FREE_PAGES) } else { surplus }.min(free);
+    // Other bridges write between the steps.
+    while left > 0 {
+        let step = left.min(FREE_PAGES);
+        vacuum(connection, step as usize)?;
+        left -= step;
     }
     Ok(())
 }

@@ -209,6 +209,7 @@ impl Writer {
             self.shared.queue.finish(&batch);
             self.retain();
         }
+        self.leave_moved_file();
         self.save_graph(true);
         // Closing moves the write-ahead log into the file: whoever waits for the end finds it done.
         self.close();
@@ -230,7 +231,9 @@ impl Writer {
         }
         // Other bridges write to the same file meanwhile.
         batch.capture();
-        self.leave_moved_file();
+        if self.opened.is_none_or(|(_, looked_at)| looked_at.elapsed() >= PATH_TIME) {
+            self.leave_moved_file();
+        }
         match self.write_repaired(batch) {
             Ok(()) => self.on_written(batch),
             Err(error) => self.on_failed(batch, &error),
@@ -266,14 +269,9 @@ impl Writer {
     /// Closes a file that was moved or removed: nobody would find what is written to it. The next write begins a new one.
     fn leave_moved_file(&mut self) {
         let Some(connection) = &self.connection else { return self.opened = None };
-        let now = Instant::now();
-        let is_due = self.opened.is_none_or(|(_, looked_at)| now.duration_since(looked_at) >= PATH_TIME);
-        if !is_due {
-            return;
-        }
         let found = FileId::at(&self.path);
         if found.is_some() && self.opened.is_none_or(|(opened, _)| Some(opened) == found) {
-            return self.opened = found.map(|found| (found, now));
+            return self.opened = found.map(|found| (found, Instant::now()));
         }
         info!("the file `{}` was moved or removed: a new one is begun", self.path.display());
         // The log beside it keeps the old name, and would be missing to the file under its new one.

@@ -579,6 +579,20 @@ fn goes_on_in_a_new_file_after_the_file_was_moved_or_removed() {
     assert!(!reader.is_current());
 }
 
+// req: TR-03
+#[test]
+fn idle_store_leaves_its_rows_in_the_file_that_was_moved() {
+    let (_folder, path) = folder();
+    let store = store_at(&path);
+    store.offer_span(span(0));
+    assert!(store.flush(LONG));
+    let moved = path.with_extension("old");
+    fs::rename(&path, &moved).unwrap();
+    assert!(store.close(LONG));
+    assert_eq!(read(&moved)[0].context.span_id, SpanId(1));
+    assert!(!path.exists());
+}
+
 fn long_line(server: &str) -> LogLine {
     LogLine {
         server: server.into(),

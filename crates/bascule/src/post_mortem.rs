@@ -3,10 +3,12 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bascule_client::CallToolResult;
 use bascule_model::{BridgeError, CallRequest, ErrorCode, ToolResult};
 use bascule_sandbox::{LimitHit, Policy, TreeLimits, TreeWatch};
+use tokio::sync::Semaphore;
 
 use crate::blocking::run_blocking;
 use crate::capture::is_secret_name;
@@ -21,6 +23,10 @@ use crate::start_hints::explain_missing_variable;
 
 /// Longer results are not searched for the reason of a failure.
 const MAX_SEARCHED_BYTES: usize = 256 << 10;
+/// The longest look at the files that a failure names: the caller waits for it.
+const LOOKUP_TIME: Duration = Duration::from_secs(1);
+/// The looks that may be under way. Those that never end keep their slots.
+static FREE_LOOKUPS: Semaphore = Semaphore::const_new(4);
 /// A crash is explained by the last lines of stderr.
 const STDERR_LINES: usize = 30;
 
@@ -120,13 +126,16 @@ async fn look_up(
     if symptoms.is_empty() || !is_local(&settings) {
         return None;
     }
+    // A file may be on a network that is gone: a look at it then never ends.
+    let slot = FREE_LOOKUPS.try_acquire().ok()?;
     let explain = move || {
+        let _slot = slot;
         let hints = Hints { settings: &settings, policy: &policy, limits };
         let mut hint = symptoms.iter().find_map(|symptom| hints.explain(symptom, FileLookup::Allowed))?;
         secrets_but(&settings, is_plain_path).hide(&mut hint);
         Some(hint)
     };
-    run_blocking(explain).await
+    tokio::time::timeout(LOOKUP_TIME, run_blocking(explain)).await.ok().flatten()
 }
 
 /// Returns false for a remote server: the relay in the jail only forwards its errors.

@@ -1,5 +1,6 @@
 //! The lines of a call: everything but the values of its arguments and of its result.
 
+use bascule_model::clip;
 use ring::hmac;
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -76,9 +77,9 @@ impl AuditEntry {
     pub(super) fn new(kind: LineKind, record: &CallRecord, arguments: &RawValue) -> Self {
         let CallRecord { caller, context, tool, .. } = record;
         let client = caller.client.as_ref().map(|client| AuditedClient {
-            name: clip(&client.label.name),
-            version: clip(&client.label.version),
-            session: clip(&client.label.session),
+            name: clip(&client.label.name, MAX_TEXT),
+            version: clip(&client.label.version, MAX_TEXT),
+            session: clip(&client.label.session, MAX_TEXT),
         });
         let line = CallLine {
             kind,
@@ -86,12 +87,12 @@ impl AuditEntry {
             trace_id: context.trace_id.to_string(),
             span_id: context.span_id.to_string(),
             parent_span_id: context.parent.map(|parent| parent.to_string()),
-            correlation_id: clip(record.correlation_id.as_str()),
+            correlation_id: clip(record.correlation_id.as_str(), MAX_TEXT),
             face: caller.recorded_face().to_string(),
             client,
-            agent: caller.agent.as_deref().map(clip),
-            server: clip(tool.server()),
-            tool: clip(tool.tool()),
+            agent: caller.agent.as_deref().map(|agent| clip(agent, MAX_TEXT)),
+            server: clip(tool.server(), MAX_TEXT),
+            tool: clip(tool.tool(), MAX_TEXT),
             argument_bytes: record.argument_bytes,
             end: record.end.as_ref().map(|end| End::new(end, record.meter.attempts())),
         };
@@ -127,8 +128,4 @@ impl End {
         let duration_ms = end.duration.as_micros() as f64 / 1000.0;
         Self { outcome, code, delivery, attempts, duration_ms, result_bytes }
     }
-}
-
-fn clip(text: &str) -> &str {
-    &text[..text.floor_char_boundary(MAX_TEXT)]
 }

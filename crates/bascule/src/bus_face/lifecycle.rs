@@ -257,6 +257,10 @@ impl BusFace {
             },
         };
         match delay.into_inner() {
+            // The pipeline has left its record to the next attempt.
+            Some(_) if call.cancelled.is_cancelled() => {
+                Run::Answered(Err(self.record_refusal(request, cancelled(Delivery::NotSent))))
+            }
             Some(delay) => Run::Later(delay),
             None => Run::Answered(result),
         }

@@ -172,33 +172,39 @@ fn not_found(id: &str) -> CommandError {
 /// Prints the newest spans, then each new one, until interrupted.
 async fn follow(context: &CommandContext, mut filter: SpanFilter, printer: &Printer) -> CommandResult {
     let mut signals = Signals::new();
-    let mut reader = None;
+    let mut reader: Option<Reader> = None;
     loop {
-        // A bridge begins a new file, with new numbers, if the file was moved or removed.
-        if reader.take_if(|reader: &mut Reader| !reader.is_current()).is_some() {
+        // A bridge begins a new file, with new numbers, if the file was moved or removed. It has left the old one then.
+        if reader.as_ref().is_none_or(|reader| !reader.is_current())
+            && let Some(new) = open(context)?
+            && let Some(mut old) = reader.replace(new)
+        {
+            print_new(&mut old, &mut filter, printer)?;
             filter.after = Some(0);
         }
-        if reader.is_none() {
-            reader = open(context)?;
-        }
         if let Some(reader) = &mut reader {
-            let mut spans = reader.spans(&filter).map_err(unreadable)?;
-            spans.reverse();
-            for (number, span) in &spans {
-                filter.after = Some(*number);
-                match printer.json {
-                    true => printer.print_json(&json::span(span)),
-                    false => printer.print_line(&table::line(span, printer.style)),
-                }
-            }
-            // All of those that come later.
-            (filter.limit, filter.after) =
-                (None, Some(filter.after.map_or_else(|| reader.last_span(), Ok).map_err(unreadable)?));
+            print_new(reader, &mut filter, printer)?;
         }
         if printer.is_stdout_closed() || !wait(&mut signals).await {
             return Ok(ExitCode::SUCCESS);
         }
     }
+}
+
+/// Prints the spans that were not printed yet, and makes the filter select all of those that come later.
+fn print_new(reader: &mut Reader, filter: &mut SpanFilter, printer: &Printer) -> CommandResult<()> {
+    let mut spans = reader.spans(filter).map_err(unreadable)?;
+    spans.reverse();
+    for (number, span) in &spans {
+        filter.after = Some(*number);
+        match printer.json {
+            true => printer.print_json(&json::span(span)),
+            false => printer.print_line(&table::line(span, printer.style)),
+        }
+    }
+    let after = filter.after.map_or_else(|| reader.last_span(), Ok).map_err(unreadable)?;
+    (filter.limit, filter.after) = (None, Some(after));
+    Ok(())
 }
 
 /// Waits for the next look at the file. Returns false if the command is interrupted.

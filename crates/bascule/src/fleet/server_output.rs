@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bascule_mcp::{StderrSink, patch};
+use bascule_model::clip;
 use bascule_store::LogSource;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
@@ -224,10 +225,6 @@ fn visible_line(prefix: Option<&str>, text: &str, secrets: &SecretForms, rules: 
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-fn clip(text: &str, bytes: usize) -> &str {
-    &text[..text.floor_char_boundary(bytes)]
 }
 
 /// The stderr of one process. Dropping it adds a last line that has no end.
@@ -481,10 +478,12 @@ mod tests {
             let lines = Reader::open(&path).ok()?.logs(&filter).ok()?;
             lines.last().map(|(_, line)| line.text.clone())
         };
-        while last().as_deref() != Some("FATAL: the real reason") {
-            sleep(Duration::from_millis(20)).await;
-        }
-        assert!(lock(&output.timer).is_some());
+        let written = async {
+            while last().as_deref() != Some("FATAL: the real reason") {
+                sleep(Duration::from_millis(20)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), written).await.expect("the last line is recorded");
         traces.close().await;
     }
 }

@@ -19,6 +19,16 @@ fn refuses_foreign_hosts_and_origins() {
     check(&good.replace(ACCEPT, &format!("{ACCEPT}Origin: http://evil.example\r\n")), 403, "Origin");
     check(&good.replace(ACCEPT, &format!("{ACCEPT}Origin: null\r\n")), 403, "Origin");
     check(&good.replace(ACCEPT, &format!("{ACCEPT}Origin: http://localhost:5173\r\n")), 200, "result");
+    for (first, second) in
+        [("http://localhost", "http://evil.example"), ("http://evil.example", "http://localhost")]
+    {
+        check(
+            &good.replace(ACCEPT, &format!("{ACCEPT}Origin: {first}\r\nOrigin: {second}\r\n")),
+            403,
+            "origin",
+        );
+    }
+    check(&good.replace(ACCEPT, &format!("{ACCEPT}Origin: http://localhöst\r\n")), 403, "origin");
     check(&good.replace("localhost:1", "[::1]:7"), 200, "result");
 }
 

@@ -69,6 +69,11 @@ fn hides_everyday_forms_of_secrets() {
     check("password: \"never closed\nnext", "password: \"***\nnext");
     check("env['API_TOKEN'] = 'hunter2'", "env['API_TOKEN'] = '***'");
     check("DB_PASS=hunter2 smtp.pass: hunter2 --creds hunter2", "DB_PASS=*** smtp.pass: *** --creds ***");
+    check(
+        r#"12:00 INFO env=[{"name":"DB_PASSWORD","value":"hunter2"},{"name":"A","value":"b"}]"#,
+        r#"12:00 INFO env=[{"name":"DB_PASSWORD","value":"***"},{"name":"A","value":"b"}]"#,
+    );
+    check("env:\n- name: DB_PASSWORD\n  value: hunter2\n", "env:\n- name: DB_PASSWORD\n  value: ***\n");
     check("postgres://bob:hun,ter;2@db/x", "postgres://***@db/x");
 }
 
@@ -181,9 +186,16 @@ fn leaves_plain_texts() {
 // req: TR-01
 #[test]
 fn hostile_texts_take_no_long() {
-    for part in
-        ["password: \"x\n", "<password>", "<a_token_b>x", "Cookie: \\", "password='\\", "--token \"", "://a@"]
-    {
+    for part in [
+        "password: \"x\n",
+        "<password>",
+        "<a_token_b>x",
+        "Cookie: \\",
+        "password='\\",
+        "--token \"",
+        "://a@",
+        "'cookie:x",
+    ] {
         let text = part.repeat((256 << 10) / part.len());
         assert!(redact_message(&text).len() <= 2 * text.len());
     }

@@ -48,6 +48,8 @@ impl Redactor<'_> {
             at: 0,
             hidden: Vec::new(),
             name: None,
+            is_naming: false,
+            names_secret: false,
             unclosed: Vec::new(),
             failed_searches: 0,
         };
@@ -62,6 +64,10 @@ struct TextReader<'a> {
     hidden: Vec<Range<usize>>,
     /// The last piece, while nothing but quotes, spaces and the end of an index follows it.
     name: Option<Range<usize>>,
+    /// The next piece is the value of a `name` or a `key`.
+    is_naming: bool,
+    /// That value was the name of a secret: the next `value` is the secret.
+    names_secret: bool,
     /// Quotes that have no end in the rest, with the number of backslashes before them.
     unclosed: Vec<(char, usize)>,
     failed_searches: usize,
@@ -113,6 +119,9 @@ impl<'a> TextReader<'a> {
             return self.keep(piece.len() - token.end);
         }
         self.name = Some(self.at..self.at + piece.len());
+        if std::mem::take(&mut self.is_naming) {
+            self.names_secret = self.redactor.is_secret_name(piece);
+        }
         self.keep(piece.len());
         let is_option = piece.starts_with('-') && self.redactor.is_secret_name(piece);
         if piece.eq_ignore_ascii_case("bearer") {
@@ -135,6 +144,11 @@ impl<'a> TextReader<'a> {
         // `token::Kind` is a path in code.
         let Some(name) = name.filter(|_| !operator.starts_with("::")) else { return };
         let text = &self.text[name.clone()];
+        let is = |word: &str| text.eq_ignore_ascii_case(word);
+        self.is_naming = is("name") || is("key");
+        if is("value") && std::mem::take(&mut self.names_secret) {
+            return self.hide_value();
+        }
         if !self.redactor.is_secret_name(text) || is_harmless(text, operator, self.rest()) {
             return;
         }
@@ -206,9 +220,8 @@ impl<'a> TextReader<'a> {
             return self.hide_value();
         }
         let rest = self.rest();
-        let line = rest.lines().next().unwrap_or_default();
-        let line = &line[..quote.and_then(|quote| line.find(quote)).unwrap_or(line.len())];
-        let line = line.trim_end_matches('\\');
+        let is_end = |c: char| c == '\n' || Some(c) == quote;
+        let line = rest[..rest.find(is_end).unwrap_or(rest.len())].trim_end_matches(['\r', '\\']);
         match line.split_once(' ') {
             // One word follows these.
             Some((scheme, _)) if ["bearer", "basic"].iter().any(|one| scheme.eq_ignore_ascii_case(one)) => {

@@ -53,13 +53,13 @@ impl Logs {
         // The limit is for the lines that are there already.
         (filter.after, filter.limit) = (lines.last().map(|(number, _)| *number), MAX_FOLLOWED);
         while !printer.is_stdout_closed() && wait(&mut signals).await {
-            // A bridge begins a new file, with new numbers, if the file was moved or removed.
-            if let Some(mut moved) = reader.take_if(|reader| !reader.is_current()) {
-                print_lines(&read(Some(&mut moved), &filter)?, printer);
+            // A bridge begins a new file, with new numbers, if the file was moved or removed. It has left the old one then.
+            if reader.as_ref().is_none_or(|reader| !reader.is_current())
+                && let Some(new) = open(&context)?
+                && let Some(mut old) = reader.replace(new)
+            {
+                print_lines(&read(Some(&mut old), &filter)?, printer);
                 filter.after = None;
-            }
-            if reader.is_none() {
-                reader = open(&context)?;
             }
             let lines = read(reader.as_mut(), &filter)?;
             print_lines(&lines, printer);

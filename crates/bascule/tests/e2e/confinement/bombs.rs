@@ -266,9 +266,13 @@ except RuntimeError: pass
 print(started)";
     for user in users() {
         let hostile = HostileServer::new(user, json!({ "limits": { "maxProcesses": 10 } }));
-        let started: u32 = hostile.expect_ok(code).parse().unwrap();
-        // 16 for each process.
-        assert!((100..=160).contains(&started), "as {user:?}: {started}");
+        // 16 for each process. Without a control group the kernel counts all threads of the user, and other tests start and end
+        // some meanwhile.
+        let mut rounds: Vec<u32> = Vec::new();
+        while !rounds.last().is_some_and(|started| (100..=160).contains(started)) {
+            assert!(rounds.len() < 5 && !rounds.contains(&1_000), "as {user:?}: {rounds:?}");
+            rounds.push(hostile.expect_ok(code).parse().unwrap());
+        }
     }
 }
 
