@@ -65,7 +65,7 @@ struct LogState {
     waiters: HashMap<u64, oneshot::Sender<EntryEffect>>,
     /// Claims whose waiter gave up: if one was written after all, its request has not begun.
     given_up: VecDeque<u64>,
-    /// The time of the last entry.
+    /// The time of the last entry, or of the last decision to begin at the window again.
     last_read: Instant,
 }
 
@@ -246,6 +246,16 @@ impl LogState {
         }
     }
 
+    /// Returns true if the reader has to begin at the window again. It gets as much time for that as it had before: writers that
+    /// ask for it one after the other would keep it from reading.
+    fn needs_reread(&mut self, now: Instant) -> bool {
+        let is_silent = now.saturating_duration_since(self.last_read) >= REREAD_AFTER;
+        if is_silent {
+            self.last_read = now;
+        }
+        is_silent
+    }
+
     fn apply(&mut self, entry: &ClaimEntry<'_>, offset: u64) {
         self.last_read = Instant::now();
         let Some(effect) = self.ledger.apply(entry, offset, self.last_read) else { return };
@@ -300,7 +310,7 @@ impl SharedLog {
                     pause = FIRST_REWRITE;
                 }
                 () = tokio::time::sleep(pause) => {
-                    if pause >= REREAD_AFTER && self.lock().last_read.elapsed() >= REREAD_AFTER {
+                    if pause >= REREAD_AFTER && self.lock().needs_reread(Instant::now()) {
                         self.reread.notify_one();
                     }
                     pause *= 2;
@@ -402,4 +412,21 @@ fn offset_of(delivery: &Delivery) -> Option<u64> {
 fn window_start() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     now.saturating_sub(CLAIM_WINDOW).as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // req: BU-09
+    #[test]
+    fn writers_that_wait_let_a_silent_reader_begin_again_once_in_a_while() {
+        let mut state = LogState::new();
+        let start = state.last_read;
+        // A writer every tenth of a second finds that its entry was not read back.
+        let restarts =
+            (0..100).filter(|tenth| state.needs_reread(start + Duration::from_millis(100 * tenth)));
+        let restarts: Vec<_> = restarts.collect();
+        assert_eq!(restarts, [20, 40, 60, 80]);
+    }
 }
