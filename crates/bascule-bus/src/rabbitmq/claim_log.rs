@@ -85,6 +85,18 @@ pub(super) enum ClaimResult {
     Answered(StoredAnswer),
 }
 
+impl ClaimResult {
+    /// Tells what the state of a request means for a claim of it that has not won.
+    fn of(state: ClaimState, likeness: Likeness) -> Self {
+        match (state, likeness) {
+            (_, Likeness::OtherBody) => Self::Reused,
+            (ClaimState::Answered(answer), _) => Self::Answered(answer),
+            (ClaimState::Held { .. }, Likeness::OtherTopic) => Self::InProgress,
+            (ClaimState::Held { holder }, Likeness::Same) => Self::Held { holder },
+        }
+    }
+}
+
 impl ClaimLog {
     /// Begins to read, and returns once all entries of the window are known. The stream exists.
     pub(super) async fn open(link: BrokerHandle, agent: AgentName) -> Result<Self, BusError> {
@@ -99,40 +111,19 @@ impl ClaimLog {
     pub(super) async fn claim(&self, request: &RequestIdentity) -> Result<ClaimResult, BusError> {
         // An answer is final. Anything else may have changed since this replica read the stream.
         if let Some((state @ ClaimState::Answered(_), likeness)) = self.find(request) {
-            return Ok(self.judge(state, likeness, None));
+            return Ok(ClaimResult::of(state, likeness));
         }
         let mark = Some(RequestMark::of(request));
         let (nonce, content) = (self.next_nonce(), EntryContent::Claim { id: request.id.clone(), mark });
         match self.append(nonce, content, "claim the request", OPERATION_TIMEOUT).await? {
-            EntryEffect::Claim(state, likeness) => Ok(self.judge(state, likeness, Some(nonce))),
+            EntryEffect::Claim(state, likeness) => Ok(self.shared.lock().judge(state, likeness, nonce)),
             EntryEffect::Answer { .. } | EntryEffect::Other => unreachable!("the entry is a claim"),
         }
     }
 
-    /// Returns what this replica has read of a request that it handles, for a repetition of it.
-    pub(super) fn claim_again(&self, request: &RequestIdentity) -> ClaimResult {
-        match self.find(request) {
-            Some((state, likeness)) => self.judge(state, likeness, None),
-            // Its claim is under way. A repetition cannot tell more than that.
-            None => ClaimResult::InProgress,
-        }
-    }
-
-    /// Tells what the state of a request means for a claim with this number.
-    fn judge(&self, state: ClaimState, likeness: Likeness, claim: Option<u64>) -> ClaimResult {
-        match (state, likeness) {
-            (_, Likeness::OtherBody) => ClaimResult::Reused,
-            (ClaimState::Answered(answer), _) => ClaimResult::Answered(answer),
-            (ClaimState::Held { holder }, _) if claim == Some(holder) => ClaimResult::Won { holder },
-            // A claim that was written after its waiter had given up.
-            (ClaimState::Held { holder }, _)
-                if claim.is_some() && self.shared.lock().given_up.contains(&holder) =>
-            {
-                ClaimResult::Won { holder }
-            }
-            (ClaimState::Held { .. }, Likeness::OtherTopic) => ClaimResult::InProgress,
-            (ClaimState::Held { holder }, Likeness::Same) => ClaimResult::Held { holder },
-        }
+    /// Returns what this replica has read of a request that it handles, for a repetition of it. `None`: its claim is under way.
+    pub(super) fn find_claim(&self, request: &RequestIdentity) -> Option<ClaimResult> {
+        self.find(request).map(|(state, likeness)| ClaimResult::of(state, likeness))
     }
 
     fn find(&self, request: &RequestIdentity) -> Option<(ClaimState, Likeness)> {
@@ -243,6 +234,18 @@ impl LogState {
         self.given_up.push_back(nonce);
         if self.given_up.len() > MAX_GIVEN_UP {
             self.given_up.pop_front();
+        }
+    }
+
+    /// Tells what the state of a request means for the claim with the number `nonce`, which was read.
+    fn judge(&mut self, state: ClaimState, likeness: Likeness, nonce: u64) -> ClaimResult {
+        match (state, likeness) {
+            (ClaimState::Held { holder }, Likeness::Same | Likeness::OtherTopic)
+                if holder == nonce || self.given_up.contains(&holder) =>
+            {
+                ClaimResult::Won { holder }
+            }
+            _ => ClaimResult::of(state, likeness),
         }
     }
 

@@ -200,7 +200,7 @@ impl AgentRequests {
     fn adopt(&self, request: &RequestIdentity, open: OpenDelivery) -> Option<OpenDelivery> {
         let in_flight = self.lock();
         match in_flight.get(&request.id).filter(|handled| handled.identity == *request) {
-            Some(handled) if !matches!(self.log.claim_again(request), ClaimResult::Answered(_)) => {
+            Some(handled) if !matches!(self.log.find_claim(request), Some(ClaimResult::Answered(_))) => {
                 handled.settlement.adopt(open)
             }
             Some(_) | None => Some(open),
@@ -282,7 +282,7 @@ impl RabbitMqQueue {
         // The broker sends no more than this before the first is settled.
         let (sender, deliveries) = mpsc::channel(prefetch);
         let prefetch = u16::try_from(prefetch).expect("the bound is small");
-        // The tasks end when the receiver is dropped: they have to return what they hold.
+        // The tasks end when the receiver is dropped. They are not aborted, as they have to return what they hold.
         tokio::spawn(requests.clone().take_for_ever(prefetch, sender.clone()));
         tokio::spawn(shared_requests::route_for_ever(requests, sender));
         Self { deliveries }
@@ -317,12 +317,18 @@ pub(crate) struct RabbitMqDelivery {
 
 impl RabbitMqDelivery {
     pub(crate) async fn claim(&self, id: &MessageId) -> Result<Claim, BusError> {
-        let other = || BusError::Refused { operation: "claim a request", reason: "it has another id".into() };
-        let request = self.identity.as_ref().filter(|request| request.id == *id).ok_or_else(other)?;
-        if !self.enter(request) {
-            return match self.requests.log.claim_again(request) {
-                ClaimResult::Held { .. } | ClaimResult::Won { .. } => Ok(Claim::Duplicate),
-                other => self.follow(request, other).await,
+        let wrong_id =
+            || BusError::Refused { operation: "claim a request", reason: "it has another id".into() };
+        let request = self.identity.as_ref().filter(|request| request.id == *id).ok_or_else(wrong_id)?;
+        if let Some(handled) = self.enter(request) {
+            return match self.requests.log.find_claim(request) {
+                None => Ok(repetition_of(&handled, request)),
+                // Its own holder may have ended. That is seen once the other request with its id is settled.
+                Some(ClaimResult::Held { .. }) if self.attempt > 1 && handled != *request => {
+                    Ok(Claim::InProgress)
+                }
+                Some(ClaimResult::Held { .. }) => Ok(Claim::Duplicate),
+                Some(result) => self.follow(request, result).await,
             };
         }
         let claim = match self.requests.log.claim(request).await {
@@ -406,23 +412,23 @@ impl RabbitMqDelivery {
         }
     }
 
-    /// Returns false if this replica handles another delivery with this id.
-    fn enter(&self, request: &RequestIdentity) -> bool {
+    /// Begins to handle the request. Returns the one that this replica handles if another delivery with this id was here first.
+    fn enter(&self, request: &RequestIdentity) -> Option<RequestIdentity> {
         let mut in_flight = self.requests.lock();
         match in_flight.get(&request.id) {
-            Some(handled) if Arc::ptr_eq(&handled.settlement, &self.settlement) => return true,
+            Some(handled) if Arc::ptr_eq(&handled.settlement, &self.settlement) => return None,
             Some(handled) => {
                 if handled.identity == *request {
                     handled.settlement.adopt_from(&self.settlement);
                 }
-                return false;
+                return Some(handled.identity.clone());
             }
             None => {}
         }
         let handled = HandledRequest { identity: request.clone(), settlement: self.settlement.clone() };
         in_flight.insert(request.id.clone(), handled);
         self.is_entered.store(true, Ordering::Relaxed);
-        true
+        None
     }
 
     /// The request is no longer handled here.
@@ -432,6 +438,15 @@ impl RabbitMqDelivery {
         {
             self.requests.lock().remove(&request.id);
         }
+    }
+}
+
+/// Tells what a request means beside the handled one with its id, whose claim is not read back yet.
+fn repetition_of(handled: &RequestIdentity, request: &RequestIdentity) -> Claim {
+    match handled {
+        handled if handled.digest != request.digest => Claim::Reused,
+        handled if handled.answer_topic != request.answer_topic => Claim::InProgress,
+        _ => Claim::Duplicate,
     }
 }
 

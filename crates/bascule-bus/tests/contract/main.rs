@@ -41,6 +41,7 @@ contract!(
     requests::request_that_was_not_acknowledged_is_delivered_again,
     requests::duplicate_of_an_answered_request_gets_the_same_answer,
     requests::duplicate_of_a_request_in_progress_is_recognised,
+    requests::repetition_that_comes_during_the_claim_is_recognised,
     requests::reused_id_with_another_body_is_recognised,
     requests::duplicate_with_another_topic_waits_for_the_answer,
     requests::returned_request_comes_later_and_can_be_claimed,

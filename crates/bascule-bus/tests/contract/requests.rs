@@ -90,6 +90,34 @@ pub(crate) async fn duplicate_of_a_request_in_progress_is_recognised(broker: &im
 }
 
 // req: BU-09
+pub(crate) async fn repetition_that_comes_during_the_claim_is_recognised(broker: &impl Broker) {
+    let bus = broker.connect().await;
+    let mut queue = bus.requests(&agent(), 4).await.unwrap();
+    let request = message("m-1", "a");
+    let body = RawValue::from_string("[1]".into()).unwrap();
+    let reply_to = Some(Topic::parse("tool.result.a.new").unwrap());
+    for (name, other) in [
+        ("Duplicate", request.clone()),
+        ("Reused", Envelope { body, ..request.clone() }),
+        ("InProgress", Envelope { reply_to, ..request.clone() }),
+    ] {
+        let id = id(name);
+        for envelope in [request.clone(), other] {
+            let envelope = Envelope { message_id: id.clone(), ..envelope };
+            bus.publish(&Topic::parse("tool.invoke.mcp.a").unwrap(), &envelope).await.unwrap();
+        }
+        let (first, second) = (next(&mut queue).await, next(&mut queue).await);
+        let claims = tokio::join!(first.claim(&id), second.claim(&id));
+        let claims = [claims.0.unwrap(), claims.1.unwrap()];
+        // The broker decides which of them is the first.
+        assert_eq!(claims.iter().filter(|claim| matches!(claim, Claim::Won(_))).count(), 1, "{claims:?}");
+        assert!(claims.iter().any(|claim| format!("{claim:?}") == name), "{name}: {claims:?}");
+        first.acknowledge().await.unwrap();
+        second.acknowledge().await.unwrap();
+    }
+}
+
+// req: BU-09
 pub(crate) async fn reused_id_with_another_body_is_recognised(broker: &impl Broker) {
     let bus = broker.connect().await;
     let mut queue = bus.requests(&agent(), 4).await.unwrap();
