@@ -241,12 +241,18 @@ impl LogState {
     fn judge(&mut self, state: ClaimState, likeness: Likeness, nonce: u64) -> ClaimResult {
         match (state, likeness) {
             (ClaimState::Held { holder }, Likeness::Same | Likeness::OtherTopic)
-                if holder == nonce || self.given_up.contains(&holder) =>
+                if holder == nonce || self.take_given_up(holder) =>
             {
                 ClaimResult::Won { holder }
             }
             _ => ClaimResult::of(state, likeness),
         }
+    }
+
+    /// Returns true if a claim was written after its waiter had given up. Its request begins with this call, so it is true once.
+    fn take_given_up(&mut self, nonce: u64) -> bool {
+        let place = self.given_up.iter().position(|given_up| *given_up == nonce);
+        place.and_then(|place| self.given_up.remove(place)).is_some()
     }
 
     /// Returns true if the reader has to begin at the window again. It gets as much time for that as it had before: writers that
@@ -420,6 +426,24 @@ fn window_start() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn held(holder: u64) -> ClaimState {
+        ClaimState::Held { holder }
+    }
+
+    // req: BU-09
+    #[test]
+    fn claim_that_was_given_up_wins_once() {
+        let mut state = LogState::new();
+        let is_won = |result| matches!(result, ClaimResult::Won { holder: 5 });
+        assert!(!is_won(state.judge(held(5), Likeness::Same, 6)), "another replica holds it");
+        state.give_up(5);
+        assert!(!is_won(state.judge(held(5), Likeness::OtherBody, 6)), "it is another request");
+        assert!(is_won(state.judge(held(5), Likeness::OtherTopic, 6)));
+        // The request may have run since then.
+        assert!(!is_won(state.judge(held(5), Likeness::Same, 7)));
+        assert!(is_won(state.judge(held(5), Likeness::Same, 5)), "its own entry, read again");
+    }
 
     // req: BU-09
     #[test]
