@@ -266,6 +266,11 @@ impl Settlement {
         self.lock().as_ref().is_some_and(|open| open.acker.usable())
     }
 
+    fn is_usable_on(&self, connection: &BrokerConnection) -> bool {
+        let open = self.lock();
+        open.as_ref().is_some_and(|open| open.generation == connection.generation && open.acker.usable())
+    }
+
     fn lock(&self) -> MutexGuard<'_, Option<OpenDelivery>> {
         self.0.lock().expect("no code panics while it holds the lock")
     }
@@ -384,19 +389,25 @@ impl RabbitMqDelivery {
     }
 
     pub(crate) async fn return_after(&self, delay: Duration) -> Result<(), BusError> {
-        if !delay.is_zero() {
-            let message = self.delayed(delay);
-            let publish = |connection: Arc<BrokerConnection>| {
-                let message = &message;
-                async move { connection.publish_returned(message).await }
-            };
-            if !self.requests.link.run("return the request", publish).await? {
-                return Err(BusError::Full);
-            }
-            return self.acknowledge().await;
+        // Dropping it returns it at once. One of a lost connection is in the queue again: a copy would be a second request.
+        if delay.is_zero() || !self.settlement.is_usable() {
+            return Ok(());
         }
-        // Dropping it returns it at once.
-        Ok(())
+        let message = self.delayed(delay);
+        let publish = |connection: Arc<BrokerConnection>| {
+            let message = &message;
+            async move {
+                match self.settlement.is_usable_on(&connection) {
+                    true => connection.publish_returned(message).await.map(Some),
+                    false => Ok(None),
+                }
+            }
+        };
+        match self.requests.link.run("return the request", publish).await? {
+            Some(true) => self.acknowledge().await,
+            Some(false) => Err(BusError::Full),
+            None => Ok(()),
+        }
     }
 
     fn delayed(&self, delay: Duration) -> OutgoingMessage {

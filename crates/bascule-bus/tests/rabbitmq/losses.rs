@@ -144,6 +144,46 @@ async fn repetition_is_answered_though_an_acknowledgement_was_lost() {
     assert!(matches!(&claim, Claim::Answered(answer) if answer.message_id.as_str() == "r-1"), "{claim:?}");
 }
 
+// req: BU-09
+#[tokio::test]
+async fn request_whose_acknowledgement_was_lost_is_answered_again_by_its_replica() {
+    let url = vhost();
+    let (bus, proxy) = replica(&url).await;
+    let mut queue = bus.requests(&agent(), 1).await.unwrap();
+    request(&bus, "m-1").await;
+    let delivery = next(&mut queue).await;
+    let ticket = win(&delivery).await;
+    assert!(delivery.record_answer(&ticket, &message("r-1")).await.unwrap());
+    proxy.cut();
+    delivery.acknowledge().await.unwrap();
+    let again = next(&mut queue).await;
+    assert_eq!((id_of(&again.message).as_str(), again.attempt), ("m-1", 2));
+    let claim = claim(&again).await;
+    assert!(matches!(&claim, Claim::Answered(answer) if answer.message_id.as_str() == "r-1"), "{claim:?}");
+}
+
+// req: BU-09
+#[tokio::test]
+async fn request_that_is_returned_after_its_connection_was_lost_has_one_copy() {
+    let url = vhost();
+    let (bus, proxy) = replica(&url).await;
+    let mut queue = bus.requests(&agent(), 4).await.unwrap();
+    request(&bus, "m-1").await;
+    let first = next(&mut queue).await;
+    proxy.cut();
+    // The broker has given the request back to the queue.
+    let again = next(&mut queue).await;
+    assert_eq!((id_of(&again.message).as_str(), again.attempt), ("m-1", 2));
+    first.return_after(Duration::from_millis(1)).await.unwrap();
+    // This one comes after a copy of the other.
+    request(&bus, "last").await;
+    let last = next(&mut queue).await;
+    assert_eq!(id_of(&last.message), "last");
+    last.return_after(Duration::from_millis(1)).await.unwrap();
+    let last = next(&mut queue).await;
+    assert_eq!((id_of(&last.message).as_str(), last.attempt), ("last", 2));
+}
+
 async fn delete_queue(url: &str, name: &str) {
     let connection = lapin::Connection::connect(url, lapin::ConnectionProperties::default()).await.unwrap();
     let channel = connection.create_channel().await.unwrap();
