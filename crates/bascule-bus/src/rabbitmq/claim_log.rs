@@ -38,8 +38,12 @@ const MAX_ENTRY_BYTES: usize = 64 * 1024;
 const MAX_GIVEN_UP: usize = 1_000;
 /// The pause before a stream that ended is read again.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
-/// The pause before an entry that was not read back is written again. It doubles.
+/// The pause before an entry that was not read back is written again, for each of [`REWRITE_MESSAGES`]. It doubles.
 const FIRST_REWRITE: Duration = Duration::from_secs(1);
+/// The messages of a long answer that are written and read in that time: 2 MiB.
+const REWRITE_MESSAGES: usize = 32;
+/// The longest first pause: one repetition is always in time.
+const LONGEST_FIRST_REWRITE: Duration = Duration::from_secs(OPERATION_TIMEOUT.as_secs() / 2);
 /// A reader that gets no entry for so long, although one was written, looks at the whole window again: the stream may be
 /// another one.
 const REREAD_AFTER: Duration = Duration::from_secs(2);
@@ -308,7 +312,8 @@ impl SharedLog {
         messages: &[OutgoingMessage],
         waiter: &mut Waiter<'_>,
     ) -> Result<EntryEffect, BusError> {
-        let mut pause = FIRST_REWRITE;
+        let first_pause = first_pause(messages.len());
+        let mut pause = first_pause;
         loop {
             let connection = self.link.connection().await?;
             let _ = write(&connection, messages).await;
@@ -316,7 +321,7 @@ impl SharedLog {
                 effect = waiter.effect() => return effect,
                 next = self.link.connection_after(connection.generation) => {
                     next?;
-                    pause = FIRST_REWRITE;
+                    pause = first_pause;
                 }
                 () = tokio::time::sleep(pause) => {
                     if pause >= REREAD_AFTER && self.lock().needs_reread(Instant::now()) {
@@ -408,6 +413,12 @@ impl SharedLog {
     }
 }
 
+/// Returns the pause before an entry of so many messages is written again.
+fn first_pause(messages: usize) -> Duration {
+    let steps = u32::try_from(messages.div_ceil(REWRITE_MESSAGES)).unwrap_or(u32::MAX);
+    FIRST_REWRITE.saturating_mul(steps.max(1)).min(LONGEST_FIRST_REWRITE)
+}
+
 fn offset_value(offset: u64) -> AMQPValue {
     topology::number(i64::try_from(offset).unwrap_or(i64::MAX))
 }
@@ -455,5 +466,12 @@ mod tests {
             (0..100).filter(|tenth| state.needs_reread(start + Duration::from_millis(100 * tenth)));
         let restarts: Vec<_> = restarts.collect();
         assert_eq!(restarts, [20, 40, 60, 80]);
+    }
+
+    // req: BU-09
+    #[test]
+    fn long_answer_gets_more_time_before_it_is_written_again() {
+        let seconds = |messages| first_pause(messages).as_secs();
+        assert_eq!([1, 32, 33, 128, 10_000].map(seconds), [1, 1, 2, 4, 5]);
     }
 }
