@@ -4,13 +4,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
-use std::time::{Duration, Instant};
+use std::num::NonZeroU32;
+use std::time::Instant;
 
 use super::claim_entry::{ClaimEntry, EntryContent, RequestMark};
 use crate::MessageId;
 use crate::requests::CLAIM_WINDOW;
 
-/// The requests that are remembered, about 100 bytes each. The oldest are forgotten first: with more than 800 requests a
+/// The requests that are remembered, about 130 bytes each. The oldest are forgotten first: with more than 800 requests a
 /// second this is shorter than the window.
 const MAX_CLAIMS: usize = 500_000;
 /// The long answers of which only the first parts have been read. The oldest make room: their writers have ended.
@@ -19,26 +20,53 @@ const MAX_OPEN_ANSWERS: usize = 1_000;
 pub(super) struct Ledger {
     claims: HashMap<IdHash, RememberedClaim>,
     /// The claims in the order of their times.
-    order: VecDeque<(Instant, IdHash)>,
+    order: VecDeque<(Seconds, IdHash)>,
     /// The unfinished answers by their numbers.
     open_answers: HashMap<u64, OpenAnswer>,
     hashers: [RandomState; 2],
+    started: Instant,
 }
+
+/// The time since the start of the ledger.
+type Seconds = u32;
 
 /// 128 bits instead of the id: ids are long, and senders choose them.
 type IdHash = (u64, u64);
 
+/// A claim in 32 bytes: there are many of them.
 struct RememberedClaim {
-    state: ClaimState,
+    /// The number of the claim, or that of the answer.
+    nonce: u64,
+    answer: Option<AnswerSpan>,
     /// `None` if it began without one: with the claim of an earlier build, or with an answer whose claim is forgotten.
     mark: Option<MarkHash>,
-    since: Instant,
+    since: Seconds,
+}
+
+/// The place of an answer in the stream. No stream has room for four billion entries.
+#[derive(Clone, Copy)]
+#[repr(Rust, packed(4))]
+struct AnswerSpan {
+    first_offset: u64,
+    entries: NonZeroU32,
+}
+
+impl AnswerSpan {
+    fn of(answer: StoredAnswer) -> Self {
+        let entries = answer.last_offset.saturating_sub(answer.first_offset).saturating_add(1);
+        let entries = u32::try_from(entries).ok().and_then(NonZeroU32::new).unwrap_or(NonZeroU32::MAX);
+        Self { first_offset: answer.first_offset, entries }
+    }
+
+    fn last_offset(self) -> u64 {
+        self.first_offset + u64::from(self.entries.get() - 1)
+    }
 }
 
 /// 32 bits of each are enough: nobody can choose them, and a wrong guess only treats another request as a repetition.
 #[derive(Debug, Clone, Copy)]
 struct MarkHash {
-    digest: u32,
+    digest: NonZeroU32,
     answer_topic: u32,
 }
 
@@ -90,13 +118,14 @@ impl Ledger {
             order: VecDeque::new(),
             open_answers: HashMap::new(),
             hashers: [RandomState::new(), RandomState::new()],
+            started: Instant::now(),
         }
     }
 
     /// Returns the state of the request with this id, and that request beside the one with the mark.
     pub(super) fn find(&self, id: &MessageId, mark: RequestMark<'_>) -> Option<(ClaimState, Likeness)> {
         let claim = self.claims.get(&self.hash(id))?;
-        Some((claim.state, claim.likeness(Some(self.hash_mark(mark)))))
+        Some((claim.state(), claim.likeness(Some(self.hash_mark(mark)))))
     }
 
     /// Takes note of the next entry of the stream. Returns `None` for an entry without an effect of its own: a part of an
@@ -105,15 +134,14 @@ impl Ledger {
         let nonce = entry.nonce;
         match &entry.content {
             EntryContent::Claim { id, mark } => {
-                let (held, mark) =
-                    (ClaimState::Held { holder: nonce }, mark.map(|mark| self.hash_mark(mark)));
-                let claim = self.claim_or_insert(id, held, mark, now);
-                Some(EntryEffect::Claim(claim.state, claim.likeness(mark)))
+                let mark = mark.map(|mark| self.hash_mark(mark));
+                let claim = self.claim_or_insert(id, nonce, mark, now);
+                Some(EntryEffect::Claim(claim.state(), claim.likeness(mark)))
             }
             EntryContent::Release { id, holder } => {
                 let hash = self.hash(id);
                 let held = ClaimState::Held { holder: *holder };
-                if self.claims.get(&hash).is_some_and(|claim| claim.state == held) {
+                if self.claims.get(&hash).is_some_and(|claim| claim.state() == held) {
                     self.claims.remove(&hash);
                 }
                 Some(EntryEffect::Other)
@@ -158,40 +186,46 @@ impl Ledger {
 
     /// Returns true if it is the first answer, or the same one again: its writer could not know that it had arrived.
     fn answer(&mut self, id: &MessageId, answer: StoredAnswer, now: Instant) -> bool {
-        let claim = self.claim_or_insert(id, ClaimState::Answered(answer), None, now);
-        match claim.state {
+        let claim = self.claim_or_insert(id, answer.nonce, None, now);
+        match claim.state() {
             ClaimState::Answered(recorded) => recorded.nonce == answer.nonce,
             ClaimState::Held { .. } => {
-                claim.state = ClaimState::Answered(answer);
+                (claim.nonce, claim.answer) = (answer.nonce, Some(AnswerSpan::of(answer)));
                 true
             }
         }
     }
 
-    /// Returns the claim of the request, which has the given state if there was none.
+    /// Returns the claim of the request, which has the given number if there was none.
     fn claim_or_insert(
         &mut self,
         id: &MessageId,
-        state: ClaimState,
+        nonce: u64,
         mark: Option<MarkHash>,
         now: Instant,
     ) -> &mut RememberedClaim {
-        let hash = self.hash(id);
+        let (hash, now) = (self.hash(id), self.seconds(now));
         if !self.claims.contains_key(&hash) {
             self.order.push_back((now, hash));
             self.forget_old_claims(now);
         }
-        self.claims.entry(hash).or_insert(RememberedClaim { state, mark, since: now })
+        self.claims.entry(hash).or_insert(RememberedClaim { nonce, answer: None, mark, since: now })
     }
 
-    fn forget_old_claims(&mut self, now: Instant) {
+    fn seconds(&self, now: Instant) -> Seconds {
+        let seconds = now.saturating_duration_since(self.started).as_secs();
+        Seconds::try_from(seconds).unwrap_or(Seconds::MAX)
+    }
+
+    fn forget_old_claims(&mut self, now: Seconds) {
         while let Some((time, hash)) = self.order.front().copied() {
-            let age = now.checked_duration_since(time).unwrap_or(Duration::ZERO);
-            if age < CLAIM_WINDOW && self.order.len() <= MAX_CLAIMS {
+            // Up to a second is cut off from an age.
+            let is_recent = u64::from(now.saturating_sub(time)) <= CLAIM_WINDOW.as_secs();
+            if is_recent && self.order.len() <= MAX_CLAIMS {
                 return;
             }
             self.order.pop_front();
-            // A released request may have been claimed again, later.
+            // A released request may have been claimed again, later. Within a second that makes no difference.
             if self.claims.get(&hash).is_some_and(|claim| claim.since == time) {
                 self.claims.remove(&hash);
             }
@@ -204,11 +238,23 @@ impl Ledger {
 
     fn hash_mark(&self, mark: RequestMark<'_>) -> MarkHash {
         let hash = |text: &str| self.hashers[0].hash_one(text) as u32;
-        MarkHash { digest: hash(mark.digest), answer_topic: hash(mark.answer_topic) }
+        let digest = NonZeroU32::new(hash(mark.digest)).unwrap_or(NonZeroU32::MIN);
+        MarkHash { digest, answer_topic: hash(mark.answer_topic) }
     }
 }
 
 impl RememberedClaim {
+    fn state(&self) -> ClaimState {
+        match self.answer {
+            None => ClaimState::Held { holder: self.nonce },
+            Some(span) => ClaimState::Answered(StoredAnswer {
+                nonce: self.nonce,
+                first_offset: span.first_offset,
+                last_offset: span.last_offset(),
+            }),
+        }
+    }
+
     /// A request without a mark cannot be told from another one.
     fn likeness(&self, other: Option<MarkHash>) -> Likeness {
         match self.mark.zip(other) {
@@ -221,6 +267,8 @@ impl RememberedClaim {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     struct Stream {
@@ -352,12 +400,30 @@ mod tests {
 
     // req: BU-09
     #[test]
+    fn many_claims_have_the_documented_size() {
+        let (mut stream, claims) = (Stream::new(), MAX_CLAIMS as u64 + 1);
+        for nonce in 0..claims {
+            let id = MessageId::parse(&format!("m-{nonce}")).unwrap();
+            let content = EntryContent::Claim { id, mark: None };
+            stream.ledger.apply(&ClaimEntry { nonce, content }, nonce, stream.now);
+        }
+        let Ledger { claims, order, .. } = &stream.ledger;
+        assert_eq!(claims.len(), MAX_CLAIMS);
+        // The table has one byte more for each place, and an eighth of its places stays free.
+        let table =
+            (claims.capacity() + claims.capacity() / 7) * (size_of::<(IdHash, RememberedClaim)>() + 1);
+        let bytes = table + order.capacity() * size_of::<(Seconds, IdHash)>();
+        assert!(bytes / MAX_CLAIMS <= 130, "{bytes} bytes");
+    }
+
+    // req: BU-09
+    #[test]
     fn claim_is_forgotten_after_the_window() {
         let mut stream = Stream::new();
         stream.read("claim 1 m");
         stream.now += CLAIM_WINDOW - Duration::from_secs(1);
         assert_eq!(stream.read("claim 2 m"), held(1));
-        stream.now += Duration::from_secs(1);
+        stream.now += Duration::from_secs(2);
         stream.read("claim 3 other");
         assert_eq!(stream.read("claim 4 m"), held(4));
     }
