@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use bascule_bus::{
-    AgentName, Bus, BusError, BusSubscription, ContentTrust, Envelope, McpMetadataRefreshRequest,
-    McpToolsAvailable, MessageBody, MessageId, MessageIdGenerator, PartsReader, ReceivedItem, ResultObject,
-    ServerState, SharedTopics, Timestamp, ToolResultPart, Topic, TopicPattern,
+    AgentName, Bus, BusError, BusReconnections, BusSubscription, ContentTrust, Envelope,
+    McpMetadataRefreshRequest, McpToolsAvailable, MessageBody, MessageId, MessageIdGenerator, PartsReader,
+    ReceivedItem, ResultObject, ServerState, SharedTopics, Timestamp, ToolResultPart, Topic, TopicPattern,
 };
 use bascule_model::ServerName;
 use serde_json::value::RawValue;
@@ -59,6 +59,7 @@ impl McpToolsAvailableHandler {
         let prefix = getrandom::u64().map_err(|error| ProxyError::NoRandomSource(error.to_string()))?;
         let topic = agent.availability_topic();
         let pattern = TopicPattern::parse(topic.as_str()).expect("a topic is a pattern");
+        let reconnections = bus.reconnections();
         let subscription = bus.subscribe(&pattern).await?;
         let refresher =
             Refresher { bus: bus.clone(), agent: agent.clone(), ids: MessageIdGenerator::new(prefix) };
@@ -71,7 +72,7 @@ impl McpToolsAvailableHandler {
             counts: Arc::clone(&counts),
             missed: Notify::new(),
         };
-        let task = tokio::spawn(reader.run(subscription));
+        let task = tokio::spawn(reader.run(subscription, reconnections));
         let handler = Self { refresher, registry, counts, task };
         handler.refresh(None).await?;
         Ok(handler)
@@ -158,10 +159,10 @@ struct Reader {
 }
 
 impl Reader {
-    async fn run(self, subscription: BusSubscription) {
+    async fn run(self, subscription: BusSubscription, reconnections: BusReconnections) {
         tokio::select! {
             () = self.read(subscription) => {}
-            () = self.refresh_after_losses() => {}
+            () = self.refresh_after_losses(reconnections) => {}
         }
     }
 
@@ -187,10 +188,10 @@ impl Reader {
     }
 
     /// Messages that were published while the broker was lost, or the reader slow, are missed.
-    async fn refresh_after_losses(&self) {
+    async fn refresh_after_losses(&self, mut reconnections: BusReconnections) {
         loop {
             tokio::select! {
-                () = self.refresher.bus.reconnected() => {}
+                () = reconnections.next() => {}
                 () = self.missed.notified() => {}
             }
             // If this fails, the broker is lost again, and the next connection brings the next request.

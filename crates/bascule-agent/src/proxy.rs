@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bascule_bus::{
-    AgentName, Bus, BusError, BusSubscription, ContentTrust, Envelope, MessageBody, MessageId,
-    MessageIdGenerator, ReceivedItem, Timestamp, ToolCancelRequest, ToolInvokeRequest, Topic, TopicPattern,
-    WellKnownHeaders,
+    AgentName, Bus, BusError, BusReconnections, BusSubscription, ContentTrust, Envelope, MessageBody,
+    MessageId, MessageIdGenerator, ReceivedItem, Timestamp, ToolCancelRequest, ToolInvokeRequest, Topic,
+    TopicPattern, WellKnownHeaders,
 };
 use bascule_model::CorrelationId;
 use serde::Serialize;
@@ -65,6 +65,7 @@ impl McpToolProxy {
         let reply_to = Topic::parse(&format!("{}.{instance:016x}", agent.result_topic()))
             .expect("an agent's name is short");
         let pattern = TopicPattern::parse(reply_to.as_str()).expect("a topic is a pattern");
+        let reconnections = bus.reconnections();
         let subscription = bus.subscribe(&pattern).await?;
         let pending = Arc::new(PendingCalls::new(&options));
         let (cancellations, queued) = mpsc::channel(options.max_pending);
@@ -84,7 +85,7 @@ impl McpToolProxy {
             pending,
             cancellations,
             reader: reader.abort_handle(),
-            sender: tokio::spawn(sender.run(queued)),
+            sender: tokio::spawn(sender.run(queued, reconnections)),
         };
         Ok(Self { connection: Arc::new(connection) })
     }
@@ -280,7 +281,7 @@ struct Sender {
 
 impl Sender {
     /// Runs until the connection is dropped and the last cancellation is sent.
-    async fn run(self, mut cancellations: mpsc::Receiver<Envelope>) {
+    async fn run(self, mut cancellations: mpsc::Receiver<Envelope>, mut reconnections: BusReconnections) {
         let send_cancellations = async {
             while let Some(envelope) = cancellations.recv().await {
                 // A cancellation that is lost with its broker is not needed: the bridge's time-out ends the call.
@@ -289,25 +290,25 @@ impl Sender {
         };
         tokio::select! {
             () = send_cancellations => {}
-            () = self.resend_after_losses() => {}
+            () = self.resend_after_losses(&mut reconnections) => {}
         }
     }
 
     /// Sends pending requests again whenever answers may have been lost.
-    async fn resend_after_losses(&self) {
+    async fn resend_after_losses(&self, reconnections: &mut BusReconnections) {
         loop {
-            self.loss().await;
+            self.loss(reconnections).await;
             // A further loss while they are sent again begins anew.
             while tokio::select! {
                 () = self.resend_repeatedly() => false,
-                () = self.loss() => true,
+                () = self.loss(reconnections) => true,
             } {}
         }
     }
 
-    async fn loss(&self) {
+    async fn loss(&self, reconnections: &mut BusReconnections) {
         tokio::select! {
-            () = self.bus.reconnected() => {}
+            () = reconnections.next() => {}
             () = self.pending.resend.notified() => {}
         }
     }

@@ -204,15 +204,15 @@ impl Bus {
         }
     }
 
-    /// Waits until the broker is connected again after a loss. For the embedded bus it never returns.
-    pub async fn reconnected(&self) {
-        match &self.0 {
-            BusInner::Embedded(..) => std::future::pending().await,
+    /// Tells of the connections to the broker after the present one, or after the lost one. Each caller hears of every loss.
+    pub fn reconnections(&self) -> BusReconnections {
+        BusReconnections(match &self.0 {
+            BusInner::Embedded(..) => ReconnectionsKind::Embedded,
             #[cfg(feature = "nats")]
-            BusInner::Nats(bus) => bus.reconnected().await,
+            BusInner::Nats(bus) => ReconnectionsKind::Nats(bus.reconnections()),
             #[cfg(feature = "rabbitmq")]
-            BusInner::RabbitMq(bus) => bus.reconnected().await,
-        }
+            BusInner::RabbitMq(bus) => ReconnectionsKind::RabbitMq(bus.reconnections()),
+        })
     }
 
     /// Sends what is pending and closes the connection. Subscriptions and queues end.
@@ -233,6 +233,31 @@ impl Bus {
 fn no_objects(bytes: usize, name: &str) -> BusError {
     let reason = format!("the bus has no object store for `{name}` ({bytes} bytes)");
     BusError::Refused { operation: "use the object store", reason }
+}
+
+/// The reconnections of a bus that one task has not heard of.
+pub struct BusReconnections(ReconnectionsKind);
+
+enum ReconnectionsKind {
+    Embedded,
+    #[cfg(feature = "nats")]
+    Nats(crate::nats::NatsReconnections),
+    #[cfg(feature = "rabbitmq")]
+    RabbitMq(crate::rabbitmq::RabbitMqReconnections),
+}
+
+impl BusReconnections {
+    /// Waits until the broker is connected again after a loss. Returns at once if that happened since the last call; several
+    /// losses count as one. Never returns for the embedded bus. Cancel safe.
+    pub async fn next(&mut self) {
+        match &mut self.0 {
+            ReconnectionsKind::Embedded => std::future::pending().await,
+            #[cfg(feature = "nats")]
+            ReconnectionsKind::Nats(reconnections) => reconnections.next().await,
+            #[cfg(feature = "rabbitmq")]
+            ReconnectionsKind::RabbitMq(reconnections) => reconnections.next().await,
+        }
+    }
 }
 
 /// The messages of matching topics. Dropping it unsubscribes.

@@ -31,7 +31,7 @@ mod topic;
 pub use agent::{AgentName, AgentNameError, SharedTopics};
 pub use answer_reader::{AnswerError, AnswerReader, AnswerStep, AnsweredResult, PartsReader, parse_result};
 pub use answer_writer::{StoredLists, publish_answer, publish_availability, store_long_result};
-pub use bus::{Bus, BusSubscription, LargeResults, ReceivedItem};
+pub use bus::{Bus, BusReconnections, BusSubscription, LargeResults, ReceivedItem};
 pub use dead_letters::{DeadLetterId, StoredDeadLetter};
 pub use embedded::{
     BuildEnvelope, BusMessage, EmbeddedBus, LazyEnvelope, ReplayLimits, SubscribeOptions, Subscription,

@@ -26,6 +26,7 @@ use tokio::sync::OnceCell;
 use tracing::warn;
 
 use self::connection::NatsConnection;
+pub(crate) use self::connection::NatsReconnections;
 pub(crate) use self::delivery::NatsDelivery;
 use self::jetstream::{JetStream, PublishError, StoredMessage};
 pub(crate) use self::queue::NatsQueue;
@@ -130,8 +131,8 @@ impl NatsBus {
         self.connection.is_connected()
     }
 
-    pub(crate) async fn reconnected(&self) {
-        self.connection.reconnected().await;
+    pub(crate) fn reconnections(&self) -> NatsReconnections {
+        self.connection.reconnections()
     }
 
     pub(crate) async fn close(&self) {

@@ -25,6 +25,7 @@ use lapin::{BasicProperties, ErrorKind};
 use tokio::sync::Mutex;
 
 use self::address::BrokerAddress;
+pub(crate) use self::link::RabbitMqReconnections;
 use self::link::{BrokerConnection, BrokerHandle};
 use self::publisher::{OutgoingMessage, RequestPublisher};
 use self::requests::AgentRequests;
@@ -133,8 +134,8 @@ impl RabbitMqBus {
         self.link.is_up()
     }
 
-    pub(crate) async fn reconnected(&self) {
-        self.link.reconnected().await;
+    pub(crate) fn reconnections(&self) -> RabbitMqReconnections {
+        self.link.reconnections()
     }
 
     pub(crate) async fn close(&self) {

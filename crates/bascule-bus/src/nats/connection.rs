@@ -40,6 +40,25 @@ pub(super) struct LinkState {
     pub(super) losses: u64,
 }
 
+/// The connections that one reader has not heard of.
+pub(crate) struct NatsReconnections {
+    link: watch::Receiver<LinkState>,
+    /// The losses before the last connection that it has heard of.
+    losses: u64,
+}
+
+impl NatsReconnections {
+    pub(crate) async fn next(&mut self) {
+        let losses = self.losses;
+        let back = self.link.wait_for(|state| state.is_connected && state.losses > losses);
+        match back.await.map(|state| *state) {
+            Ok(state) if !state.is_closed => self.losses = state.losses,
+            // A closed bus never comes back.
+            Ok(_) | Err(_) => std::future::pending().await,
+        }
+    }
+}
+
 impl NatsConnection {
     pub(super) async fn open(options: &BusOptions) -> Result<Self, BusError> {
         let connect_error = |reason| BusError::Connect { url: options.url.clone(), reason };
@@ -70,13 +89,13 @@ impl NatsConnection {
         self.link.subscribe()
     }
 
-    pub(super) async fn reconnected(&self) {
-        let mut link = self.watch();
-        let losses = link.borrow().losses + u64::from(self.is_connected());
-        let _ = link.wait_for(|state| state.is_connected && state.losses >= losses).await;
-        if link.borrow().is_closed {
-            std::future::pending::<()>().await;
-        }
+    /// Tells of the connections after the present or lost one.
+    pub(super) fn reconnections(&self) -> NatsReconnections {
+        let link = self.watch();
+        let state = *link.borrow();
+        // A loss that is not over is still to be told of.
+        let losses = state.losses.saturating_sub(u64::from(!state.is_connected));
+        NatsReconnections { link, losses }
     }
 
     /// Publishes without an acknowledgement.

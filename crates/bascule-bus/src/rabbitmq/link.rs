@@ -4,7 +4,6 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -38,14 +37,15 @@ pub(super) struct BrokerHandle {
 struct SharedLink {
     state: watch::Sender<LinkState>,
     address: BrokerAddress,
-    /// The last generation that [`BrokerHandle::reconnected`] has told of.
-    announced: AtomicU64,
 }
 
 #[derive(Clone)]
 enum LinkState {
     Up(Arc<BrokerConnection>),
-    Down,
+    Down {
+        /// The number of the lost connection.
+        generation: u64,
+    },
     Closed,
 }
 
@@ -77,7 +77,7 @@ impl BrokerHandle {
     pub(super) async fn open(address: BrokerAddress) -> Result<Self, BusError> {
         let connection = Arc::new(BrokerConnection::open(&address, 1).await?);
         let (state, _) = watch::channel(LinkState::Up(connection.clone()));
-        let shared = Arc::new(SharedLink { state, address, announced: AtomicU64::new(1) });
+        let shared = Arc::new(SharedLink { state, address });
         let keeper = tokio::spawn(shared.clone().keep(connection)).abort_handle();
         Ok(Self { shared, keeper: Arc::new(Keeper(keeper)) })
     }
@@ -99,7 +99,7 @@ impl BrokerHandle {
                 LinkState::Up(connection) if connection.generation > generation => {
                     return Ok(connection.clone());
                 }
-                LinkState::Up(_) | LinkState::Down => {}
+                LinkState::Up(_) | LinkState::Down { .. } => {}
                 LinkState::Closed => return Err(BusError::Closed),
             }
             states.changed().await.map_err(|_| BusError::Closed)?;
@@ -138,16 +138,14 @@ impl BrokerHandle {
         tokio::time::timeout(OPERATION_TIMEOUT, attempts).await.unwrap_or_else(timeout)
     }
 
-    /// Waits until a lost connection is back. Returns at once if it came back since the last call.
-    pub(super) async fn reconnected(&self) {
-        let announced = self.shared.announced.load(Ordering::Relaxed);
-        match self.connection_after(announced).await {
-            Ok(connection) => {
-                self.shared.announced.fetch_max(connection.generation, Ordering::Relaxed);
-            }
-            // A closed bus never comes back.
-            Err(_) => std::future::pending().await,
-        }
+    /// Tells of the connections after the present or lost one.
+    pub(super) fn reconnections(&self) -> RabbitMqReconnections {
+        let generation = match &*self.shared.state.borrow() {
+            LinkState::Up(connection) => connection.generation,
+            LinkState::Down { generation } => *generation,
+            LinkState::Closed => u64::MAX,
+        };
+        RabbitMqReconnections { link: self.clone(), generation }
     }
 
     pub(super) async fn close(&self) {
@@ -158,13 +156,30 @@ impl BrokerHandle {
     }
 }
 
+/// The connections that one reader has not heard of.
+pub(crate) struct RabbitMqReconnections {
+    link: BrokerHandle,
+    /// The last connection that it has heard of.
+    generation: u64,
+}
+
+impl RabbitMqReconnections {
+    pub(crate) async fn next(&mut self) {
+        match self.link.connection_after(self.generation).await {
+            Ok(connection) => self.generation = connection.generation,
+            // A closed bus never comes back.
+            Err(_) => std::future::pending().await,
+        }
+    }
+}
+
 impl SharedLink {
     async fn keep(self: Arc<Self>, mut connection: Arc<BrokerConnection>) {
         let url = self.address.url();
         loop {
             let reason = connection.lost().await;
             warn!(%url, %reason, "lost the broker, connecting again");
-            if !self.change(LinkState::Down) {
+            if !self.change(LinkState::Down { generation: connection.generation }) {
                 return;
             }
             connection.close().await;
@@ -180,7 +195,7 @@ impl SharedLink {
     fn change(&self, state: LinkState) -> bool {
         self.state.send_if_modified(|current| match current {
             LinkState::Closed => false,
-            LinkState::Up(_) | LinkState::Down => {
+            LinkState::Up(_) | LinkState::Down { .. } => {
                 *current = state;
                 true
             }

@@ -67,12 +67,15 @@ async fn lost_server_is_reconnected_and_subscriptions_survive() {
     let bus = connect(&server).await;
     let mut subscription = subscribe(&bus, "tool.result.#").await;
     let mut queue = bus.requests(&agent("a"), 4).await.unwrap();
+    let (mut reconnections, mut others) = (bus.reconnections(), bus.reconnections());
     for round in 0..3 {
-        let mut back = Box::pin(bus.reconnected());
-        assert!((&mut back).now_or_never().is_none());
+        assert!(reconnections.next().now_or_never().is_none());
         server.restart();
-        back.await;
+        reconnections.next().await;
         assert!(bus.is_connected());
+        // Nobody takes a reconnection away from another task, or from one that comes later.
+        assert!(others.next().now_or_never().is_some());
+        assert!(others.next().now_or_never().is_none());
         let name = format!("m-{round}");
         publish(&bus, "tool.result.a", &name, "bridge").await;
         assert_eq!(id_of(&next_message(&mut subscription).await), name);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bascule_bus::{Bus, Claim, ReceivedItem};
 use bascule_testkit::{RabbitMqServer, RabbitMqSetting, TcpProxy};
-use futures_util::StreamExt;
+use futures_util::{FutureExt, StreamExt};
 use lapin::Consumer;
 use lapin::options::{BasicConsumeOptions, QueueBindOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
@@ -19,12 +19,16 @@ use crate::support::{
 async fn stopped_or_killed_broker_loses_no_request_and_is_reconnected() {
     let mut broker = RabbitMqServer::start();
     let bus = connect(&broker.url()).await;
+    let (mut reconnections, mut others) = (bus.reconnections(), bus.reconnections());
     let mut messages = subscribe(&bus, "tool.result.#").await;
     let mut queue = bus.requests(&agent(), 100).await.unwrap();
     // RabbitMQ 3.10 does not find its first stream again if it is killed within seconds of making it.
     broker.stop();
     broker.restart();
-    within(bus.reconnected()).await;
+    within(reconnections.next()).await;
+    // Nobody takes a reconnection away from another task.
+    assert!(others.next().now_or_never().is_some());
+    assert!(others.next().now_or_never().is_none());
     for number in 0..20 {
         persistently(async || bus.publish(&agent().request_topic(), &message(&format!("m-{number}"))).await)
             .await;
@@ -32,9 +36,8 @@ async fn stopped_or_killed_broker_loses_no_request_and_is_reconnected() {
     let in_progress = next(&mut queue).await;
     let ticket = win(&in_progress).await;
     broker.kill();
-    let back = bus.reconnected();
     broker.restart();
-    within(back).await;
+    within(reconnections.next()).await;
     assert!(bus.is_connected());
     // The same replica goes on with the request that it had begun. A broker that has just started drops the first entries of a
     // stream; one operation is enough nevertheless.
@@ -122,6 +125,7 @@ async fn repetition_is_answered_though_an_acknowledgement_was_lost() {
     let ticket = win(&delivery).await;
     assert!(delivery.record_answer(&ticket, &message("r-1")).await.unwrap());
     let mut second = two.requests(&agent(), 1).await.unwrap();
+    let mut reconnections = one.reconnections();
     proxy.block();
     // Another replica gets the request, and settles it.
     let taken = next(&mut second).await;
@@ -136,7 +140,7 @@ async fn repetition_is_answered_though_an_acknowledgement_was_lost() {
     .await;
     delivery.acknowledge().await.unwrap();
     proxy.unblock();
-    within(one.reconnected()).await;
+    within(reconnections.next()).await;
     request(&two, "m-1").await;
     let repeated = next(&mut first).await;
     assert_eq!(repeated.attempt, 1);
@@ -229,6 +233,7 @@ async fn other_replica_takes_over_from_one_that_lost_the_broker() {
     let begun = next(&mut first).await;
     let ticket = win(&begun).await;
     let mut second = two.requests(&agent(), 2).await.unwrap();
+    let mut reconnections = one.reconnections();
     proxy.block();
     let mut deliveries = [next(&mut second).await, next(&mut second).await];
     deliveries.sort_by_key(|delivery| id_of(&delivery.message));
@@ -241,7 +246,7 @@ async fn other_replica_takes_over_from_one_that_lost_the_broker() {
     fresh.acknowledge().await.unwrap();
     // The first one comes back with its own answer, too late.
     proxy.unblock();
-    within(one.reconnected()).await;
+    within(reconnections.next()).await;
     assert!(!persistently(async || begun.record_answer(&ticket, &message("r-1")).await).await);
     begun.acknowledge().await.unwrap();
 }
@@ -255,8 +260,9 @@ async fn replica_keeps_a_request_over_a_lost_connection() {
     request(&bus, "m-1").await;
     let delivery = next(&mut queue).await;
     let ticket = win(&delivery).await;
+    let mut reconnections = bus.reconnections();
     proxy.cut();
-    within(bus.reconnected()).await;
+    within(reconnections.next()).await;
     request(&bus, "m-2").await;
     // It was delivered again before this one, and given to the handler that has it.
     let other = next(&mut queue).await;

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bascule_bus::{
-    AgentName, BusSubscription, McpMetadataRefreshRequest, McpToolsAvailable, ServerState, StoredLists,
-    publish_availability,
+    AgentName, BusReconnections, BusSubscription, McpMetadataRefreshRequest, McpToolsAvailable, ServerState,
+    StoredLists, publish_availability,
 };
 use bascule_catalog::CatalogTool;
 use bascule_model::{ProviderAdapter, ServerName};
@@ -43,6 +43,7 @@ pub(super) struct AvailabilityPublisher {
     /// The hash of the last published tools and servers.
     published: Option<u64>,
     lists: StoredLists,
+    reconnections: BusReconnections,
     /// No refresh on demand before this time.
     next_refresh: Instant,
 }
@@ -81,7 +82,8 @@ impl AvailabilityPublisher {
         let reloads = Arc::<ReloadObserver>::default();
         let observer: Arc<dyn FleetObserver> = reloads.clone();
         face.bridge.fleet.observe(Arc::downgrade(&observer));
-        Self { face, reloads, published: None, lists: StoredLists::default(), next_refresh: Instant::now() }
+        let (reconnections, lists) = (face.bus.reconnections(), StoredLists::default());
+        Self { face, reloads, published: None, lists, reconnections, next_refresh: Instant::now() }
     }
 
     /// Publishes until the bus is closed.
@@ -114,7 +116,7 @@ impl AvailabilityPublisher {
             () = server_change => return Cause::Change,
             () = self.reloads.changed.notified() => return Cause::Change,
             // Agents may have missed what was published during the loss.
-            () = self.face.bus.reconnected() => {
+            () = self.reconnections.next() => {
                 // The broker may have lost what it stored.
                 self.lists = StoredLists::default();
                 return Cause::Demand;

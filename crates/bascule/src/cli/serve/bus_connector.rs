@@ -32,10 +32,11 @@ impl BusConnector {
         let Some((bus, service)) = stop.run_until_cancelled(self.connect(&monitor)).await else { return };
         let (agent, url) = (&self.service.agent, &self.connection.url);
         info!(target: OPERATIONS, "serving agent `{agent}` on the bus at {url}");
+        let mut reconnections = bus.reconnections();
         loop {
             tokio::select! {
                 () = stop.cancelled() => break,
-                () = bus.reconnected() => {
+                () = reconnections.next() => {
                     info!(target: OPERATIONS, "connected to the bus at {url} again");
                 }
             }
