@@ -72,6 +72,11 @@ class Answer:
         if self.head and len(self.parts) >= expected and not self.done.done():
             self.done.set_result(self.head)
 
+    async def answered_again(self, answers):
+        """Waits for an answer beyond so many."""
+        while self.answers <= answers:
+            await asyncio.sleep(0.01)
+
 
 class Agent:
     """One agent. `transport` has `subscribe(topic, handler)`, `publish(topic, payload, headers)` and `read_object(bucket, name)`."""
@@ -167,8 +172,7 @@ class Agent:
             # The same message again: the bridge answers from its records.
             answers = call.answers
             await self.transport.publish(topic, json.dumps(envelope).encode(), envelope["headers"])
-            while call.answers == answers:
-                await asyncio.sleep(0.01)
+            await asyncio.wait_for(call.answered_again(answers), TIMEOUT)
         return await self.describe(call, head, fields["correlationId"])
 
     async def describe(self, call, head, correlation_id):

@@ -181,10 +181,9 @@ async fn check_duplicates(agent: &mut PythonAgent) {
     let repeated =
         json!({"do": "call", "tool": "counter:increment", "arguments": {"token": "twice"}, "repeat": 3});
     let answer = agent.run(repeated).await;
-    assert_eq!(
-        (&answer["answers"], &answer["result"]["structuredContent"]["value"]),
-        (&json!(3), &json!(51))
-    );
+    // A broker may deliver an answer twice.
+    assert!(answer["answers"].as_u64() >= Some(3), "{answer}");
+    assert_eq!(answer["result"]["structuredContent"]["value"], 51, "{answer}");
     let seen = agent.call("counter:seen", json!({"token": "twice"})).await;
     assert_eq!(seen["result"]["structuredContent"]["times"], 1, "{seen}");
 }
