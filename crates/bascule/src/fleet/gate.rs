@@ -22,7 +22,7 @@ pub(crate) struct Gate {
     queue: Semaphore,
     max_queue: usize,
     rate: Option<Mutex<Bucket>>,
-    /// The moving average of a call's duration in microseconds, of calls that took the last slot; 0 before the first one.
+    /// The moving average of a call's duration in microseconds, of the calls that are measured; 0 before the first one.
     average: AtomicU64,
 }
 
@@ -31,7 +31,8 @@ pub(crate) struct Gate {
 pub(crate) struct GatePermit<'a> {
     _slot: SemaphorePermit<'a>,
     gate: &'a Gate,
-    /// The beginning of a call that took the last slot. Nobody waits for the end of another one.
+    /// The beginning of a call that is measured: the first one, and one that took the last slot. Any call's end lets the next one
+    /// in, but the clock is not read for each call of a server that has room.
     since: Option<Instant>,
 }
 
@@ -54,7 +55,8 @@ impl Gate {
             Ok(slot) => slot,
             Err(_) => self.wait(deadline).await?,
         };
-        let since = (self.slots.available_permits() == 0).then(Instant::now);
+        let is_measured = self.slots.available_permits() == 0 || self.average.load(Ordering::Relaxed) == 0;
+        let since = is_measured.then(Instant::now);
         Ok(GatePermit { _slot: slot, gate: self, since })
     }
 
@@ -98,12 +100,14 @@ impl Gate {
 impl Drop for GatePermit<'_> {
     fn drop(&mut self) {
         let Some(since) = self.since else { return };
-        let average = since.elapsed().as_micros() as u64;
-        let old = self.gate.average.load(Ordering::Relaxed);
+        let duration = since.elapsed();
+        let average = match self.gate.average.load(Ordering::Relaxed) {
+            // The first call may have waited for the start of its server.
+            0 => duration.min(DEFAULT_RETRY).as_micros().max(1) as u64,
+            old => (old * 7 + duration.as_micros() as u64) / 8 + 1,
+        };
         // Two concurrent updates may overwrite each other: the average is an estimate.
-        self.gate
-            .average
-            .store(if old == 0 { average.max(1) } else { (old * 7 + average) / 8 + 1 }, Ordering::Relaxed);
+        self.gate.average.store(average, Ordering::Relaxed);
     }
 }
 
@@ -173,6 +177,21 @@ mod tests {
         drop(first);
         second.await.unwrap();
         gate.enter(&deadline(1_000)).await.unwrap();
+    }
+
+    // req: BR-17
+    #[tokio::test(start_paused = true)]
+    async fn retry_time_of_a_gate_that_fills_up_for_the_first_time_is_that_of_its_first_call() {
+        for (first_call, retry) in [(10, 10), (20_000, 1_000)] {
+            let gate = gate(2, 0, None);
+            let first = gate.enter(&deadline(60_000)).await.unwrap();
+            tokio::time::advance(Duration::from_millis(first_call)).await;
+            drop(first);
+            let _both =
+                [gate.enter(&deadline(1_000)).await.unwrap(), gate.enter(&deadline(1_000)).await.unwrap()];
+            let refused = gate.enter(&deadline(1_000)).await.unwrap_err();
+            assert_eq!(refused.retry_after_ms, Some(retry));
+        }
     }
 
     // req: BR-17
