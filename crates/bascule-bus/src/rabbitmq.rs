@@ -18,11 +18,11 @@ mod subscription;
 mod topology;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bytes::Bytes;
 use lapin::{BasicProperties, ErrorKind};
-use tokio::sync::Mutex;
+use tokio::sync::OnceCell;
 
 use self::address::BrokerAddress;
 pub(crate) use self::link::RabbitMqReconnections;
@@ -45,8 +45,11 @@ pub(crate) struct RabbitMqBus {
     request_publisher: Arc<RequestPublisher>,
     max_message_bytes: usize,
     /// The agents whose requests are taken here. Queues of one agent share its claims.
-    agents: Mutex<HashMap<AgentName, Weak<AgentRequests>>>,
+    agents: Mutex<HashMap<AgentName, Arc<OpenedRequests>>>,
 }
+
+/// The requests of an agent, once they are open, and for as long as a queue uses them.
+type OpenedRequests = OnceCell<Weak<AgentRequests>>;
 
 impl RabbitMqBus {
     pub(crate) async fn connect(options: &BusOptions) -> Result<Self, BusError> {
@@ -100,18 +103,31 @@ impl RabbitMqBus {
         agent: &AgentName,
         prefetch: usize,
     ) -> Result<RabbitMqQueue, BusError> {
-        // Two queues that are opened at the same time must find the same claims.
-        let mut agents = self.agents.lock().await;
-        agents.retain(|_, requests| requests.strong_count() > 0);
-        let requests = match agents.get(agent).and_then(Weak::upgrade) {
-            Some(requests) => requests,
-            None => {
+        Ok(RabbitMqQueue::start(self.agent_requests(agent).await?, prefetch))
+    }
+
+    /// Opens the requests of an agent. Two queues that are opened at the same time find the same claims.
+    async fn agent_requests(&self, agent: &AgentName) -> Result<Arc<AgentRequests>, BusError> {
+        loop {
+            let mut opened = None;
+            let present = self.opened_requests(agent);
+            let open = async || {
                 let publisher = self.request_publisher.clone();
-                Arc::new(AgentRequests::open(self.link.clone(), publisher, agent.clone()).await?)
+                let requests = AgentRequests::open(self.link.clone(), publisher, agent.clone()).await?;
+                Ok(Arc::downgrade(opened.insert(Arc::new(requests))))
+            };
+            let found = present.get_or_try_init(open).await?.upgrade();
+            // Another task may have opened and left them meanwhile.
+            if let Some(requests) = found {
+                return Ok(requests);
             }
-        };
-        agents.insert(agent.clone(), Arc::downgrade(&requests));
-        Ok(RabbitMqQueue::start(requests, prefetch))
+        }
+    }
+
+    fn opened_requests(&self, agent: &AgentName) -> Arc<OpenedRequests> {
+        let mut agents = self.agents.lock().unwrap_or_else(PoisonError::into_inner);
+        agents.retain(|_, requests| requests.get().is_none_or(|requests| requests.strong_count() > 0));
+        agents.entry(agent.clone()).or_default().clone()
     }
 
     pub(crate) fn max_message_bytes(&self) -> usize {

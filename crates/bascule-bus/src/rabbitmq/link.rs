@@ -3,13 +3,13 @@
 //! One task owns it. Everybody else takes the current connection, and waits for the next one after a failure.
 
 use std::hash::{BuildHasher, RandomState};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use lapin::options::{BasicPublishOptions, ConfirmSelectOptions};
 use lapin::{Channel, Confirmation, Connection, Event};
-use tokio::sync::{Mutex, Notify, watch};
+use tokio::sync::{Notify, OnceCell, watch};
 use tokio::task::AbortHandle;
 use tracing::{info, warn};
 
@@ -64,11 +64,11 @@ pub(super) struct BrokerConnection {
     pub(super) generation: u64,
     connection: Connection,
     /// Confirms what is published.
-    publisher: Mutex<Channel>,
+    publisher: LastingChannel,
     /// Confirms requests that come again later. Other messages are refused more often, and a refusal ends its channel.
-    returner: Mutex<Channel>,
+    returner: LastingChannel,
     /// Confirms nothing: its user sees the message in a stream.
-    appender: Mutex<Channel>,
+    appender: LastingChannel,
     has_failed: Notify,
 }
 
@@ -231,13 +231,39 @@ pub(super) fn random_u64() -> u64 {
     RandomState::new().hash_one(0)
 }
 
+/// A channel that is opened again after the broker has ended it.
+struct LastingChannel(Mutex<Arc<OnceCell<Channel>>>);
+
+impl LastingChannel {
+    fn new(channel: Channel) -> Self {
+        Self(Mutex::new(Arc::new(OnceCell::new_with(Some(channel)))))
+    }
+
+    /// Returns the channel. If it has ended, one of those that ask opens the next one.
+    async fn get<O: Future<Output = lapin::Result<Channel>>>(
+        &self,
+        open: impl FnOnce() -> O,
+    ) -> lapin::Result<Channel> {
+        let present = self.present();
+        present.get_or_try_init(open).await.cloned()
+    }
+
+    fn present(&self) -> Arc<OnceCell<Channel>> {
+        let mut present = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if present.get().is_some_and(|channel| !channel.status().connected()) {
+            *present = Arc::default();
+        }
+        present.clone()
+    }
+}
+
 impl BrokerConnection {
     async fn open(address: &BrokerAddress, generation: u64) -> Result<Self, BusError> {
         let connection = address.connect().await?;
         let refuse = |error| BusError::Connect { url: address.url().clone(), reason: describe(&error) };
-        let publisher = Mutex::new(open_publisher(&connection).await.map_err(refuse)?);
-        let returner = Mutex::new(open_publisher(&connection).await.map_err(refuse)?);
-        let appender = Mutex::new(connection.create_channel().await.map_err(refuse)?);
+        let publisher = LastingChannel::new(open_publisher(&connection).await.map_err(refuse)?);
+        let returner = LastingChannel::new(open_publisher(&connection).await.map_err(refuse)?);
+        let appender = LastingChannel::new(connection.create_channel().await.map_err(refuse)?);
         Ok(Self { generation, connection, publisher, returner, appender, has_failed: Notify::new() })
     }
 
@@ -265,8 +291,9 @@ impl BrokerConnection {
         self.publish_on(&self.returner, message).await
     }
 
-    async fn publish_on(&self, channel: &Mutex<Channel>, message: &OutgoingMessage) -> lapin::Result<bool> {
-        match publish_and_confirm(&self.reopen(channel).await?, message).await {
+    async fn publish_on(&self, channel: &LastingChannel, message: &OutgoingMessage) -> lapin::Result<bool> {
+        let channel = channel.get(|| self.confirming_channel()).await?;
+        match publish_and_confirm(&channel, message).await {
             // Another message may be the one that was refused. On a channel of its own this one gets its own result.
             Err(_) if self.is_open() => publish_and_confirm(&self.confirming_channel().await?, message).await,
             published => published,
@@ -275,24 +302,8 @@ impl BrokerConnection {
 
     /// Sends a message whose arrival the caller sees itself.
     pub(super) async fn append(&self, message: &OutgoingMessage) -> lapin::Result<()> {
-        let channel = self.appender().await?;
+        let channel = self.appender.get(|| self.channel()).await?;
         message.publish(&channel, BasicPublishOptions::default()).await.map(|_| ())
-    }
-
-    async fn reopen(&self, channel: &Mutex<Channel>) -> lapin::Result<Channel> {
-        let mut channel = channel.lock().await;
-        if !channel.status().connected() {
-            *channel = self.confirming_channel().await?;
-        }
-        Ok(channel.clone())
-    }
-
-    async fn appender(&self) -> lapin::Result<Channel> {
-        let mut channel = self.appender.lock().await;
-        if !channel.status().connected() {
-            *channel = self.channel().await?;
-        }
-        Ok(channel.clone())
     }
 
     /// Asks for another connection in the place of this one.
