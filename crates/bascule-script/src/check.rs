@@ -21,8 +21,8 @@ use oxc::semantic::{NodeId, Semantic};
 use oxc::span::GetSpan;
 
 use crate::tool_lookup::ToolLookup;
-use assigned::AssignedMembers;
-use certainty::FirstJumps;
+use assigned::Assignments;
+use certainty::ControlFlow;
 pub(crate) use results::CallOrigin;
 use targets::Target;
 
@@ -85,9 +85,9 @@ pub(crate) fn check(
     tools: &ToolLookup,
     is_global: &dyn Fn(&str) -> bool,
 ) -> Vec<Finding> {
-    let jumps = FirstJumps::of(semantic);
+    let flow = ControlFlow::of(semantic);
     let assigned = OnceCell::new();
-    let mut checker = Checker { semantic, tools, is_global, jumps, assigned, findings: Vec::new() };
+    let mut checker = Checker { semantic, tools, is_global, flow, assigned, findings: Vec::new() };
     for node in semantic.nodes().iter() {
         if checker.findings.len() >= MAX_FOUND {
             break;
@@ -133,9 +133,9 @@ pub(crate) fn call_origins<'a>(
     tools: &ToolLookup,
     expression: &Expression<'a>,
 ) -> Vec<CallOrigin> {
-    let jumps = FirstJumps::default();
+    let flow = ControlFlow::default();
     let assigned = OnceCell::new();
-    let checker = Checker { semantic, tools, is_global: &|_| true, jumps, assigned, findings: Vec::new() };
+    let checker = Checker { semantic, tools, is_global: &|_| true, flow, assigned, findings: Vec::new() };
     checker.origins_of(expression, 8)
 }
 
@@ -143,9 +143,8 @@ struct Checker<'a, 's> {
     semantic: &'s Semantic<'a>,
     tools: &'s ToolLookup,
     is_global: &'s dyn Fn(&str) -> bool,
-    jumps: FirstJumps,
-    /// Collected when a member is missing for the first time: most scripts have none.
-    assigned: OnceCell<AssignedMembers>,
+    flow: ControlFlow,
+    assigned: OnceCell<Assignments>,
     findings: Vec<Finding>,
 }
 

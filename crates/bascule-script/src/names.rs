@@ -23,6 +23,31 @@ const RESERVED: [&str; 10] = [
     "propertyIsEnumerable",
 ];
 
+/// Properties that JavaScript and its libraries read from any object: a script that reads one means no tool.
+pub(crate) const PROBES: [&str; 16] = [
+    "then",
+    "catch",
+    "finally",
+    "toJSON",
+    "toString",
+    "valueOf",
+    "constructor",
+    "prototype",
+    "__proto__",
+    "inspect",
+    "length",
+    "nodeType",
+    "asymmetricMatch",
+    "$$typeof",
+    "@@iterator",
+    "hasOwnProperty",
+];
+
+/// Returns true for properties that are read from any object.
+pub(crate) fn is_probe(name: &str) -> bool {
+    PROBES.contains(&name)
+}
+
 /// Checks that scripts can use a server and one of its tools.
 pub fn check(server: &str, tool: &str) -> Result<(), InvalidToolName> {
     check_name("server", server, "_-")?;

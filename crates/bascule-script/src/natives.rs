@@ -130,6 +130,7 @@ fn add_lookup<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>
             None => format!("server `{}` has no tool `{name}`", entry.name),
         })
     });
+    add!(ctx, object, "probes", || names::PROBES.to_vec());
     add!(ctx, object, "splitId", |id: String| {
         split_id(&id).map(|(server, tool)| vec![server.to_owned(), tool.to_owned()])
     });

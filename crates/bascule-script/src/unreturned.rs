@@ -75,9 +75,7 @@ pub(crate) fn find(source: &str, semantic: &Semantic<'_>) -> Unreturned {
         }
         _ => None,
     };
-    let last = body.iter().rev().find(|statement| {
-        !matches!(statement, Statement::EmptyStatement(_) | Statement::FunctionDeclaration(_))
-    });
+    let last = last_statement(body);
     let named = match last {
         Some(Statement::ExpressionStatement(last)) => function_of(symbol_of(&last.expression)),
         _ => None,
@@ -112,6 +110,13 @@ pub(crate) fn find(source: &str, semantic: &Semantic<'_>) -> Unreturned {
         Some(DroppedCall { offset: statement.span.start, advice, has_value })
     });
     Unreturned { value, call }
+}
+
+/// Returns the last statement that does anything.
+pub(crate) fn last_statement<'s, 'a>(body: &'s [Statement<'a>]) -> Option<&'s Statement<'a>> {
+    body.iter().rev().find(|statement| {
+        !matches!(statement, Statement::EmptyStatement(_) | Statement::FunctionDeclaration(_))
+    })
 }
 
 /// Returns the functions that a statement declares.

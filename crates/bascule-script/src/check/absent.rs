@@ -1,6 +1,6 @@
 //! Checks calls of functions that Node or browsers have, but scripts do not: they only throw.
 
-use oxc::ast::ast::{Argument, Expression, IdentifierReference};
+use oxc::ast::ast::{Argument, Expression};
 use oxc::semantic::NodeId;
 use oxc::span::GetSpan;
 
@@ -9,13 +9,16 @@ use crate::names;
 
 impl<'a> Checker<'a, '_> {
     pub(super) fn check_absent(&mut self, node: NodeId, callee: &Expression<'a>, arguments: &[Argument<'a>]) {
-        let Some((root, path)) = self.global_path(callee) else { return };
+        let Some(path) = self.global_path(callee) else { return };
         let argument = match arguments.first() {
             Some(Argument::StringLiteral(text)) => Some(text.value.as_str()),
             _ => None,
         };
         let Some((class, message)) = names::absence(&path, argument) else { return };
-        if self.may_be_defined(root) {
+        let mut names = path.split('.');
+        if names.next().is_some_and(|global| self.may_be_replaced(global))
+            || names.any(|member| self.may_be_assigned(member))
+        {
             return;
         }
         let is_certain = self.is_certain(node);
@@ -23,28 +26,14 @@ impl<'a> Checker<'a, '_> {
         self.findings.push(Finding::new(callee.span().start, message, is_certain, kind));
     }
 
-    /// Returns a global, and the path of names that begins with it: `crypto.subtle.sign`.
-    fn global_path<'e>(
-        &self,
-        expression: &'e Expression<'a>,
-    ) -> Option<(&'e IdentifierReference<'a>, String)> {
+    /// Returns the path of names that begins with a global: `crypto.subtle.sign`.
+    fn global_path(&self, expression: &Expression<'a>) -> Option<String> {
         match expression.get_inner_expression() {
-            Expression::Identifier(root) if self.symbol(root).is_none() => {
-                Some((root, root.name.to_string()))
-            }
+            Expression::Identifier(root) if self.symbol(root).is_none() => Some(root.name.to_string()),
             Expression::StaticMemberExpression(member) => {
-                let (root, path) = self.global_path(&member.object)?;
-                Some((root, format!("{path}.{}", member.property.name)))
+                Some(format!("{}.{}", self.global_path(&member.object)?, member.property.name))
             }
             _ => None,
         }
-    }
-
-    /// Returns true if the script may give a global another value.
-    fn may_be_defined(&self, global: &IdentifierReference<'a>) -> bool {
-        let scoping = self.semantic.scoping();
-        let uses = scoping.root_unresolved_references().get(&global.name);
-        uses.is_none_or(|uses| uses.iter().any(|id| scoping.get_reference(*id).is_write()))
-            || self.semantic.source_text().contains("globalThis")
     }
 }

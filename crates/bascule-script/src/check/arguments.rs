@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use oxc::ast::ast::{
-    Argument, ArrayExpressionElement, Expression, ObjectExpression, ObjectPropertyKind, UnaryOperator,
+    Argument, ArrayExpressionElement, Expression, ObjectExpression, ObjectProperty, ObjectPropertyKind,
+    PropertyKind, UnaryOperator,
 };
 use oxc::span::GetSpan;
 use serde_json::Value;
@@ -55,9 +56,9 @@ struct Mistake {
     is_refused: bool,
 }
 
-/// The place of a value in the arguments.
+/// The path of a value in the arguments, and what is known of it.
 #[derive(Clone, Copy)]
-struct Place<'p> {
+struct ValuePath<'p> {
     /// The keys that a call respells in this value.
     keys: Option<&'p ArgumentKeys>,
     /// The whole schema.
@@ -84,8 +85,8 @@ impl<'a> Checker<'a, '_> {
             None => missing_keys(schema, &[], "", offset, &mut mistakes),
             Some(argument) => match argument.as_expression().map(Expression::get_inner_expression) {
                 Some(Expression::ObjectExpression(object)) => {
-                    let place = Place { keys: Some(keys), root: schema, path: "", depth: MAX_DEPTH };
-                    self.check_object(object, schema, place, &mut mistakes);
+                    let at = ValuePath { keys: Some(keys), root: schema, path: "", depth: MAX_DEPTH };
+                    self.check_object(object, schema, at, &mut mistakes);
                     self.check_unknown_keys(object, keys, schema, &mut mistakes);
                 }
                 Some(other) => {
@@ -122,8 +123,10 @@ impl<'a> Checker<'a, '_> {
         mistakes: &mut Vec<Mistake>,
     ) {
         for (index, property) in object.properties.iter().enumerate() {
-            let ObjectPropertyKind::ObjectProperty(property) = property else { continue };
-            let Some(key) = property.key.static_name() else { continue };
+            let (ObjectPropertyKind::ObjectProperty(property), Some(key)) = (property, key_of(property))
+            else {
+                continue;
+            };
             if keys.is_unknown(&key) {
                 let is_refused = schema["additionalProperties"] == Value::Bool(false)
                     && is_plain(schema)
@@ -149,23 +152,23 @@ impl<'a> Checker<'a, '_> {
         &self,
         object: &ObjectExpression<'a>,
         schema: &Value,
-        place: Place<'_>,
+        at: ValuePath<'_>,
         mistakes: &mut Vec<Mistake>,
     ) {
         let given: Vec<Option<Cow<'_, str>>> = object.properties.iter().map(key_of).collect();
         let is_complete = given.iter().all(Option::is_some);
-        let spelled = spelled_keys(place.keys, given.iter().flatten());
+        let spelled = spelled_keys(at.keys, given.iter().flatten());
         for (index, (property, key)) in object.properties.iter().zip(&given).enumerate() {
             let (ObjectPropertyKind::ObjectProperty(property), Some(key)) = (property, key) else { continue };
             let name = spelled.get(&**key).copied().unwrap_or(key);
             let Some(value) = schema["properties"].get(name) else { continue };
-            let path = match place.path {
+            let path = match at.path {
                 "" => name.to_owned(),
                 path => format!("{path}.{name}"),
             };
-            let keys = place.keys.and_then(|keys| keys.property(name));
+            let keys = at.keys.and_then(|keys| keys.property(name));
             let found = mistakes.len();
-            self.check_value(&property.value, value, Place { keys, path: &path, ..place }, mistakes);
+            self.check_value(&property.value, value, ValuePath { keys, path: &path, ..at }, mistakes);
             // A key that another part of the object has in the schema's spelling is not respelled: it stays an unknown one.
             let is_closed = schema["additionalProperties"] == Value::Bool(false);
             let is_final = is_final(object, index) && (is_complete || is_closed || name == key);
@@ -173,7 +176,7 @@ impl<'a> Checker<'a, '_> {
         }
         if is_complete && !has_json_form(object) {
             let given: Vec<&str> = spelled.into_values().collect();
-            missing_keys(schema, &given, place.path, object.span.start, mistakes);
+            missing_keys(schema, &given, at.path, object.span.start, mistakes);
         }
     }
 
@@ -181,12 +184,12 @@ impl<'a> Checker<'a, '_> {
         &self,
         value: &Expression<'a>,
         schema: &Value,
-        place: Place<'_>,
+        at: ValuePath<'_>,
         mistakes: &mut Vec<Mistake>,
     ) {
-        let Place { root, path, keys, .. } = place;
+        let ValuePath { root, path, keys, .. } = at;
         let value = value.get_inner_expression();
-        let (Some(literal), Some(depth)) = (self.literal(value), place.depth.checked_sub(1)) else { return };
+        let (Some(literal), Some(depth)) = (self.literal(value), at.depth.checked_sub(1)) else { return };
         let schema = resolved(schema, root);
         let offset = value.span().start;
         let mut budget = MAX_SCHEMAS;
@@ -205,7 +208,7 @@ impl<'a> Checker<'a, '_> {
                 mistakes.push(Mistake { offset, message, is_refused });
             }
             (None, Expression::ObjectExpression(object)) if is_plain(schema) => {
-                self.check_object(object, schema, Place { depth, ..place }, mistakes);
+                self.check_object(object, schema, ValuePath { depth, ..at }, mistakes);
             }
             (None, Expression::ArrayExpression(array)) if is_plain(schema) && schema["items"].is_object() => {
                 let keys = keys.and_then(ArgumentKeys::items);
@@ -219,7 +222,7 @@ impl<'a> Checker<'a, '_> {
                     self.check_value(
                         element,
                         &schema["items"],
-                        Place { keys, path, depth, ..place },
+                        ValuePath { keys, path, depth, ..at },
                         mistakes,
                     );
                 }
@@ -263,14 +266,20 @@ fn is_final(object: &ObjectExpression<'_>, index: usize) -> bool {
     !is_replaced && !has_json_form(object)
 }
 
-/// Returns true if `toJSON` converts the object.
+/// Returns true if `toJSON` may convert the object: it has one, or a prototype that may have one.
 fn has_json_form(object: &ObjectExpression<'_>) -> bool {
     object.properties.iter().any(|property| match property {
         ObjectPropertyKind::ObjectProperty(property) => {
-            property.key.static_name().is_some_and(|name| name == "toJSON")
+            property.key.static_name().is_some_and(|name| name == "toJSON") || is_prototype(property)
         }
         ObjectPropertyKind::SpreadProperty(_) => false,
     })
+}
+
+/// Returns true for `__proto__: value`, which is no key of the object.
+fn is_prototype(property: &ObjectProperty<'_>) -> bool {
+    let is_plain = !property.computed && !property.shorthand && !property.method;
+    is_plain && property.kind == PropertyKind::Init && property.key.is_specific_static_name("__proto__")
 }
 
 fn element_expression<'a, 'e>(element: &'e ArrayExpressionElement<'a>) -> Option<&'e Expression<'a>> {
@@ -293,8 +302,8 @@ pub(super) fn resolved<'v>(schema: &'v Value, root: &'v Value) -> &'v Value {
 /// Returns the name of a property; `None` for a part of the object whose keys are not known.
 fn key_of<'e>(property: &'e ObjectPropertyKind<'_>) -> Option<Cow<'e, str>> {
     match property {
-        ObjectPropertyKind::ObjectProperty(property) => property.key.static_name(),
-        ObjectPropertyKind::SpreadProperty(_) => None,
+        ObjectPropertyKind::ObjectProperty(property) if !is_prototype(property) => property.key.static_name(),
+        ObjectPropertyKind::ObjectProperty(_) | ObjectPropertyKind::SpreadProperty(_) => None,
     }
 }
 

@@ -10,24 +10,51 @@ use oxc::semantic::{AstNode, NodeId, Semantic, SymbolId};
 use oxc::span::{GetSpan, Span};
 
 use super::Checker;
+use crate::unreturned::last_statement;
 
 /// Functions are followed through this many calls.
 const MAX_CALLS: usize = 4;
 
-/// The end of the first `return`, `throw`, `break` or `continue` of each function, and of the program.
+/// The first places of each function, and of the program, after which code may not run, or not at once.
 #[derive(Default)]
-pub(super) struct FirstJumps(HashMap<NodeId, u32>);
+pub(super) struct ControlFlow {
+    /// `return`, `throw`, `break` and `continue`
+    jumps: FirstEnds,
+    /// `await` and `for await`
+    awaits: FirstEnds,
+}
 
-impl FirstJumps {
+/// The end of the first node of a kind in each function, and in the program.
+#[derive(Default)]
+struct FirstEnds(HashMap<NodeId, u32>);
+
+/// The fate of the promise that a call returns.
+enum PromiseUse {
+    /// It is awaited or returned, so its rejection goes on to the function of the call.
+    Awaited,
+    /// The call is this statement, and nothing waits for it: its rejection fails the script.
+    LeftAlone(NodeId),
+    Other,
+}
+
+impl ControlFlow {
     pub(super) fn of(semantic: &Semantic<'_>) -> Self {
-        let mut jumps = HashMap::new();
+        let mut flow = Self::default();
         for node in semantic.nodes().iter() {
-            if is_jump(node.kind()) {
-                let (function, end) = (function_of(semantic, node.id()), node.kind().span().end);
-                jumps.entry(function).and_modify(|first: &mut u32| *first = end.min(*first)).or_insert(end);
-            }
+            let ends = match node.kind() {
+                kind if is_jump(kind) => &mut flow.jumps,
+                kind if is_await(kind) => &mut flow.awaits,
+                _ => continue,
+            };
+            ends.add(function_of(semantic, node.id()), node.kind().span().end);
         }
-        Self(jumps)
+        flow
+    }
+}
+
+impl FirstEnds {
+    fn add(&mut self, function: NodeId, end: u32) {
+        self.0.entry(function).and_modify(|first| *first = end.min(*first)).or_insert(end);
     }
 
     fn precede(&self, function: NodeId, start: u32) -> bool {
@@ -38,25 +65,28 @@ impl FirstJumps {
 impl<'a> Checker<'a, '_> {
     /// Returns true if every run reaches the node, and nothing handles an error that is thrown there.
     pub(super) fn is_certain(&self, node: NodeId) -> bool {
-        self.is_reached(node, MAX_CALLS)
+        self.is_reached(node, MAX_CALLS, true)
     }
 
     /// Returns true if every run makes the call, and its rejection fails the script.
     pub(super) fn is_certain_call(&self, call: NodeId) -> bool {
-        self.is_awaited(call) && self.is_reached(call, MAX_CALLS)
+        !matches!(self.promise_use(call), PromiseUse::Other) && self.is_reached(call, MAX_CALLS, true)
     }
 
-    fn is_reached(&self, node: NodeId, calls: usize) -> bool {
+    /// `is_at_once`: the functions that were followed so far await nothing before the mistake.
+    fn is_reached(&self, node: NodeId, calls: usize, is_at_once: bool) -> bool {
         let nodes = self.semantic.nodes();
         let mut inner = nodes.kind(node).span();
-        if self.jumps.precede(function_of(self.semantic, node), inner.start) {
+        let function = function_of(self.semantic, node);
+        if self.flow.jumps.precede(function, inner.start) {
             return false;
         }
+        let is_at_once = is_at_once && !self.flow.awaits.precede(function, inner.start);
         for ancestor in nodes.ancestors(node) {
             match ancestor.kind() {
                 AstKind::Function(function) if function.generator => return false,
                 AstKind::Function(_) | AstKind::ArrowFunctionExpression(_) => {
-                    return self.is_run(ancestor.id(), calls);
+                    return self.is_run(ancestor.id(), calls, is_at_once);
                 }
                 kind if is_avoidable(kind, inner) => return false,
                 kind => inner = kind.span(),
@@ -65,12 +95,24 @@ impl<'a> Checker<'a, '_> {
         true
     }
 
-    /// Returns true if the only use of a function is a call that every run makes.
-    fn is_run(&self, function: NodeId, calls: usize) -> bool {
+    /// Returns true if the only use of a function is a call that every run makes, and that goes on to the mistake: a script may
+    /// end before a call that it left alone, because late timers are dropped.
+    fn is_run(&self, function: NodeId, calls: usize, is_at_once: bool) -> bool {
         let (Some(calls), Some(call)) = (calls.checked_sub(1), self.sole_call(function)) else {
             return false;
         };
-        self.is_awaited(call) && self.is_reached(call, calls)
+        let goes_on = match self.promise_use(call) {
+            PromiseUse::Awaited => true,
+            PromiseUse::LeftAlone(statement) => is_at_once || self.is_last_statement(statement),
+            PromiseUse::Other => false,
+        };
+        goes_on && self.is_reached(call, calls, is_at_once)
+    }
+
+    fn is_last_statement(&self, statement: NodeId) -> bool {
+        let nodes = self.semantic.nodes();
+        let AstKind::Program(program) = nodes.parent_kind(statement) else { return false };
+        last_statement(&program.body).is_some_and(|last| last.span() == nodes.kind(statement).span())
     }
 
     /// Returns the call of a function if nothing else refers to the function.
@@ -122,22 +164,24 @@ impl<'a> Checker<'a, '_> {
         self.semantic.nodes().ancestors(node).find(|ancestor| !is_wrapper(ancestor.kind()))
     }
 
-    /// Returns true if the rejection of a call goes on to its function: the call is awaited, returned or left alone, itself or
-    /// in `Promise.all([…])`.
-    fn is_awaited(&self, call: NodeId) -> bool {
+    /// Returns the use of the promise of a call, which may be in `Promise.all([…])`.
+    fn promise_use(&self, call: NodeId) -> PromiseUse {
         let mut is_in_list = false;
-        for kind in self.semantic.nodes().ancestor_kinds(call) {
-            match kind {
-                AstKind::AwaitExpression(_)
-                | AstKind::ReturnStatement(_)
-                | AstKind::ExpressionStatement(_) => return !is_in_list,
-                AstKind::ArrayExpression(_) if !is_in_list => is_in_list = true,
-                AstKind::CallExpression(all) if is_in_list && self.is_promise_all(all) => is_in_list = false,
+        for ancestor in self.semantic.nodes().ancestors(call) {
+            match ancestor.kind() {
+                _ if is_in_list => match ancestor.kind() {
+                    AstKind::CallExpression(all) if self.is_promise_all(all) => is_in_list = false,
+                    kind if is_wrapper(kind) => {}
+                    _ => break,
+                },
+                AstKind::AwaitExpression(_) | AstKind::ReturnStatement(_) => return PromiseUse::Awaited,
+                AstKind::ExpressionStatement(_) => return PromiseUse::LeftAlone(ancestor.id()),
+                AstKind::ArrayExpression(_) => is_in_list = true,
                 kind if is_wrapper(kind) => {}
-                _ => return false,
+                _ => break,
             }
         }
-        false
+        PromiseUse::Other
     }
 
     pub(super) fn is_promise_all(&self, call: &CallExpression<'a>) -> bool {
@@ -163,6 +207,14 @@ fn is_jump(kind: AstKind<'_>) -> bool {
             | AstKind::BreakStatement(_)
             | AstKind::ContinueStatement(_)
     )
+}
+
+fn is_await(kind: AstKind<'_>) -> bool {
+    match kind {
+        AstKind::AwaitExpression(_) => true,
+        AstKind::ForOfStatement(statement) => statement.r#await,
+        _ => false,
+    }
 }
 
 /// Returns true for nodes that have the value of the expression in them.

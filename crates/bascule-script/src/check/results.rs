@@ -73,11 +73,6 @@ struct ResultSchema<'v> {
 }
 
 impl<'a, 's> Checker<'a, 's> {
-    /// Returns true for a promise of the bridge, and for a result whose type is known.
-    pub(super) fn has_known_type(&self, expression: &Expression<'a>) -> bool {
-        self.type_of(expression, MAX_DEPTH).is_some()
-    }
-
     fn type_of(&self, expression: &Expression<'a>, depth: usize) -> Option<KnownType<'s>> {
         let depth = depth.checked_sub(1)?;
         match expression.get_inner_expression() {

@@ -110,6 +110,7 @@ impl<'a> Checker<'a, '_> {
             };
         }
         match identifier.name.as_str() {
+            name if self.may_be_replaced(name) => Target::Other,
             "mcp" => Target::Servers,
             "context" => Target::Context,
             "bascule" => Target::Helpers,
@@ -214,7 +215,7 @@ impl<'a> Checker<'a, '_> {
     pub(super) fn member_target(&self, object: &Target, name: &str) -> Target {
         match object {
             Target::Servers => self.server_target(name),
-            Target::Context if self.tools.is_in_context(name) => Target::Other,
+            Target::Context if self.tools.is_in_context(name) || self.may_be_assigned(name) => Target::Other,
             Target::Context => match self.tools.find_server(name) {
                 LookupResult::Found(server) => Target::Server(server),
                 _ => Target::Other,
@@ -228,7 +229,7 @@ impl<'a> Checker<'a, '_> {
     fn server_target(&self, name: &str) -> Target {
         match self.tools.find_server(name) {
             LookupResult::Found(server) => Target::Server(server),
-            LookupResult::NotFound { nearest } if !is_probe(name) => {
+            LookupResult::NotFound { nearest } if !names::is_probe(name) => {
                 if let Some(query) = QUERIES.iter().find(|query| **query == name) {
                     return Target::Query(query);
                 }
@@ -256,7 +257,7 @@ impl<'a> Checker<'a, '_> {
         }
         match self.tools.find_tool(server, name) {
             LookupResult::Found(tool) => Target::Tool { server, tool },
-            LookupResult::NotFound { nearest } if !is_probe(name) => {
+            LookupResult::NotFound { nearest } if !names::is_probe(name) => {
                 let is_denied = self.tools.denied(&entry.name, name);
                 let message = match is_denied.or(self.tools.not_granted(&entry.name, Some(name))) {
                     Some(id) if is_denied.is_some() => format!("`{id}` is denied by the configuration"),
@@ -291,23 +292,6 @@ impl<'a> Checker<'a, '_> {
         let entry = &self.tools.servers()[server];
         format!("mcp.{}.{}", names::to_camel_case(&entry.name), names::to_camel_case(&entry.tools[tool].name))
     }
-}
-
-/// Returns true for properties that are read from any object, and that no tool needs to have.
-fn is_probe(name: &str) -> bool {
-    [
-        "then",
-        "catch",
-        "finally",
-        "toJSON",
-        "toString",
-        "valueOf",
-        "constructor",
-        "prototype",
-        "length",
-        "hasOwnProperty",
-    ]
-    .contains(&name)
 }
 
 fn suggestion(nearest: &[String]) -> String {

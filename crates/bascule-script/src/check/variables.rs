@@ -1,5 +1,6 @@
 //! Checks the use of variables: assignments to constants, and names that nothing declares.
 
+use oxc::ast::AstKind;
 use oxc::ast::ast::IdentifierReference;
 use oxc::semantic::{NodeId, SymbolFlags};
 
@@ -24,7 +25,7 @@ impl<'a> Checker<'a, '_> {
                 }
                 (FindingKind::Constant, format!("`{name}` is a constant: declare it with `let` to change it"))
             }
-            None if reference.is_value() && !self.is_defined(name) => {
+            None if reference.is_value() && !self.is_defined(name) && !self.is_in_enum(node) => {
                 (FindingKind::Undeclared, format!("`{name}` is not defined{}", self.advice(name)))
             }
             _ => return,
@@ -33,12 +34,18 @@ impl<'a> Checker<'a, '_> {
         self.findings.push(Finding::new(identifier.span.start, message, is_certain, kind));
     }
 
+    /// Returns true inside an enum: the members of its earlier declarations have a value there.
+    fn is_in_enum(&self, node: NodeId) -> bool {
+        let mut outer = self.semantic.nodes().ancestor_kinds(node);
+        outer.any(|kind| matches!(kind, AstKind::TSEnumDeclaration(_)))
+    }
+
     /// Returns true if the name is, or may be, a global. Scripts can define globals as members of `globalThis`.
     fn is_defined(&self, name: &str) -> bool {
         ALWAYS_DEFINED.contains(&name)
             || (self.is_global)(name)
             || !matches!(self.tools.find_server(name), LookupResult::NotFound { .. })
-            || self.semantic.source_text().contains("globalThis")
+            || self.uses_global_object()
     }
 
     /// Returns advice for a name that is not defined: the thing to use instead, or the nearest name.

@@ -234,8 +234,7 @@ function (native, own, stacks, format, sleep, values) {
 
   // Properties that JavaScript and its libraries read from any object. Reading them gives undefined instead of an error.
   const probed = own.create(null);
-  const probes = ['then', 'catch', 'finally', 'toJSON', 'toString', 'valueOf', 'constructor', 'prototype', '__proto__',
-    'inspect', 'length', 'nodeType', 'asymmetricMatch', '$$typeof', '@@iterator', 'hasOwnProperty'];
+  const probes = native.probes();
   for (let n = 0; n < probes.length; n++) probed[probes[n]] = true;
 
   // Returns a read-only object whose properties are looked up when they are read. It can be called if `target` is a function.

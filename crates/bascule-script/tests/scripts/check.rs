@@ -320,6 +320,70 @@ fn mistakes_that_a_run_may_avoid_do_not_stop_it() {
 
 // req: CM-14
 #[test]
+fn call_that_is_left_alone_may_end_after_the_script() {
+    let search = "return await mcp.shop.search({ query: 'x' });";
+    check_runs(&format!(
+        "async function watchdog() {{ await bascule.sleep(120_000); process.exit(1); }} watchdog(); {search}"
+    ));
+    check_runs(&format!(
+        "async function last() {{ process.exit(1) }} async function watchdog() {{ await bascule.sleep(120_000); await last() }} watchdog(); {search}"
+    ));
+    check_runs(&format!(
+        "async function watchdog() {{ await bascule.sleep(120_000); process.exit(1) }} async function main() {{ watchdog(); }} await main(); {search}"
+    ));
+    check_runs(&format!(
+        "async function watchdog() {{ for await (const tick of [bascule.sleep(120_000)]) tick; process.exit(1) }} watchdog(); {search}"
+    ));
+    // The mistake is reached before anything is awaited, or nothing comes after the call.
+    check_stopped(
+        &format!("async function early() {{ process.exit(1); await null }} early(); {search}"),
+        1,
+        "no process",
+    );
+    check_stopped(
+        "async function main() { await shop.search({ query: 'x' }); process.exit(1) }\nmain();\nfunction unused() {}",
+        1,
+        "no process",
+    );
+}
+
+// req: CM-14
+#[test]
+fn globals_that_the_script_replaces_are_its_own() {
+    check_runs("shop = { nothing: () => 1 }; return shop.nothing()");
+    check_runs("globalThis.shop = Date.now(); return shop.toFixed()");
+    check_runs("context.shop = { nothing: () => 1 }; return context.shop.nothing()");
+    check_runs("const own = context; own['shop'] = { nothing: () => 1 }; return context.shop.nothing()");
+    check_runs("Object.assign(context, { shop: { nothing: () => 1 } }); return context.shop.nothing()");
+    check_runs("[context.shop] = [{ nothing: () => 1 }]; return context.shop.nothing()");
+    check_runs("this.total = 3; return total");
+    check_runs("const keep = () => { this.total = 3 }; keep(); return total");
+    check_runs("this.fetch = () => 1; return fetch('x')");
+    check_runs("Intl.Segmenter = class {}; return typeof new Intl.Segmenter()");
+    check_runs(
+        "Object.defineProperty(globalThis, 'shop', { value: { nothing: () => 1 } }); return shop.nothing()",
+    );
+    check_stopped("console.log(typeof globalThis);\nawait shop.nothing()", 2, "has no tool");
+    check_stopped("function f() { this.total = 3 }\nreturn total", 2, "`total` is not defined");
+    check_stopped("const out = { shop: 1 };\nout.shop = 2;\nawait context.shop.nothing()", 3, "has no tool");
+}
+
+// req: CM-14
+#[test]
+fn names_of_an_earlier_part_of_an_enum_are_defined() {
+    assert_eq!(run("enum E { A = 1 } enum E { B = A + 1 } return E.B").value(), json!(2));
+}
+
+// req: CM-14
+#[test]
+fn members_that_are_read_from_any_object_are_no_tools() {
+    for name in ["inspect", "nodeType", "asymmetricMatch", "$$typeof", "@@iterator", "__proto__", "then"] {
+        check_runs(&format!("return [mcp.shop['{name}'], mcp['{name}']].length"));
+    }
+}
+
+// req: CM-14
+#[test]
 fn mistakes_that_a_run_handles_do_not_stop_it() {
     check_runs(
         "const fallback = () => mcp.missing.read({}); try { await shop.search({ query: 'x' }) } catch { await fallback() } return 1",
@@ -395,6 +459,7 @@ fn arguments_that_are_replaced_or_converted_do_not_stop_a_script() {
     check_runs("return await shop.listOrders({ customerId: 'a', tags: () => [] })");
     check_runs("return await shop.listOrders({ customerId: { toJSON() { return 'a' } } })");
     check_runs("return await shop.listOrders({ toJSON() { return { customer_id: 'a' } } })");
+    check_runs("return await shop.listOrders({ __proto__: null, customerId: 'a' })");
     check_stopped("const mine = {};\nawait shop.listOrders({ ...mine, customerId: 5 })", 2, "must be string");
 }
 
@@ -491,7 +556,19 @@ fn members_that_the_script_assigns_are_known() {
         "const r = await shop.listOrders({ customerId: 'a' }); r.count = r.orders.length; return r.count",
         "",
     );
+    let or_null = "function () { return this.catch(() => null) }";
+    let search = "return await mcp.shop.search({ query: 'x' }).orNull()";
+    check_runs(&format!("Promise.prototype.orNull = {or_null}; {search}"));
+    check_runs(&format!("Object.assign(Promise.prototype, {{ orNull: {or_null} }}); {search}"));
+    check_runs(&format!("const kind = Promise.prototype; kind['orNull'] = {or_null}; {search}"));
+    check_runs(&format!("{call} const all = [p]; for (const one of all) one.tag = 't'; return p.tag"));
+    check_runs(&format!("{call} const all = [p]; all[0].tag = 't'; return p.tag"));
     check_stopped(&format!("const out = {{}};\n{call} out.orders = p.orders; return out"), 2, "is a promise");
+    check_stopped(
+        &format!("const all = Object.assign({{}}, {{ a: 1 }});\n{call} return p.orders"),
+        2,
+        "is a promise",
+    );
 }
 
 // req: CM-14
