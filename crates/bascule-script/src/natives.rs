@@ -14,6 +14,7 @@ use crate::names;
 use crate::state::ScriptState;
 use crate::time_zones::TimeZones;
 use crate::tool_lookup::{LookupResult, ToolLookup, split_id};
+use crate::tool_result::replace_lone_surrogates;
 use crate::wire::{self, RefusedToolCall};
 
 /// Adds a function to an object. With `state`, the function owns a clone of the state.
@@ -83,6 +84,8 @@ fn call(
     let Some(server) = tools(state).servers().get(server) else {
         return Err(Exception::throw_internal(ctx, "unknown server"));
     };
+    // Half of a character in a key: the prelude has replaced those in texts.
+    let args = if args.contains(r"\ud") { replace_lone_surrogates(&args) } else { args };
     let keys = server.tool(&tool).map(|tool| tool.argument_keys());
     let args = keys.and_then(|keys| keys.respell(&args)).unwrap_or(args);
     let advice = keys.and_then(|keys| keys.unknown_keys(&args));

@@ -170,6 +170,7 @@ function (native, own, format) {
       const field = value[names[n]];
       keys[depth++] = names[n];
       const converted = convert(field);
+      if (!own.isWellFormed(names[n])) lose('has half of a character in its name, which became U+FFFD');
       depth--;
       if (copy === undefined && converted !== field) {
         copy = {};

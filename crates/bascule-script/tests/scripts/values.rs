@@ -165,7 +165,12 @@ fn half_of_a_character_is_replaced_and_reported() {
         )
     };
     check_loss("{ a: 'ab🚀'.slice(0, 3) }", &json!({ "a": "ab\u{fffd}" }), &warning("result.a"));
-    check("{ ['🚀'.slice(1)]: '🚀' }", &json!({ "\u{fffd}": "🚀" }));
+    let in_name = |place: &str| format!("`{place}` has half of a character in its name, which became U+FFFD");
+    let name = "{ ['🚀'.slice(1)]: '🚀' }";
+    check_loss(name, &json!({ "\u{fffd}": "🚀" }), &in_name("result[\"\\ude80\"]"));
+    let ran = run(&format!("return (await myServer.echo({name})).args"));
+    assert_eq!(ran.value(), json!({ "\u{fffd}": "🚀" }));
+    assert_eq!(ran.log(), in_name("[\"\\ude80\"]") + " (in the arguments of `my-server:echo`)");
     let ran = run("return (await myServer.echo({ t: '🚀'.slice(0, 1) })).args");
     assert_eq!(ran.value(), json!({ "t": "\u{fffd}" }));
     assert_eq!(ran.log(), warning("t") + " (in the arguments of `my-server:echo`)");
