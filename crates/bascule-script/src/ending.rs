@@ -270,7 +270,7 @@ impl ScriptWorker {
         let state = &self.engine.state;
         let (Some(script), Some(source)) = (state.transpiled.get(), state.source.get()) else { return };
         let dropped = || {
-            let call = script.unreturned.call.as_ref().filter(|call| call.has_value)?;
+            let call = script.unreturned.call.as_ref().filter(|call| call.is_result)?;
             let is_told = !state.unawaited_calls().is_empty();
             (!is_told)
                 .then(|| (call.offset, format!("the value of the call is not returned: {}", call.advice)))

@@ -2,7 +2,10 @@
 
 use oxc::allocator::{Allocator, Vec as ArenaVec};
 use oxc::ast::AstKind;
-use oxc::ast::ast::{ArrowFunctionBody, BindingPattern, Expression, Program, Statement};
+use oxc::ast::ast::{
+    ArrowFunctionExpression, BindingIdentifier, BindingPattern, CallExpression, Expression, Function,
+    Program, Statement,
+};
 use oxc::ast::builder::AstBuilder;
 use oxc::semantic::{Semantic, SymbolId};
 use oxc::span::{GetSpan, Span};
@@ -17,7 +20,7 @@ const MAX_QUOTED: usize = 60;
 pub(crate) struct Unreturned {
     /// The offset of a value that is not returned, or of a function that is not called, and what to write.
     pub(crate) value: Option<(u32, String)>,
-    /// The last call of a function whose value is not returned.
+    /// The last call of an asynchronous or main function of the script whose value is not returned.
     pub(crate) call: Option<DroppedCall>,
 }
 
@@ -26,8 +29,8 @@ pub(crate) struct DroppedCall {
     pub(crate) offset: u32,
     /// The text to write.
     pub(crate) advice: String,
-    /// The function returns a value.
-    pub(crate) has_value: bool,
+    /// The value is probably the result of the script.
+    pub(crate) is_result: bool,
 }
 
 /// A function at the top of the script.
@@ -35,7 +38,14 @@ struct DeclaredFunction<'a> {
     name: &'a str,
     symbol: SymbolId,
     offset: u32,
-    span: Span,
+    value: FunctionValue<'a>,
+}
+
+/// A function as the script has it.
+#[derive(Clone, Copy)]
+enum FunctionValue<'a> {
+    Function(&'a Function<'a>),
+    Arrow(&'a ArrowFunctionExpression<'a>),
 }
 
 /// Makes a script that is one function, such as `async () => { … }`, return the value of its call.
@@ -63,7 +73,7 @@ pub(crate) fn call_sole_function<'a>(arena: &'a Allocator, program: &mut Program
 }
 
 /// Finds the value and the call that a script does not return.
-pub(crate) fn find(source: &str, semantic: &Semantic<'_>) -> Unreturned {
+pub(crate) fn find<'a>(source: &str, semantic: &Semantic<'a>) -> Unreturned {
     let body = &semantic.nodes().program().body;
     let functions: Vec<_> = body.iter().flat_map(declared_functions).collect();
     let function_of = |symbol: Option<SymbolId>| {
@@ -98,16 +108,16 @@ pub(crate) fn find(source: &str, semantic: &Semantic<'_>) -> Unreturned {
     };
     let call = body.iter().rev().find_map(|statement| {
         let Statement::ExpressionStatement(statement) = statement else { return None };
-        let callee = called(&statement.expression)?;
-        let function = callee.get_inner_expression();
-        let (advice, span) = if function.is_function() {
-            ("write `return await` before the call of the function".into(), function.span())
-        } else {
-            let DeclaredFunction { name, span, .. } = function_of(symbol_of(callee))?;
-            (format!("write `return await {name}()`"), *span)
-        };
-        let has_value = returns_value(semantic, span);
-        Some(DroppedCall { offset: statement.span.start, advice, has_value })
+        let (call, is_awaited) = called(&statement.expression)?;
+        let declared = function_of(symbol_of(&call.callee));
+        let value = declared.map(|declared| declared.value).or_else(|| FunctionValue::of(&call.callee))?;
+        let is_last = last.is_some_and(|last| last.span() == statement.span);
+        let is_main = value.is_async() || declared.is_some_and(|declared| MAIN.contains(&declared.name));
+        let is_result = is_last && value.returns_value(semantic) && !returns(semantic);
+        let advice = return_advice(source, call, declared.is_some());
+        let dropped = DroppedCall { offset: statement.span.start, advice, is_result };
+        // Nothing is lost by a call that is awaited and has no value.
+        (is_main && (is_result || !is_awaited)).then_some(dropped)
     });
     Unreturned { value, call }
 }
@@ -120,20 +130,20 @@ pub(crate) fn last_statement<'s, 'a>(body: &'s [Statement<'a>]) -> Option<&'s St
 }
 
 /// Returns the functions that a statement declares.
-fn declared_functions<'a>(statement: &'a Statement<'_>) -> Vec<DeclaredFunction<'a>> {
-    let named = |id: &'a oxc::ast::ast::BindingIdentifier<'_>, span| {
+fn declared_functions<'a>(statement: &'a Statement<'a>) -> Vec<DeclaredFunction<'a>> {
+    let named = |id: &'a BindingIdentifier<'a>, value| {
         let (name, symbol) = (id.name.as_str(), id.symbol_id.get()?);
-        Some(DeclaredFunction { name, symbol, offset: id.span.start, span })
+        Some(DeclaredFunction { name, symbol, offset: id.span.start, value })
     };
     match statement {
         Statement::FunctionDeclaration(function) => {
-            function.id.as_ref().and_then(|id| named(id, function.span)).into_iter().collect()
+            let id = function.id.as_ref();
+            id.and_then(|id| named(id, FunctionValue::Function(function))).into_iter().collect()
         }
         Statement::VariableDeclaration(declaration) => {
             let functions = declaration.declarations.iter().filter_map(|declarator| {
-                let value = declarator.init.as_ref()?.get_inner_expression();
                 let BindingPattern::BindingIdentifier(id) = &declarator.id else { return None };
-                named(id, value.span()).filter(|_| value.is_function())
+                named(id, FunctionValue::of(declarator.init.as_ref()?)?)
             });
             functions.collect()
         }
@@ -141,19 +151,53 @@ fn declared_functions<'a>(statement: &'a Statement<'_>) -> Vec<DeclaredFunction<
     }
 }
 
-/// Returns true if the function at this place returns a value.
-fn returns_value(semantic: &Semantic<'_>, function: Span) -> bool {
-    let nodes = semantic.nodes();
-    let around = |node| nodes.ancestor_kinds(node).find(|kind| is_function(*kind));
-    nodes.iter().any(|node| match node.kind() {
-        AstKind::ReturnStatement(statement) => {
-            statement.argument.is_some() && around(node.id()).is_some_and(|kind| kind.span() == function)
+impl<'a> FunctionValue<'a> {
+    fn of(expression: &'a Expression<'a>) -> Option<Self> {
+        match expression.get_inner_expression() {
+            Expression::FunctionExpression(function) => Some(Self::Function(function)),
+            Expression::ArrowFunctionExpression(arrow) => Some(Self::Arrow(arrow)),
+            _ => None,
         }
-        AstKind::ArrowFunctionExpression(arrow) => {
-            !matches!(arrow.body, ArrowFunctionBody::FunctionBody(_)) && arrow.span == function
+    }
+
+    fn span(self) -> Span {
+        match self {
+            Self::Function(function) => function.span,
+            Self::Arrow(arrow) => arrow.span,
         }
-        _ => false,
-    })
+    }
+
+    fn is_async(self) -> bool {
+        match self {
+            Self::Function(function) => function.r#async,
+            Self::Arrow(arrow) => arrow.r#async,
+        }
+    }
+
+    /// Returns true if the function has a `return` with a value, or is an asynchronous expression that does more than to print.
+    fn returns_value(self, semantic: &Semantic<'_>) -> bool {
+        if let Self::Arrow(arrow) = self
+            && let Some(value) = arrow.get_expression()
+        {
+            return arrow.r#async && !is_console_call(value);
+        }
+        let nodes = semantic.nodes();
+        let around = |node| nodes.ancestor_kinds(node).find(|kind| is_function(*kind));
+        nodes.iter().any(|node| match node.kind() {
+            AstKind::ReturnStatement(statement) => {
+                statement.argument.as_ref().is_some_and(|value| !is_console_call(value))
+                    && around(node.id()).is_some_and(|kind| kind.span() == self.span())
+            }
+            _ => false,
+        })
+    }
+}
+
+/// Returns true for `console.log(…)` and the like.
+fn is_console_call(expression: &Expression<'_>) -> bool {
+    let Expression::CallExpression(call) = expression.get_inner_expression() else { return false };
+    let Expression::StaticMemberExpression(callee) = &call.callee else { return false };
+    matches!(&callee.object, Expression::Identifier(name) if name.name == "console")
 }
 
 fn is_function(kind: AstKind<'_>) -> bool {
@@ -197,23 +241,38 @@ fn is_value(expression: &Expression<'_>) -> bool {
 
 fn write_return(source: &str, span: Span) -> String {
     let text = span.source_text(source);
-    match text.contains('\n') || text.chars().count() > MAX_QUOTED {
-        true => "write `return` before its last value".into(),
-        false => format!("write `return {text}`"),
+    match is_short(text) {
+        true => format!("write `return {text}`"),
+        false => "write `return` before its last value".into(),
     }
 }
 
-/// Returns the function that an expression calls, also in `main().catch(…)` and `void main()`.
-fn called<'a, 'e>(expression: &'e Expression<'a>) -> Option<&'e Expression<'a>> {
+/// Returns what to write to return the value of a call.
+fn return_advice(source: &str, call: &CallExpression<'_>, has_name: bool) -> String {
+    let text = call.span.source_text(source);
+    match has_name && is_short(text) {
+        true => format!("write `return await {text}`"),
+        false => "write `return await` before the call of the function".into(),
+    }
+}
+
+fn is_short(text: &str) -> bool {
+    !text.contains('\n') && text.chars().count() <= MAX_QUOTED
+}
+
+/// Returns the call of a function in an expression, also in `main().catch(…)`, `void main()` and `await main()`, and true if it
+/// is awaited.
+fn called<'a>(expression: &'a Expression<'a>) -> Option<(&'a CallExpression<'a>, bool)> {
     match expression.get_inner_expression() {
         Expression::UnaryExpression(unary) => called(&unary.argument),
+        Expression::AwaitExpression(awaited) => called(&awaited.argument).map(|(call, _)| (call, true)),
         Expression::CallExpression(call) => match call.callee.get_inner_expression() {
             Expression::StaticMemberExpression(member)
                 if ["then", "catch", "finally"].contains(&member.property.name.as_str()) =>
             {
                 called(&member.object)
             }
-            _ => Some(&call.callee),
+            _ => Some((call, false)),
         },
         _ => None,
     }
