@@ -3,7 +3,6 @@
 //! A script ends as a Node program does: when it has returned and nothing is left to run. Calls and timers that it did not
 //! await are finished, and a rejection that nothing handled fails it.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rquickjs::promise::PromiseState;
@@ -15,19 +14,18 @@ use crate::script_error::{
 };
 use crate::tool_result::replace_lone_surrogates;
 use crate::typescript::{Mistake, position_of};
+use crate::unawaited::named_tools;
 use crate::wire::{Completed, ScriptError};
 use crate::worker::ScriptWorker;
 
-/// Number of tools to name in a warning.
+/// Number of calls or loops to name.
 const MAX_NAMED: usize = 10;
-/// An answer that waits for so long for calls says so.
-const LONG_WAIT: Duration = Duration::from_secs(1);
 
 /// The progress of a script towards its end.
 #[derive(Default)]
 pub(crate) struct ScriptEnding {
-    /// The time at which the script had returned, and the promises in its value had settled.
-    returned: Option<Instant>,
+    /// The script has returned, and the promises in its value have settled.
+    has_returned: bool,
 }
 
 /// A value as JSON text, or the reason why it is not one yet.
@@ -73,7 +71,7 @@ impl ScriptWorker {
         ending: &ScriptEnding,
     ) -> Completed {
         let state = &self.engine.state;
-        let waits_for_timers = ending.returned.is_some()
+        let waits_for_timers = ending.has_returned
             && !state.has_calls()
             && state.timers.borrow_mut().next_due().is_some()
             && !self.engine.deadline.has_interrupted();
@@ -81,7 +79,7 @@ impl ScriptWorker {
             Some(Ok(value)) if waits_for_timers => {
                 self.engine.deadline.extend(TIME_TO_DESCRIBE);
                 let converted = self.convert(ctx, &value);
-                self.finish(ctx, converted, ending, value.is_undefined())
+                self.finish(ctx, converted, value.is_undefined())
             }
             _ => failed(self.describe_timeout(ctx, promise)),
         }
@@ -112,12 +110,12 @@ impl ScriptWorker {
         ending: &mut ScriptEnding,
     ) -> Option<Completed> {
         let mut converted = None;
-        if ending.returned.is_none() {
+        if !ending.has_returned {
             match self.convert(ctx, value) {
                 ConvertedValue::Waiting => return None,
                 done => converted = Some(done),
             }
-            ending.returned = Some(Instant::now());
+            ending.has_returned = true;
             self.engine.state.note_unawaited_calls();
         }
         if self.engine.state.has_work() && !self.has_only_late_timers() {
@@ -125,23 +123,16 @@ impl ScriptWorker {
         }
         // Calls that ended meanwhile may have changed the value.
         let converted = converted.unwrap_or_else(|| self.convert(ctx, value));
-        Some(self.finish(ctx, converted, ending, value.is_undefined()))
+        Some(self.finish(ctx, converted, value.is_undefined()))
     }
 
-    fn finish(
-        &self,
-        ctx: &Ctx<'_>,
-        converted: ConvertedValue,
-        ending: &ScriptEnding,
-        is_undefined: bool,
-    ) -> Completed {
+    fn finish(&self, ctx: &Ctx<'_>, converted: ConvertedValue, is_undefined: bool) -> Completed {
         if self.engine.state.has_work() {
             self.warn(
                 "timers that were still running when the script had returned were stopped at its time limit",
             );
         }
-        let waited = ending.returned.map_or(Duration::ZERO, |returned| returned.elapsed());
-        self.log_unawaited_calls(waited, matches!(&converted, ConvertedValue::Text(text) if text == "null"));
+        self.log_unawaited_calls(matches!(&converted, ConvertedValue::Text(text) if text == "null"));
         if let Some(error) = self.unhandled_rejection(ctx) {
             return self.failed_with_notes(error);
         }
@@ -271,7 +262,7 @@ impl ScriptWorker {
         let (Some(script), Some(source)) = (state.transpiled.get(), state.source.get()) else { return };
         let dropped = || {
             let call = script.unreturned.call.as_ref().filter(|call| call.is_result)?;
-            let is_told = !state.unawaited_calls().is_empty();
+            let is_told = state.unawaited_warning().is_some();
             (!is_told)
                 .then(|| (call.offset, format!("the value of the call is not returned: {}", call.advice)))
         };
@@ -287,34 +278,20 @@ impl ScriptWorker {
         if !tools.is_empty() {
             self.warn(&format!(
                 "the script failed while calls were under way; they were cancelled, and may have run: {}",
-                named(&tools)
+                named_tools(&tools)
             ));
         }
     }
 
-    fn log_unawaited_calls(&self, waited: Duration, is_null: bool) {
-        let tools = self.engine.state.unawaited_calls();
-        if tools.is_empty() {
-            return;
-        }
+    fn log_unawaited_calls(&self, is_null: bool) {
+        let Some(warning) = self.engine.state.unawaited_warning() else { return };
         let call = self.engine.state.transpiled.get().and_then(|script| script.unreturned.call.as_ref());
         let value = match call {
             _ if !is_null => String::new(),
             Some(call) => format!("; the script returned no value: {}", call.advice),
             None => "; the script returned no value".into(),
         };
-        let tools = named(&tools);
-        let calls = match waited >= LONG_WAIT {
-            false => format!(
-                "these calls were not awaited, and were finished after the script had returned: {tools}"
-            ),
-            true => format!(
-                "the script had returned, and its answer waited {:.1} s for calls that had not ended: {tools} (a call \
-                 goes on also if `Promise.race` no longer waits for it)",
-                waited.as_secs_f64()
-            ),
-        };
-        self.warn(&format!("{calls}{value}"));
+        self.warn(&format!("{warning}{value}"));
     }
 
     fn warn(&self, text: &str) {
@@ -333,17 +310,6 @@ fn calls_under_way(calls: &[(String, Option<u32>)]) -> String {
         count if count > MAX_NAMED => format!("{count} calls were under way: {shown} …"),
         count => format!("{count} calls were under way: {shown}"),
     }
-}
-
-/// Lists tools with the number of their calls.
-fn named(tools: &BTreeMap<String, usize>) -> String {
-    let shown = tools.iter().take(MAX_NAMED).map(|(tool, count)| match count {
-        1 => format!("`{tool}`"),
-        count => format!("`{tool}` ({count} calls)"),
-    });
-    let rest = tools.len().saturating_sub(MAX_NAMED);
-    let rest = (rest > 0).then(|| format!("{rest} more tools"));
-    shown.chain(rest).collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -34,4 +34,5 @@ mod timers;
 mod tool_lookup;
 mod tool_result;
 mod typescript;
+mod unawaited;
 mod unreturned;

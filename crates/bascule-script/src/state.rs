@@ -14,6 +14,7 @@ use crate::last_results::LastResults;
 use crate::timers::Timers;
 use crate::tool_lookup::ToolLookup;
 use crate::typescript::TranspiledScript;
+use crate::unawaited::UnawaitedCalls;
 use crate::wire::{
     self, Completed, ConsoleLine, FromWorker, RefusedToolCall, RpcCall, ScriptError, ScriptLimits,
 };
@@ -44,8 +45,8 @@ pub(crate) struct ScriptState {
     pub(crate) timers: RefCell<Timers>,
     calls: RefCell<HashMap<u64, PendingCall>>,
     last_call: Cell<u64>,
-    /// The tools of the calls that the script did not await, with their numbers. `None` until the script returns.
-    unawaited: RefCell<Option<BTreeMap<String, usize>>>,
+    /// `None` until the script returns.
+    unawaited: RefCell<Option<UnawaitedCalls>>,
     limits: Cell<ScriptLimits>,
     /// The source of the script.
     pub(crate) source: OnceCell<String>,
@@ -151,12 +152,12 @@ impl ScriptState {
 
     /// From now on calls count as not awaited: the script has returned. So do the calls in flight.
     pub(crate) fn note_unawaited_calls(&self) {
-        *self.unawaited.borrow_mut() = Some(self.tools_in_flight());
+        *self.unawaited.borrow_mut() = Some(UnawaitedCalls::new(self.tools_in_flight(), Instant::now()));
     }
 
-    /// Returns the tools of the calls that the script did not await.
-    pub(crate) fn unawaited_calls(&self) -> BTreeMap<String, usize> {
-        self.unawaited.borrow().clone().unwrap_or_default()
+    /// Returns a warning about the calls that the script did not await, if there are any.
+    pub(crate) fn unawaited_warning(&self) -> Option<String> {
+        self.unawaited.borrow().as_ref()?.warning()
     }
 
     pub(crate) fn is_disconnected(&self) -> bool {
@@ -302,7 +303,7 @@ impl ScriptState {
             _ => format!("{server}:{tool}"),
         };
         if let Some(unawaited) = self.unawaited.borrow_mut().as_mut() {
-            *unawaited.entry(name.clone()).or_default() += 1;
+            unawaited.add(&name, Instant::now());
         }
         self.calls.borrow_mut().insert(number, PendingCall { tool: name, wants_raw: false, advice });
         let id = format!("{}-{number}", self.id.get().map_or("", String::as_str));
@@ -319,7 +320,13 @@ impl ScriptState {
     /// Removes and returns the pending call with this id.
     pub(crate) fn take_call(&self, id: &str) -> Option<(u64, PendingCall)> {
         let number = id.rsplit_once('-')?.1.parse().ok()?;
-        self.calls.borrow_mut().remove(&number).map(|call| (number, call))
+        let call = self.calls.borrow_mut().remove(&number)?;
+        if !self.has_calls()
+            && let Some(unawaited) = self.unawaited.borrow_mut().as_mut()
+        {
+            unawaited.end_wait(Instant::now());
+        }
+        Some((number, call))
     }
 
     pub(crate) fn add_unhandled_rejection(&self, promise: SavedValue, reason: SavedValue) {
