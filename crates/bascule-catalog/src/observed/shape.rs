@@ -1,9 +1,13 @@
 //! The shape of values: the kinds and property names of all values that were joined into it, never the values.
 //!
-//! Joining is commutative, associative and idempotent, so the order of answers does not matter. Four bounds hold: an object
-//! with more than [`MAX_PROPERTIES`] names is a map, which keeps no names; so is one with [`MIN_DATA_NAMES`] names of objects
-//! or arrays, of which none was in every answer, or of values of one kind in objects of nothing else; a shape that weighs more than [`MAX_WEIGHT`] loses its deepest levels; nothing below
-//! [`MAX_DEPTH`] is kept.
+//! Joining is commutative, associative and idempotent, so the order of answers does not matter. Four bounds hold:
+//!
+//! - An object with more than [`MAX_PROPERTIES`] names becomes a map, which keeps no names.
+//! - An object also becomes a map if at least [`MIN_DATA_NAMES`] of its names are probably data. Either they have objects or arrays
+//!   as values, and no name was in every answer; or they were in objects whose values all had one kind, and no name was in all
+//!   of these objects.
+//! - A shape that weighs more than [`MAX_WEIGHT`] loses its deepest levels.
+//! - Nothing below [`MAX_DEPTH`] is kept.
 
 use std::collections::BTreeMap;
 
