@@ -263,6 +263,7 @@ mod alternatives {
         );
         let nullable = r#"{"anyOf":[{"type":"string","minLength":3},{"type":"null"}]}"#;
         check(nullable, r#""ab""#, &[": must have at least 3 characters, has 2"]);
+        check(r#"{"type":"string","nullable":true}"#, "null", &[": must be a string, is null"]);
     }
 
     #[test]

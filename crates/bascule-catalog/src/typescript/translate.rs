@@ -152,9 +152,6 @@ impl<'a> Translator<'a> {
             result = self.intersect(result, values);
         }
         self.apply_unevaluated(&mut result, schema);
-        if schema.get("nullable") == Some(&Json::Bool(true)) {
-            result.add(Alternative::Null, self.work);
-        }
         result.add_note(widened_note(schema));
         result
     }
