@@ -22,7 +22,7 @@ use oxc::span::GetSpan;
 
 use crate::tool_lookup::ToolLookup;
 use assigned::Assignments;
-use certainty::ControlFlow;
+use certainty::JumpsAndAwaits;
 pub(crate) use results::CallOrigin;
 use targets::Target;
 
@@ -85,7 +85,7 @@ pub(crate) fn check(
     tools: &ToolLookup,
     is_global: &dyn Fn(&str) -> bool,
 ) -> Vec<Finding> {
-    let flow = ControlFlow::of(semantic);
+    let flow = JumpsAndAwaits::of(semantic);
     let assigned = OnceCell::new();
     let mut checker = Checker { semantic, tools, is_global, flow, assigned, findings: Vec::new() };
     for node in semantic.nodes().iter() {
@@ -133,7 +133,7 @@ pub(crate) fn call_origins<'a>(
     tools: &ToolLookup,
     expression: &Expression<'a>,
 ) -> Vec<CallOrigin> {
-    let flow = ControlFlow::default();
+    let flow = JumpsAndAwaits::default();
     let assigned = OnceCell::new();
     let checker = Checker { semantic, tools, is_global: &|_| true, flow, assigned, findings: Vec::new() };
     checker.origins_of(expression, 8)
@@ -143,7 +143,7 @@ struct Checker<'a, 's> {
     semantic: &'s Semantic<'a>,
     tools: &'s ToolLookup,
     is_global: &'s dyn Fn(&str) -> bool,
-    flow: ControlFlow,
+    flow: JumpsAndAwaits,
     assigned: OnceCell<Assignments>,
     findings: Vec<Finding>,
 }

@@ -15,9 +15,9 @@ use crate::unreturned::last_statement;
 /// Functions are followed through this many calls.
 const MAX_CALLS: usize = 4;
 
-/// The first places of each function, and of the program, after which code may not run, or not at once.
+/// The places after which the code of each function, and of the program, may not run, or not at once.
 #[derive(Default)]
-pub(super) struct ControlFlow {
+pub(super) struct JumpsAndAwaits {
     /// `return`, `throw`, `break` and `continue`
     jumps: FirstEnds,
     /// `await` and `for await`
@@ -37,7 +37,7 @@ enum PromiseUse {
     Other,
 }
 
-impl ControlFlow {
+impl JumpsAndAwaits {
     pub(super) fn of(semantic: &Semantic<'_>) -> Self {
         let mut flow = Self::default();
         for node in semantic.nodes().iter() {
@@ -81,7 +81,8 @@ impl<'a> Checker<'a, '_> {
         if self.flow.jumps.precede(function, inner.start) {
             return false;
         }
-        let is_at_once = is_at_once && !self.flow.awaits.precede(function, inner.start);
+        // An `await` in the arguments of a call comes before the call; one around it comes after.
+        let is_at_once = is_at_once && !self.flow.awaits.precede(function, inner.end - 1);
         for ancestor in nodes.ancestors(node) {
             match ancestor.kind() {
                 AstKind::Function(function) if function.generator => return false,

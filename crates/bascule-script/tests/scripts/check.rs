@@ -334,9 +334,14 @@ fn call_that_is_left_alone_may_end_after_the_script() {
     check_runs(&format!(
         "async function watchdog() {{ for await (const tick of [bascule.sleep(120_000)]) tick; process.exit(1) }} watchdog(); {search}"
     ));
+    check_runs(&format!(
+        "async function watchdog() {{ require(await bascule.sleep(120_000)) }} watchdog(); {search}"
+    ));
     // The mistake is reached before anything is awaited, or nothing comes after the call.
     check_stopped(
-        &format!("async function early() {{ process.exit(1); await null }} early(); {search}"),
+        &format!(
+            "async function early() {{ await late() }} async function late() {{ process.exit(1); await null }} early(); {search}"
+        ),
         1,
         "no process",
     );
