@@ -56,10 +56,19 @@ impl CatalogTool {
     /// Returns true if the arguments are valid and that is quick to see. False means that they need a full check, which
     /// may compile the schema and take long.
     pub fn has_quickly_valid_arguments(&self, arguments: &RawValue) -> bool {
-        let is_compiled = self.input.get().is_some() || is_quick_to_compile(&self.definition.input_schema);
-        is_compiled
+        self.has_quick_input_schema()
             && is_object(arguments)
             && self.input().as_ref().is_ok_and(|schema| schema.accepts_arguments_quickly(arguments))
+    }
+
+    /// Returns true if the schema of the arguments is compiled, or quick to compile.
+    pub fn has_quick_input_schema(&self) -> bool {
+        self.input.get().is_some() || is_quick_to_compile(&self.definition.input_schema)
+    }
+
+    /// Returns true if the schema of the arguments compiles: calls are validated. This may take long.
+    pub fn has_usable_input_schema(&self) -> bool {
+        self.input().is_ok()
     }
 
     /// Returns true if a structured result is valid and that is quick to see.
@@ -225,9 +234,11 @@ pub(crate) mod tests {
         let tool = tool(r#"{"name":"t","inputSchema":{"properties":{"a":{"type":"string","pattern":"x"}}}}"#);
         let (valid, invalid) = (raw(r#"{"a":"x"}"#), raw(r#"{"a":7}"#));
         assert!(!tool.has_quickly_valid_arguments(&valid), "the schema is not compiled yet");
+        assert!(!tool.has_quick_input_schema());
         assert_eq!(tool.check_arguments(&valid), Validation::Valid);
         assert!(tool.has_quickly_valid_arguments(&valid));
         assert!(!tool.has_quickly_valid_arguments(&invalid));
+        assert!(tool.has_quick_input_schema() && tool.has_usable_input_schema());
         let long = raw(&format!(r#"{{"a":"{}"}}"#, "x".repeat(100 << 10)));
         assert!(!tool.has_quickly_valid_arguments(&long));
         assert_eq!(tool.check_arguments(&long), Validation::Valid);

@@ -67,6 +67,7 @@ pub(super) async fn run<'a>(
         recorder,
         tools,
     };
+    run.tools.compile_schemas(&request.code).await;
     let result = match run.push_init(request) {
         Ok(()) => run.handle_messages().await,
         Err(error) => Err(error),

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bascule_catalog::{Catalog, CatalogTool, NamePattern, ResolveError, Validation};
+use bascule_catalog::{Catalog, CatalogTool, NamePattern, ResolveError};
 use bascule_model::{BridgeError, BridgeResult, ToolId, clip};
 use bascule_script::names::{self, InvalidToolName};
 use bascule_script::wire::{ConsoleLine, InjectedTool, ScriptError};
@@ -14,6 +14,7 @@ use tokio::time::Instant;
 
 use super::ScriptRequest;
 use crate::McpBridgeAdapter;
+use crate::blocking::run_blocking;
 use crate::normalise::{describe_nearest, missing};
 use crate::script_types::call_signature;
 
@@ -23,6 +24,10 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 const MAX_DESCRIPTION: usize = 1_000;
 /// Argument keys are not respelled for tools with a longer schema.
 const MAX_SCHEMA: usize = 256 << 10;
+/// A longer schema is not compiled before the first call of its tool: the script would wait.
+const MAX_COMPILED: usize = 32 << 10;
+/// A script waits for so long for the schemas of the tools that it names. The others are not compiled before their first call.
+const COMPILE_TIME: Duration = Duration::from_millis(100);
 /// Number of left-out tools to name.
 const MAX_WARNINGS: usize = 10;
 
@@ -258,6 +263,21 @@ impl InjectedTools {
         self.ids.contains(&id) || (is_absent() && is_valid() && is_selected())
     }
 
+    /// Compiles the schemas of the tools that the script names, on another thread: the patterns of a schema may take long, and the
+    /// script's check needs to know whether the bridge can use the schema.
+    pub(super) async fn compile_schemas(&self, code: &str) {
+        let words = NamedWords::of(code);
+        let is_slow = |tool: &&Arc<CatalogTool>| {
+            words.may_name(tool.id().tool())
+                && !tool.has_quick_input_schema()
+                && tool.definition().input_schema.get().len() <= MAX_COMPILED
+        };
+        let slow: Vec<_> = self.tools.iter().filter(is_slow).cloned().collect();
+        if !slow.is_empty() {
+            run_blocking(move || compile_schemas(&slow)).await;
+        }
+    }
+
     /// Returns the definitions for the worker. The script's check needs the types of the tools that it names.
     pub(super) fn definitions(&self, code: &str) -> Vec<InjectedTool> {
         let words = NamedWords::of(code);
@@ -354,15 +374,18 @@ fn injected_tool(tool: &Arc<CatalogTool>, is_named: bool) -> InjectedTool {
     }
 }
 
-/// Returns true if the bridge validates the arguments of the tool. A long schema is not compiled to see that: the calling
-/// script would wait, and all others with it.
+/// Returns true if the bridge validates the arguments of the tool, as far as that is quick to see: the caller runs on the thread of
+/// all calls.
 fn is_validated(tool: &CatalogTool) -> bool {
-    const MAX_COMPILED: usize = 32 << 10;
-    let Ok(nothing) = to_raw_value(&serde_json::Map::new()) else { return false };
-    let schema = &tool.definition().input_schema;
-    tool.has_quickly_valid_arguments(&nothing)
-        || (schema.get().len() <= MAX_COMPILED
-            && !matches!(tool.check_arguments(&nothing), Validation::Unchecked { .. }))
+    tool.has_quick_input_schema() && tool.has_usable_input_schema()
+}
+
+/// Compiles schemas until the time is over.
+fn compile_schemas(tools: &[Arc<CatalogTool>]) {
+    let started = std::time::Instant::now();
+    for tool in tools.iter().take_while(|_| started.elapsed() < COMPILE_TIME) {
+        tool.has_usable_input_schema();
+    }
 }
 
 async fn await_starts(bridge: &McpBridgeAdapter, selection: &ToolSelection) {
@@ -417,21 +440,33 @@ mod tests {
         assert_eq!(serde_json::from_str::<ToolSelection>(&json).unwrap(), selection);
     }
 
+    fn tool(schema: &str) -> Arc<CatalogTool> {
+        let raw = RawValue::from_string(format!(r#"{{"name":"now","inputSchema":{schema}}}"#)).unwrap();
+        let definition = bascule_model::ToolDefinition::parse(raw).unwrap();
+        Arc::new(CatalogTool::new(&bascule_model::ServerName::parse("clock").unwrap(), definition))
+    }
+
+    fn is_unchecked(tool: &Arc<CatalogTool>) -> bool {
+        injected_tool(tool, true).is_unchecked
+    }
+
     // req: CM-14
     #[test]
     fn tells_whether_the_bridge_validates_arguments() {
-        let is_unchecked = |schema: &str| {
-            let definition = format!(r#"{{"name":"now","inputSchema":{schema}}}"#);
-            let raw = RawValue::from_string(definition).unwrap();
-            let definition = bascule_model::ToolDefinition::parse(raw).unwrap();
-            let server = bascule_model::ServerName::parse("clock").unwrap();
-            injected_tool(&Arc::new(CatalogTool::new(&server, definition)), true).is_unchecked
-        };
-        assert!(!is_unchecked("{}") && !is_unchecked(r#"{"required":["zone"]}"#));
-        assert!(is_unchecked(
+        assert!(!is_unchecked(&tool("{}")) && !is_unchecked(&tool(r#"{"required":["zone"]}"#)));
+        assert!(is_unchecked(&tool(
             r#"{"properties":{"a":{"$ref":"https://example.com/a.json"}},"required":["a"]}"#
-        ));
-        assert!(is_unchecked(r#"{"properties":{"a":{"pattern":"["}},"required":["a"]}"#));
+        )));
+    }
+
+    // req: CM-14
+    #[test]
+    fn compiles_no_patterns_on_the_thread_of_all_calls() {
+        let schema = |pattern: &str| format!(r#"{{"properties":{{"a":{{"pattern":"{pattern}"}}}}}}"#);
+        let (usable, unusable) = (tool(&schema("x")), tool(&schema("[")));
+        assert!(is_unchecked(&usable) && !usable.has_quick_input_schema(), "not compiled yet");
+        compile_schemas(&[usable.clone(), unusable.clone()]);
+        assert!(!is_unchecked(&usable) && is_unchecked(&unusable));
     }
 
     // req: CM-14
