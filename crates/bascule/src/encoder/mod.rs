@@ -53,13 +53,12 @@ enum VectorSource {
 /// The vectors of the texts of tools, and of intents.
 type EmbeddedTexts = (Vec<Embedding>, Vec<Embedding>);
 
-/// Writes the vectors of a search that has stopped waiting, on another thread.
-struct UnsavedVectors(Arc<Mutex<VectorCache>>);
+/// Writes the vectors of a search that has stopped waiting, on another thread. `None`: they are written.
+struct UnsavedVectors(Option<Arc<Mutex<VectorCache>>>);
 
 impl Drop for UnsavedVectors {
     fn drop(&mut self) {
-        let cache = self.0.clone();
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        if let (Some(cache), Ok(runtime)) = (self.0.take(), tokio::runtime::Handle::try_current()) {
             drop(runtime.spawn_blocking(move || cache.lock().unwrap_or_else(PoisonError::into_inner).save()));
         }
     }
@@ -232,10 +231,10 @@ impl Encoder {
             })
             .await;
         let missing: Vec<usize> = (0..texts.len()).filter(|at| vectors[*at].is_none()).collect();
-        let unsaved = UnsavedVectors(self.cache.clone());
+        let mut unsaved = UnsavedVectors(Some(self.cache.clone()));
         let fetched = self.fetch(&texts, &missing, &mut vectors, is_written).await;
         self.with_cache(VectorCache::save).await;
-        drop(unsaved);
+        unsaved.0 = None;
         fetched?;
         Ok(vectors.into_iter().flatten().collect())
     }
