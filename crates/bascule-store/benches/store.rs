@@ -9,16 +9,18 @@
     reason = "figures go to stdout; a bench that cannot continue should panic"
 )]
 
+#[path = "../tests/support/mod.rs"]
+mod support;
+
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use bascule_graph::{CallSession, FingerprintKey};
-use bascule_model::{CorrelationId, Delivery, SpanContext, SpanId, TraceId};
-use bascule_store::{
-    ClientLabel, Face, Isolation, ObservedCall, Outcome, Reader, Retention, Span, SpanFilter, SpanKind, Store,
-};
+use bascule_model::{SpanContext, SpanId};
+use bascule_store::{ClientLabel, ObservedCall, Outcome, Reader, Retention, Span, SpanFilter, Store};
 use rustix::time::{ClockId, clock_gettime};
+use support::sample_span;
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -160,28 +162,16 @@ fn tools() -> Vec<Arc<str>> {
 }
 
 fn span(number: u64, tools: &[Arc<str>], client: &Arc<ClientLabel>) -> Span {
-    let trace = u128::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835) | 1;
-    let is_failed = number.is_multiple_of(50);
+    let (sample, is_failed) = (sample_span(number), number.is_multiple_of(50));
     Span {
-        context: SpanContext { trace_id: TraceId(trace), span_id: SpanId(trace as u64), parent: None },
-        kind: SpanKind::Call,
-        face: Face::Mcp,
+        context: SpanContext { span_id: SpanId(sample.context.trace_id.0 as u64 | 1), ..sample.context },
         client: Some(client.clone()),
-        agent: None,
-        correlation_id: CorrelationId::from_random(trace),
         name: if number == 17 { "s0:rare".into() } else { tools[number as usize * 7 % tools.len()].clone() },
-        started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as i64,
         duration: 100 + number % 5_000,
-        waited: 1,
-        attempts: 1,
-        isolation: Some(Isolation::Shared),
-        argument_bytes: 40,
-        result_bytes: Some(300),
         outcome: if is_failed { Outcome::Error } else { Outcome::Ok },
         code: is_failed.then(|| "PROVIDER_TIMEOUT".into()),
-        delivery: Some(Delivery::Answered),
         message: is_failed.then(|| "the server did not respond within 30 s".into()),
-        content: None,
+        ..sample
     }
 }
 

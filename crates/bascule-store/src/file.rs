@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rustix::fs::OFlags;
 use tracing::warn;
 
 use crate::schema;
@@ -24,12 +25,12 @@ pub enum StoreError {
     Sqlite(#[from] rusqlite::Error),
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error(
-        "a newer version of this program has written it: it has version {found}, and this program reads version {known}"
-    )]
+    #[error("the file has format {found}; this version reads up to {known}: use a newer bascule")]
     Newer { found: usize, known: usize },
     #[error("it belongs to another user")]
     Foreign,
+    #[error("it is no regular file")]
+    Irregular,
     #[error("it has no traces yet")]
     Empty,
 }
@@ -172,11 +173,19 @@ fn create(path: &Path) -> Result<(), StoreError> {
     if let Some(folder) = path.parent() {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     }
-    let no_link = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(no_link);
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(private_file_flags());
     let file = options.open(path)?;
     let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(StoreError::Irregular);
+    }
     if metadata.uid() != rustix::process::getuid().as_raw() {
         return Err(StoreError::Foreign);
     }
@@ -215,8 +224,13 @@ fn remove_earlier(path: &Path) {
 /// Opens the file whose lock a bridge holds while it opens the store or sets it aside. Dropping it releases the lock.
 fn lock_file(path: &Path) -> io::Result<fs::File> {
     let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(false).mode(0o600);
+    options.write(true).create(true).truncate(false).mode(0o600).custom_flags(private_file_flags());
     options.open(with_suffix(path, ".lock"))
+}
+
+/// Follows no link, and does not wait for the other end of a pipe.
+fn private_file_flags() -> i32 {
+    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -9,6 +9,7 @@ use rusqlite::{Connection, Statement, Transaction, TransactionBehavior, params};
 use crate::file::StoreError;
 use crate::log_line::{LogLine, MAX_TEXT};
 use crate::queue::{Batch, QueueEntry};
+use crate::reader::halves;
 use crate::retention;
 use crate::span::{ClientLabel, Outcome, Span, SpanKind, delivery_number};
 
@@ -159,6 +160,7 @@ fn insert_ordinary_call(
     span: &Span,
 ) -> Result<(), StoreError> {
     let context = &span.context;
+    let [trace_high, trace_low] = halves(context.trace_id.0);
     let client =
         span.client.as_ref().map(|client| ids.client(connection, client, span.started_at)).transpose()?;
     statement.execute(params![
@@ -166,8 +168,8 @@ fn insert_ordinary_call(
         ids.name(connection, &span.name)?,
         span.started_at,
         span.duration as i64,
-        ((context.trace_id.0 >> 64) as u64).cast_signed(),
-        (context.trace_id.0 as u64).cast_signed(),
+        trace_high,
+        trace_low,
         context.span_id.0.cast_signed(),
         span.face.number(),
         client,
@@ -180,23 +182,34 @@ fn insert_ordinary_call(
     Ok(())
 }
 
+/// The columns of a span's name: the ids of its server and its tool, or a name of its own.
+struct SpanNames<'a> {
+    server: Option<i64>,
+    name: Option<i64>,
+    own_name: Option<&'a str>,
+}
+
+impl<'a> SpanNames<'a> {
+    fn new(connection: &Connection, ids: &mut KnownIds, span: &'a Span) -> rusqlite::Result<Self> {
+        // The caller alone has chosen the name of a script, and of a tool that no server was found for.
+        if span.kind == SpanKind::Script || span.isolation.is_none() {
+            return Ok(Self { server: None, name: None, own_name: Some(clip(&span.name, MAX_NAME)) });
+        }
+        let server = ids.name(connection, span.server().unwrap_or_default())?;
+        let name = ids.name(connection, &span.name)?;
+        Ok(Self { server: Some(server), name: Some(name), own_name: None })
+    }
+}
+
 fn insert_span(
     connection: &Connection,
     statement: &mut Statement<'_>,
     ids: &mut KnownIds,
     span: &Span,
 ) -> Result<(), StoreError> {
-    // The caller alone has chosen the name of a script, and of a tool that no server was found for.
-    let is_own = span.kind == SpanKind::Script || span.isolation.is_none();
-    let (mut server, mut name, mut own_name) = (None, None, None);
-    if is_own {
-        own_name = Some(clip(&span.name, MAX_NAME));
-    } else {
-        server = Some(ids.name(connection, span.server().unwrap_or_default())?);
-        name = Some(ids.name(connection, &span.name)?);
-    }
+    let SpanNames { server, name, own_name } = SpanNames::new(connection, ids, span)?;
     let context = &span.context;
-    let (high, low) = ((context.trace_id.0 >> 64) as u64, context.trace_id.0 as u64);
+    let [trace_high, trace_low] = halves(context.trace_id.0);
     let client =
         span.client.as_ref().map(|client| ids.client(connection, client, span.started_at)).transpose()?;
     let agent = span.agent.as_ref().map(|agent| ids.name(connection, agent)).transpose()?;
@@ -211,8 +224,8 @@ fn insert_span(
         own_name,
         span.started_at,
         span.duration as i64,
-        high.cast_signed(),
-        low.cast_signed(),
+        trace_high,
+        trace_low,
         context.span_id.0.cast_signed(),
         context.parent.map(|parent| parent.0.cast_signed()),
         span.face.number(),

@@ -209,32 +209,13 @@ impl Reader {
             values.push(value);
         };
         if let Some(tool) = &filter.tool {
-            let ids = self.ids_of_tool(tool)?;
-            let own = if tool.contains(':') {
-                "own_name = ?"
-            } else {
-                "instr(own_name, ':') > 0 AND substr(own_name, instr(own_name, ':') + 1) = ?"
-            };
-            add(&format!("((name IN ({ids})) OR (kind = 0 AND {own}))"), tool.clone().into());
+            add(&self.tool_term(tool)?, tool.clone().into());
         }
         if let Some(server) = &filter.server {
-            let id =
-                self.connection.query_row("SELECT id FROM names WHERE text = ?1", [server], |row| row.get(0));
-            let id: i64 = id.optional()?.unwrap_or(-1);
-            add(
-                &format!(
-                    "(server = {id} OR (kind = 0 AND substr(own_name, 1, instr(own_name, ':') - 1) = ?))"
-                ),
-                server.clone().into(),
-            );
+            add(&self.server_term(server)?, server.clone().into());
         }
         if let Some(id) = &filter.correlation_id {
-            // The id of a call that came without one is that of its trace, and is not stored again.
-            let trace = TraceId::parse(id).map(|trace| halves(trace.0));
-            let own = trace.map_or_else(String::new, |[high, low]| {
-                format!(" OR (correlation IS NULL AND trace_high = {high} AND trace_low = {low})")
-            });
-            add(&format!("(correlation = ?{own})"), id.clone().into());
+            add(&correlation_term(id), id.clone().into());
         }
         if let Some(since) = filter.since {
             add("started_at >= ?", since.into());
@@ -249,6 +230,25 @@ impl Reader {
             terms.push("outcome > 0".into());
         }
         Ok(Some((terms.join(" AND "), values)))
+    }
+
+    /// Returns the condition that a span is a call of the tool, whose name is its value.
+    fn tool_term(&self, tool: &str) -> Result<String, StoreError> {
+        let ids = self.ids_of_tool(tool)?;
+        let own = if tool.contains(':') {
+            "own_name = ?"
+        } else {
+            "instr(own_name, ':') > 0 AND substr(own_name, instr(own_name, ':') + 1) = ?"
+        };
+        Ok(format!("((name IN ({ids})) OR (kind = 0 AND {own}))"))
+    }
+
+    /// Returns the condition that a span is a call of the server, whose name is its value.
+    fn server_term(&self, server: &str) -> Result<String, StoreError> {
+        let sql = "SELECT id FROM names WHERE text = ?1";
+        let id: Option<i64> = self.connection.query_row(sql, [server], |row| row.get(0)).optional()?;
+        let id = id.unwrap_or(-1);
+        Ok(format!("(server = {id} OR (kind = 0 AND substr(own_name, 1, instr(own_name, ':') - 1) = ?))"))
     }
 
     /// Returns the ids of a tool's names, separated by commas. A name without a server is that of all servers.
@@ -398,7 +398,18 @@ fn range_of_prefix(text: &str) -> Option<(u128, u128)> {
     Some((first, first | 1_u128.checked_shl(free).map_or(u128::MAX, |one| one - 1)))
 }
 
-fn halves(bits: u128) -> [i64; 2] {
+/// Returns the condition that a span has the correlation id, which is its value.
+fn correlation_term(id: &str) -> String {
+    // The id of a call that came without one is that of its trace, and is not stored again.
+    let trace = TraceId::parse(id).map(|trace| halves(trace.0));
+    let own = trace.map_or_else(String::new, |[high, low]| {
+        format!(" OR (correlation IS NULL AND trace_high = {high} AND trace_low = {low})")
+    });
+    format!("(correlation = ?{own})")
+}
+
+/// Returns the bits as the two columns of a trace id.
+pub(crate) fn halves(bits: u128) -> [i64; 2] {
     [((bits >> 64) as u64).cast_signed(), (bits as u64).cast_signed()]
 }
 

@@ -1,45 +1,32 @@
 //! The graph of tools in the store: real files, several writers, a file of an earlier version, a disk that fails.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use bascule_graph::{CallSession, EdgeKind, FingerprintKey, GraphRows};
-use bascule_model::{CorrelationId, Delivery, SpanContext, SpanId, TraceId};
-use bascule_store::{
-    Face, Isolation, ObservedCall, Outcome, Reader, Retention, Span, SpanFilter, SpanKind, Store,
-};
+use bascule_model::{CorrelationId, SpanContext, SpanId, TraceId};
+use bascule_store::{ObservedCall, Reader, Retention, Span, SpanFilter, Store};
+use support::{now, sample_span};
 
 const LONG: Duration = Duration::from_secs(30);
 
 /// Microseconds since 1970. The store removes old spans.
-static BEGIN: LazyLock<i64> = LazyLock::new(|| {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as i64 - 1_000_000
-});
+static BEGIN: LazyLock<i64> = LazyLock::new(|| now() - 1_000_000);
 
 /// A call that begins when the one with the number before it has ended.
 fn span(number: u64, tool: &str) -> Span {
     Span {
         context: SpanContext { trace_id: TraceId(1), span_id: SpanId(number + 1), parent: None },
-        kind: SpanKind::Call,
-        face: Face::Mcp,
         client: None,
-        agent: None,
         correlation_id: CorrelationId::from_random(number.into()),
         name: tool.into(),
         started_at: *BEGIN + (number * 10) as i64,
         duration: 5,
-        waited: 0,
-        attempts: 1,
-        isolation: Some(Isolation::Shared),
-        argument_bytes: 10,
-        result_bytes: Some(20),
-        outcome: Outcome::Ok,
-        code: None,
-        delivery: Some(Delivery::Answered),
-        message: None,
-        content: None,
+        ..sample_span(number)
     }
 }
 

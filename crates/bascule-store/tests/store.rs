@@ -1,49 +1,23 @@
 //! The store as its users see it: real files, real writers, damage, limits.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use bascule_model::{CorrelationId, Delivery, SpanContext, SpanId, TraceId};
+use bascule_model::{CorrelationId, Delivery, SpanContext, SpanId};
 use bascule_store::{
     CapturableContent, Captured, ClientLabel, Face, Found, Isolation, LogFilter, LogLine, LogSource, Outcome,
     Reader, Retention, Span, SpanFilter, SpanKind, Store,
 };
+use support::{now, sample_span};
 
 const LONG: Duration = Duration::from_secs(30);
-
-fn now() -> i64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as i64
-}
-
-fn span(number: u64) -> Span {
-    let trace = u128::from(number).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835) | 1;
-    Span {
-        context: SpanContext { trace_id: TraceId(trace), span_id: SpanId(number + 1), parent: None },
-        kind: SpanKind::Call,
-        face: Face::Mcp,
-        client: Some(Arc::new(ClientLabel { name: "c".into(), version: "1".into(), session: "s".into() })),
-        agent: None,
-        correlation_id: CorrelationId::from_random(trace),
-        name: "files:read".into(),
-        started_at: now(),
-        duration: number,
-        waited: 3,
-        attempts: 1,
-        isolation: Some(Isolation::Shared),
-        argument_bytes: 10,
-        result_bytes: Some(20),
-        outcome: Outcome::Ok,
-        code: None,
-        delivery: Some(Delivery::Answered),
-        message: None,
-        content: None,
-    }
-}
 
 fn refused(number: u64) -> Span {
     Span {
@@ -56,7 +30,7 @@ fn refused(number: u64) -> Span {
         delivery: Some(Delivery::NotSent),
         message: Some("there is no tool".into()),
         correlation_id: CorrelationId::parse(&format!("order-{number}")).unwrap(),
-        ..span(number)
+        ..sample_span(number)
     }
 }
 
@@ -80,7 +54,7 @@ fn read(path: &Path) -> Vec<Span> {
 fn spans_survive_the_store_and_are_private() {
     let (_folder, path) = folder();
     let store = store_at(&path);
-    store.offer_span(span(1));
+    store.offer_span(sample_span(1));
     store.offer_span(refused(2));
     assert!(store.close(LONG));
     assert_eq!((store.status().written, store.status().dropped), (2, 0));
@@ -98,22 +72,22 @@ fn spans_survive_the_store_and_are_private() {
 // req: TR-01
 #[test]
 fn every_column_of_a_span_is_read_as_it_was_written() {
-    let ordinary = span(1);
+    let ordinary = sample_span(1);
     let parent = Some(SpanId(77));
     // Each differs from an ordinary call in one column.
     let written = [
         ordinary.clone(),
-        Span { client: None, face: Face::Cli, ..span(2) },
-        Span { agent: Some("research".into()), face: Face::Bus, ..span(3) },
-        Span { correlation_id: CorrelationId::parse("order-4").unwrap(), ..span(4) },
-        Span { context: SpanContext { parent, ..span(5).context }, ..span(5) },
-        Span { outcome: Outcome::ToolError, ..span(6) },
-        Span { code: Some("X".into()), ..span(7) },
-        Span { message: Some("a hint".into()), ..span(8) },
-        Span { delivery: None, ..span(9) },
-        Span { delivery: Some(Delivery::Unknown), ..span(10) },
-        Span { isolation: Some(Isolation::PerCall), attempts: 3, result_bytes: None, ..span(11) },
-        Span { kind: SpanKind::Script, isolation: None, ..span(12) },
+        Span { client: None, face: Face::Cli, ..sample_span(2) },
+        Span { agent: Some("research".into()), face: Face::Bus, ..sample_span(3) },
+        Span { correlation_id: CorrelationId::parse("order-4").unwrap(), ..sample_span(4) },
+        Span { context: SpanContext { parent, ..sample_span(5).context }, ..sample_span(5) },
+        Span { outcome: Outcome::ToolError, ..sample_span(6) },
+        Span { code: Some("X".into()), ..sample_span(7) },
+        Span { message: Some("a hint".into()), ..sample_span(8) },
+        Span { delivery: None, ..sample_span(9) },
+        Span { delivery: Some(Delivery::Unknown), ..sample_span(10) },
+        Span { isolation: Some(Isolation::PerCall), attempts: 3, result_bytes: None, ..sample_span(11) },
+        Span { kind: SpanKind::Script, isolation: None, ..sample_span(12) },
     ];
     let (_folder, path) = folder();
     let store = store_at(&path);
@@ -137,8 +111,8 @@ fn every_column_of_a_span_is_read_as_it_was_written() {
 fn finds_a_trace_by_any_of_its_ids_or_a_beginning() {
     let (_folder, path) = folder();
     let store = store_at(&path);
-    let script = Span { kind: SpanKind::Script, name: "a.ts".into(), isolation: None, ..span(7) };
-    let mut call = span(8);
+    let script = Span { kind: SpanKind::Script, name: "a.ts".into(), isolation: None, ..sample_span(7) };
+    let mut call = sample_span(8);
     call.context =
         SpanContext { parent: Some(script.context.span_id), span_id: SpanId(u64::MAX - 5), ..script.context };
     call.correlation_id = CorrelationId::parse("mine-1").unwrap();
@@ -161,8 +135,8 @@ fn finds_a_trace_by_any_of_its_ids_or_a_beginning() {
 fn filters_spans_and_counts_them_by_tool() {
     let (_folder, path) = folder();
     let store = store_at(&path);
-    (0..100).for_each(|number| store.offer_span(span(number)));
-    store.offer_span(Span { name: "web:get".into(), outcome: Outcome::ToolError, ..span(500) });
+    (0..100).for_each(|number| store.offer_span(sample_span(number)));
+    store.offer_span(Span { name: "web:get".into(), outcome: Outcome::ToolError, ..sample_span(500) });
     store.offer_span(refused(600));
     assert!(store.close(LONG));
     let mut reader = Reader::open(&path).unwrap();
@@ -190,7 +164,7 @@ fn damaged_file_is_set_aside() {
     for damage in ["text", "header", "pages"] {
         let (_folder, path) = folder();
         let store = store_at(&path);
-        (0..2_000).for_each(|number| store.offer_span(span(number)));
+        (0..2_000).for_each(|number| store.offer_span(sample_span(number)));
         assert!(store.close(LONG));
         drop(store);
         match damage {
@@ -203,7 +177,7 @@ fn damaged_file_is_set_aside() {
             }
         }
         let store = store_at(&path);
-        store.offer_span(span(1));
+        store.offer_span(sample_span(1));
         assert!(store.close(LONG));
         assert_eq!((store.status().stopped, store.status().written), (None, 1), "{damage}");
         assert_eq!(read(&path).len(), 1, "{damage}");
@@ -220,7 +194,7 @@ fn unusable_folder_stops_the_store_alone() {
     let blocked = folder.path().join("file");
     fs::write(&blocked, "").unwrap();
     let store = store_at(&blocked.join("traces.db"));
-    (0..10).for_each(|number| store.offer_span(span(number)));
+    (0..10).for_each(|number| store.offer_span(sample_span(number)));
     assert!(store.flush(LONG));
     let status = store.status();
     assert_eq!((status.written, status.dropped), (0, 10));
@@ -229,17 +203,34 @@ fn unusable_folder_stops_the_store_alone() {
 
 // req: TR-01
 #[test]
+fn opens_no_pipe_in_place_of_a_file() {
+    for suffix in ["", ".lock"] {
+        let (_folder, path) = folder();
+        let mut pipe = path.as_os_str().to_owned();
+        pipe.push(suffix);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let is_made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success();
+        assert!(is_made, "mkfifo of coreutils must work");
+        let store = store_at(&path);
+        store.offer_span(sample_span(1));
+        assert!(store.flush(LONG), "{suffix}: the store waits for the other end of the pipe");
+        assert!(store.status().stopped.is_some(), "{suffix}");
+    }
+}
+
+// req: TR-01
+#[test]
 fn file_of_a_later_version_stays_untouched() {
     let (_folder, path) = folder();
     let store = store_at(&path);
-    store.offer_span(span(1));
+    store.offer_span(sample_span(1));
     assert!(store.close(LONG));
     rusqlite::Connection::open(&path).unwrap().pragma_update(None, "user_version", 99).unwrap();
     let store = store_at(&path);
-    store.offer_span(span(2));
+    store.offer_span(sample_span(2));
     assert!(store.close(LONG));
-    assert!(store.status().stopped.unwrap().contains("newer version"));
-    assert!(Reader::open(&path).err().unwrap().to_string().contains("newer version"));
+    assert!(store.status().stopped.unwrap().contains("use a newer bascule"));
+    assert!(Reader::open(&path).err().unwrap().to_string().contains("use a newer bascule"));
     let count = |connection: rusqlite::Connection| {
         connection.query_row("SELECT count(*) FROM spans", [], |row| row.get::<_, i64>(0)).unwrap()
     };
@@ -255,7 +246,7 @@ fn two_stores_write_one_file() {
         std::thread::spawn(move || {
             let store = store_at(&path);
             for number in first..first + 5_000 {
-                store.offer_span(span(number));
+                store.offer_span(sample_span(number));
                 if number.is_multiple_of(1_000) {
                     assert!(store.flush(LONG));
                 }
@@ -275,7 +266,7 @@ fn keeps_to_the_limits_of_number_and_age() {
     let (_folder, path) = folder();
     let store = Store::new(path.clone(), Retention { max_spans: 1_000, ..Retention::default() }).unwrap();
     for number in 0..25_000 {
-        store.offer_span(span(number));
+        store.offer_span(sample_span(number));
         if number % 5_000 == 4_999 {
             assert!(store.flush(LONG));
         }
@@ -288,8 +279,8 @@ fn keeps_to_the_limits_of_number_and_age() {
     let store =
         Store::new(path.clone(), Retention { max_age: Duration::from_secs(60), ..Retention::default() })
             .unwrap();
-    store.offer_span(Span { started_at: now() - 120_000_000, ..span(1) });
-    store.offer_span(span(2));
+    store.offer_span(Span { started_at: now() - 120_000_000, ..sample_span(1) });
+    store.offer_span(sample_span(2));
     assert!(store.close(LONG));
     assert!(read(&path).iter().all(|span| span.started_at > now() - 100_000_000));
 }
@@ -301,7 +292,7 @@ fn keeps_to_the_limit_of_bytes() {
     let limit = 1 << 20;
     let store = Store::new(path.clone(), Retention { max_bytes: limit, ..Retention::default() }).unwrap();
     for number in 0..30_000 {
-        store.offer_span(Span { message: Some("x".repeat(200)), ..span(number) });
+        store.offer_span(Span { message: Some("x".repeat(200)), ..sample_span(number) });
         if number % 5_000 == 4_999 {
             assert!(store.flush(LONG));
         }
@@ -341,7 +332,7 @@ fn filters_take_names_literally() {
     let (_folder, path) = folder();
     let store = store_at(&path);
     for (number, name) in ["my_srv:get_x", "my-srv:get-x", "my%:x"].into_iter().enumerate() {
-        store.offer_span(Span { name: name.into(), ..span(number as u64) });
+        store.offer_span(Span { name: name.into(), ..sample_span(number as u64) });
         store.offer_span(Span { name: name.into(), ..refused(number as u64) });
     }
     assert!(store.close(LONG));
@@ -388,10 +379,13 @@ impl CapturableContent for ObservingContent {
 fn captures_contents_while_others_can_write() {
     let (_folder, path) = folder();
     let store = store_at(&path);
-    store.offer_span(span(1));
+    store.offer_span(sample_span(1));
     assert!(store.flush(LONG));
     for number in 2..4 {
-        store.offer_span(Span { content: Some(Arc::new(ObservingContent(path.clone()))), ..span(number) });
+        store.offer_span(Span {
+            content: Some(Arc::new(ObservingContent(path.clone()))),
+            ..sample_span(number)
+        });
     }
     assert!(store.close(LONG));
     for span in &read(&path)[..2] {
@@ -436,10 +430,10 @@ fn many_long_codes_do_not_displace_spans() {
 fn stores_messages_without_their_secrets() {
     let (_folder, path) = folder();
     let store = store_at(&path);
-    store.offer_span(span(0));
+    store.offer_span(sample_span(0));
     assert!(store.flush(LONG));
     let content = Some(Arc::new(ObservingContent(path.clone())) as Arc<dyn CapturableContent>);
-    store.offer_span(Span { message: Some("not hunter2".into()), content, ..span(1) });
+    store.offer_span(Span { message: Some("not hunter2".into()), content, ..sample_span(1) });
     assert!(store.close(LONG));
     assert_eq!(read(&path)[0].message.as_deref(), Some("not ***"));
 }
@@ -466,14 +460,14 @@ fn damaged_files(path: &Path) -> Vec<String> {
 fn damage_that_only_retention_meets_is_set_aside() {
     let (_folder, path) = folder();
     let store = store_at(&path);
-    (0..2_000).for_each(|number| store.offer_span(span(number)));
+    (0..2_000).for_each(|number| store.offer_span(sample_span(number)));
     assert!(store.close(LONG));
     damage_old_page(&path);
     let few = Retention { max_spans: 100, ..Retention::default() };
     let store = Store::new(path.clone(), few).unwrap();
-    store.offer_span(span(1));
+    store.offer_span(sample_span(1));
     assert!(store.flush(LONG));
-    store.offer_span(span(2));
+    store.offer_span(sample_span(2));
     assert!(store.close(LONG));
     assert_eq!(damaged_files(&path).len(), 1);
     assert_eq!(read(&path).len(), 1);
@@ -489,7 +483,7 @@ fn keeps_one_damaged_file() {
     }
     fs::write(&path, "this is no database, and it is long enough to be looked at").unwrap();
     let store = store_at(&path);
-    store.offer_span(span(1));
+    store.offer_span(sample_span(1));
     assert!(store.close(LONG));
     let aside = damaged_files(&path);
     assert_eq!(aside.len(), 1, "{aside:?}");
@@ -504,7 +498,7 @@ fn opens_no_file_that_another_bridge_sets_aside() {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     let lock = fs::File::create(path.with_extension("db.lock")).unwrap();
     lock.lock().unwrap();
-    store.offer_span(span(1));
+    store.offer_span(sample_span(1));
     assert!(!store.flush(Duration::from_millis(300)));
     drop(lock);
     assert!(store.close(LONG));
@@ -515,7 +509,7 @@ fn opens_no_file_that_another_bridge_sets_aside() {
 #[test]
 fn returns_free_space_to_the_file_system() {
     let (_folder, path) = folder();
-    let long = |number| Span { message: Some("x".repeat(1_000)), ..span(number) };
+    let long = |number| Span { message: Some("x".repeat(1_000)), ..sample_span(number) };
     let store = store_at(&path);
     for round in 0..12 {
         (0..4_000).for_each(|number| store.offer_span(long(round * 4_000 + number)));
@@ -525,7 +519,7 @@ fn returns_free_space_to_the_file_system() {
     let before = fs::metadata(&path).unwrap().len();
     let few = Retention { max_spans: 100, ..Retention::default() };
     let store = Store::new(path.clone(), few).unwrap();
-    store.offer_span(span(1));
+    store.offer_span(sample_span(1));
     assert!(store.close(LONG));
     let after = fs::metadata(&path).unwrap().len();
     assert!(after + 4_000 * 4_096 <= before, "{before} {after}");
@@ -541,7 +535,7 @@ fn stores_that_begin_one_file_at_once_lose_nothing() {
                 let path = &path;
                 scope.spawn(move || {
                     let store = store_at(path);
-                    store.offer_span(span(number));
+                    store.offer_span(sample_span(number));
                     assert!(store.close(LONG));
                     assert_eq!(store.status().dropped, 0);
                 });
@@ -556,7 +550,7 @@ fn stores_that_begin_one_file_at_once_lose_nothing() {
 fn goes_on_in_a_new_file_after_the_file_was_moved_or_removed() {
     let (_folder, path) = folder();
     let store = store_at(&path);
-    store.offer_span(span(0));
+    store.offer_span(sample_span(0));
     assert!(store.flush(LONG));
     let moved = path.with_extension("old");
     fs::rename(&path, &moved).unwrap();
@@ -564,12 +558,12 @@ fn goes_on_in_a_new_file_after_the_file_was_moved_or_removed() {
     // The path is looked at once a second.
     while !path.exists() {
         assert!(number < 600, "the store writes to a file without a name");
-        store.offer_span(span(number));
+        store.offer_span(sample_span(number));
         assert!(store.flush(LONG));
         number += 1;
         std::thread::sleep(Duration::from_millis(50));
     }
-    store.offer_span(span(number));
+    store.offer_span(sample_span(number));
     assert!(store.close(LONG));
     assert_eq!(read(&path)[0].context.span_id, SpanId(number + 1));
     assert_eq!(read(&moved).last().unwrap().context.span_id, SpanId(1));
@@ -584,7 +578,7 @@ fn goes_on_in_a_new_file_after_the_file_was_moved_or_removed() {
 fn idle_store_leaves_its_rows_in_the_file_that_was_moved() {
     let (_folder, path) = folder();
     let store = store_at(&path);
-    store.offer_span(span(0));
+    store.offer_span(sample_span(0));
     assert!(store.flush(LONG));
     let moved = path.with_extension("old");
     fs::rename(&path, &moved).unwrap();
@@ -609,7 +603,7 @@ fn log_lines_do_not_displace_spans() {
     let (_folder, path) = folder();
     let max_bytes = 1 << 20;
     let store = Store::new(path.clone(), Retention { max_bytes, ..Retention::default() }).unwrap();
-    (0..500).for_each(|number| store.offer_span(span(number)));
+    (0..500).for_each(|number| store.offer_span(sample_span(number)));
     assert!(store.flush(LONG));
     for server in 0..8 {
         (0..900).for_each(|_| store.offer_log(long_line(&format!("server{server}"))));
@@ -618,7 +612,7 @@ fn log_lines_do_not_displace_spans() {
     assert!(store.close(LONG));
     // The limits are applied when a bridge opens the file, too.
     let store = Store::new(path.clone(), Retention { max_bytes, ..Retention::default() }).unwrap();
-    store.offer_span(span(500));
+    store.offer_span(sample_span(500));
     assert!(store.close(LONG));
     assert_eq!(read(&path).len(), 501);
     let size = fs::metadata(&path).unwrap().len();
@@ -635,8 +629,8 @@ fn a_short_run_forgets_old_clients_and_tells_other_bridges() {
         Some(Arc::new(ClientLabel { name: "c".into(), version: "1".into(), session: session.into() }))
     };
     let other = store_at(&path);
-    other.offer_span(Span { client: client("old"), ..span(0) });
-    other.offer_span(Span { client: client("new"), ..span(1) });
+    other.offer_span(Span { client: client("old"), ..sample_span(0) });
+    other.offer_span(Span { client: client("new"), ..sample_span(1) });
     assert!(other.flush(LONG));
     let connection = rusqlite::Connection::open(&path).unwrap();
     connection
@@ -646,11 +640,11 @@ fn a_short_run_forgets_old_clients_and_tells_other_bridges() {
         )
         .unwrap();
     let store = store_at(&path);
-    store.offer_span(Span { client: client("new"), ..span(2) });
+    store.offer_span(Span { client: client("new"), ..sample_span(2) });
     assert!(store.close(LONG));
     let clients = "SELECT count(*) FROM clients WHERE session = 'old'";
     assert_eq!(connection.query_row(clients, [], |row| row.get::<_, i64>(0)).unwrap(), 0);
-    other.offer_span(Span { client: client("old"), ..span(3) });
+    other.offer_span(Span { client: client("old"), ..sample_span(3) });
     assert!(other.close(LONG));
     assert_eq!(read(&path)[0].client, client("old"));
 }
@@ -661,13 +655,13 @@ fn file_without_its_tables_is_set_aside() {
     for table in ["spans", "graph_nodes"] {
         let (_folder, path) = folder();
         let store = store_at(&path);
-        store.offer_span(span(0));
+        store.offer_span(sample_span(0));
         assert!(store.close(LONG));
         let connection = rusqlite::Connection::open(&path).unwrap();
         connection.execute_batch(&format!("DROP TABLE {table}")).unwrap();
         drop(connection);
         let store = store_at(&path);
-        store.offer_span(span(1));
+        store.offer_span(sample_span(1));
         assert!(store.close(LONG));
         assert_eq!(damaged_files(&path).len(), 1, "{table}");
         assert_eq!(read(&path).len(), 1);
@@ -680,7 +674,7 @@ fn correlation_id_that_was_used_twice_finds_both_traces() {
     let (_folder, path) = folder();
     let store = store_at(&path);
     let id = CorrelationId::parse("order-1").unwrap();
-    (0..15).for_each(|number| store.offer_span(Span { correlation_id: id.clone(), ..span(number) }));
+    (0..15).for_each(|number| store.offer_span(Span { correlation_id: id.clone(), ..sample_span(number) }));
     assert!(store.close(LONG));
     let mut reader = Reader::open(&path).unwrap();
     let Found::Correlated(traces) = reader.find("order-1").unwrap() else { panic!("both are found") };

@@ -1,15 +1,16 @@
 //! Ten million spans with the limits that users have. `make test-full` runs it: it takes minutes.
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "measured figures, visible with `--nocapture`")]
 
+mod support;
+
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use bascule_model::{CorrelationId, Delivery, SpanContext, SpanId, TraceId};
-use bascule_store::{
-    ClientLabel, Face, Isolation, Outcome, Reader, Retention, Span, SpanFilter, SpanKind, Store,
-};
+use bascule_model::{SpanContext, SpanId};
+use bascule_store::{ClientLabel, Outcome, Reader, Retention, Span, SpanFilter, Store};
+use support::sample_span;
 
 const SPANS: u64 = 10_000_000;
 /// The queue holds more.
@@ -19,29 +20,16 @@ const SLACK: u64 = BATCH + 5_000;
 const LONG: Duration = Duration::from_secs(120);
 
 fn span(number: u64, tools: &[Arc<str>], client: &Arc<ClientLabel>) -> Span {
-    let trace = u128::from(number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C835) | 1;
-    let is_failed = number.is_multiple_of(50);
+    let (sample, is_failed) = (sample_span(number), number.is_multiple_of(50));
+    // The duration of a sample names it when it is read again.
     Span {
-        context: SpanContext { trace_id: TraceId(trace), span_id: SpanId(trace as u64 | 1), parent: None },
-        kind: SpanKind::Call,
-        face: Face::Mcp,
+        context: SpanContext { span_id: SpanId(sample.context.trace_id.0 as u64 | 1), ..sample.context },
         client: Some(client.clone()),
-        agent: None,
-        correlation_id: CorrelationId::from_random(trace),
         name: tools[number as usize % tools.len()].clone(),
-        started_at: SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_micros() as i64,
-        // Names the span when it is read again.
-        duration: number,
-        waited: 1,
-        attempts: 1,
-        isolation: Some(Isolation::Shared),
-        argument_bytes: 40,
-        result_bytes: Some(300),
         outcome: if is_failed { Outcome::Error } else { Outcome::Ok },
         code: is_failed.then(|| "PROVIDER_TIMEOUT".into()),
-        delivery: Some(Delivery::Answered),
         message: is_failed.then(|| format!("the server did not respond to call {number} within 30 s")),
-        content: None,
+        ..sample
     }
 }
 
