@@ -2,6 +2,8 @@
 
 use std::collections::HashSet;
 
+use jiff::SignedDuration;
+use jiff::civil::DateTime;
 use serde::{Serialize, Serializer};
 
 use crate::{EdgeKind, ToolGraph};
@@ -75,27 +77,9 @@ fn serialize_time<S: Serializer>(time: &i64, serializer: S) -> Result<S::Ok, S::
 
 /// Formats microseconds since 1970 in UTC. Years outside of 0000…9999 are cut to the nearest.
 fn rfc3339(time: i64) -> String {
-    const FIRST: i64 = -62_167_219_200_000;
-    const LAST: i64 = 253_402_300_799_999;
-    let millis = time.div_euclid(1_000).clamp(FIRST, LAST);
-    let (days, of_day) = (millis.div_euclid(86_400_000), millis.rem_euclid(86_400_000));
-    let (year, month, day) = civil_date(days);
-    let (hour, minute, second) = (of_day / 3_600_000, of_day / 60_000 % 60, of_day / 1_000 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", of_day % 1_000)
-}
-
-/// Converts days since 1970 to year, month and day. A year is counted from March, so that a leap day is its last day.
-fn civil_date(days: i64) -> (i64, i64, i64) {
-    const DAYS_IN_400_YEARS: i64 = 146_097;
-    let days = days + 719_468;
-    let (era, day) = (days.div_euclid(DAYS_IN_400_YEARS), days.rem_euclid(DAYS_IN_400_YEARS));
-    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let is_next_year = month >= 10;
-    let month = if is_next_year { month - 9 } else { month + 3 };
-    (era * 400 + year + i64::from(is_next_year), month, day)
+    const FIRST: DateTime = DateTime::constant(0, 1, 1, 0, 0, 0, 0);
+    const EPOCH: DateTime = DateTime::constant(1970, 1, 1, 0, 0, 0, 0);
+    format!("{:.3}Z", EPOCH.saturating_add(SignedDuration::from_micros(time)).max(FIRST))
 }
 
 #[cfg(test)]

@@ -119,12 +119,14 @@ impl ToolGraph {
         self.table.edge_count()
     }
 
-    /// Returns the number of remembered fingerprints.
+    /// Returns the number of remembered fingerprints. For tests.
+    #[doc(hidden)]
     pub fn value_count(&self) -> usize {
         self.values
     }
 
-    /// Returns the number of remembered sessions.
+    /// Returns the number of remembered sessions. For tests.
+    #[doc(hidden)]
     pub fn session_count(&self) -> usize {
         self.sessions.len()
     }
