@@ -24,6 +24,7 @@ use budget::{CheckAborted, MeteredJson, run_quickly, run_with_budget};
 use complexity::CheckCost;
 use message::truncate;
 use property_tree::PropertyTree;
+pub(crate) use violations::member_pointer;
 use violations::{ViolationCollector, general_violation};
 
 /// The maximum size of the state machine of one regular expression.

@@ -4,6 +4,7 @@
 
 use super::data_names::is_data;
 use super::shape::{ObjectShape, Shape};
+use crate::schema::member_pointer;
 
 /// The number of places that are named.
 pub(super) const MAX_POINTERS: usize = 10;
@@ -41,7 +42,7 @@ fn compare_objects(old: &ObjectShape, new: &ObjectShape, pointer: &str, pointers
         return pointers.push(format!("{pointer}/*"));
     }
     for (name, property) in &new.properties {
-        let place = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+        let place = member_pointer(pointer, name);
         match old.properties.get(name) {
             Some(known) if known.is_required == property.is_required => {
                 compare(&known.shape, &property.shape, &place, pointers);

@@ -14,11 +14,13 @@ use super::regex_cost::RegexCost;
 
 /// The maximum length of a schema.
 const MAX_BYTES: usize = 1 << 20;
-/// The maximum recursion of the compiler, which follows up to eight references on its stack.
+/// The maximum recursion of the compiler.
 const MAX_DEPTH: usize = 300;
+/// The number of references that the compiler follows on its stack.
 const REFERENCES_ON_STACK: usize = 8;
-/// The maximum number of schemas that apply to one location of the value, and the maximum length of their chain.
+/// The maximum number of schemas that apply to one location of the value.
 const MAX_APPLIED: u64 = 10_000;
+/// The maximum length of a chain of schemas that apply to one location.
 const MAX_CHAIN: usize = 200;
 /// The maximum product of `unevaluated…` keywords and references: the validator compiles all their combinations,
 /// which takes exponential time and memory.
@@ -28,9 +30,13 @@ const MAX_BASES: usize = 100;
 /// The maximum number of states of all regular expressions; compiling them takes about 50 milliseconds.
 const MAX_STATES: u64 = 100_000;
 
+/// The number of applied schemas, or of states of a regular expression, that cost one unit of the budget.
+const PER_UNIT: u64 = 16;
+
 /// The cost of visiting a value, in units of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CheckCost {
+    /// For each value that is visited.
     pub per_visit: u64,
     /// For each byte passed to a regular expression; zero if there is none.
     per_byte: u64,
@@ -73,25 +79,33 @@ pub(super) fn check_complexity(schema: &Value) -> Result<CheckCost, SchemaError>
         return Err(SchemaError::RegexTooLarge);
     }
     let RegexCost { largest, backtracks, .. } = stats.regexes;
-    Ok(CheckCost { per_visit: 1 + stats.max_applied()? / 16, per_byte: largest.div_ceil(16), backtracks })
+    Ok(CheckCost {
+        per_visit: 1 + stats.max_applied()? / PER_UNIT,
+        per_byte: largest.div_ceil(PER_UNIT),
+        backtracks,
+    })
 }
 
 /// Counts over the whole schema. The walk cannot tell keywords from property names: a property called `allOf`
 /// counts as the keyword. So the counts may be too high, but never too low.
 #[derive(Default)]
 struct SchemaStats<'a> {
+    /// The deepest nesting of the text.
     depth: usize,
     references: usize,
+    /// The number of `unevaluated…` keywords.
     unevaluated: usize,
     regexes: RegexCost,
     /// The base schemas of references: the root and all schemas with an `$id`.
     bases: Vec<&'a Value>,
+    /// The schemas with each anchor.
     anchors: HashMap<&'a str, Vec<&'a Value>>,
     /// Schemas that apply other schemas to the same location.
     combinators: Vec<&'a Value>,
 }
 
 impl<'a> SchemaStats<'a> {
+    /// Counts a part of the schema and all parts in it.
     fn visit(&mut self, node: &'a Value, depth: usize) {
         self.depth = self.depth.max(depth);
         match node {
@@ -166,6 +180,7 @@ struct AppliedSchemas {
     chain: usize,
 }
 
+/// Counts the schemas that schemas apply to their own location. Each schema is counted once.
 struct AppliedCounter<'s, 'a> {
     stats: &'s SchemaStats<'a>,
     known: HashMap<*const Value, AppliedSchemas>,
@@ -219,6 +234,7 @@ impl<'a> AppliedCounter<'_, 'a> {
     }
 }
 
+/// Returns true for a keyword that applies schemas to the location of its own schema.
 fn is_in_place_applicator(keyword: &str) -> bool {
     matches!(
         keyword,

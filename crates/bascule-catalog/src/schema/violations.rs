@@ -269,7 +269,7 @@ fn has_rounded_number(value: &Value) -> bool {
 }
 
 /// Returns the pointer of an object's member.
-fn member_pointer(pointer: &str, name: &str) -> String {
+pub(crate) fn member_pointer(pointer: &str, name: &str) -> String {
     format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"))
 }
 

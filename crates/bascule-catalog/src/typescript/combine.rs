@@ -1,7 +1,8 @@
 //! The intersection of two types.
 //!
-//! Definitions are opened, because two names have no common type. A definition that cannot be opened (its translation is not
-//! complete, or it is nested too deeply) makes the intersection wider.
+//! TypeScript has no intersection of two names that says more than `A & B`, so a definition is opened: its value takes the place
+//! of its name. A definition that cannot be opened (its translation is not complete, or it is nested too deeply) makes the
+//! intersection wider.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
@@ -16,22 +17,24 @@ const MAX_OPENED: usize = 8;
 /// The deepest definition that is opened. With the bound above, no intersection is nested too deeply for the stack.
 const MAX_OPENED_DEPTH: usize = 30;
 
-pub(super) struct Combiner<'d> {
+/// Intersects the types of one document. An intersection that needs too much work is unknown.
+pub(super) struct TypeIntersector<'d> {
     definitions: &'d [Definition],
     work: &'d Work,
-    /// The definitions that are open. A recursive one is not opened inside itself.
+    /// The definitions whose values are being intersected in the place of their names. A recursive one is not opened inside
+    /// itself.
     opened: RefCell<Vec<usize>>,
 }
 
-impl<'d> Combiner<'d> {
+impl<'d> TypeIntersector<'d> {
     pub(super) fn new(definitions: &'d [Definition], work: &'d Work) -> Self {
         Self { definitions, work, opened: RefCell::default() }
     }
 
-    /// The values that are valid for both types.
+    /// Returns the type of the values that are valid for both types.
     pub(super) fn intersect(&self, mut left: Type, mut right: Type) -> Type {
         if self.work.is_exceeded() {
-            return Work::exceeded();
+            return Work::exceeded_type();
         }
         let notes = (left.note.take(), right.note.take());
         let mut both = match (left.alternatives.as_slice(), right.alternatives.as_slice()) {
@@ -41,9 +44,10 @@ impl<'d> Combiner<'d> {
         };
         let note = both.note.take();
         [notes.0, notes.1, note].into_iter().for_each(|note| both.add_note(note));
-        if self.work.is_exceeded() { Work::exceeded() } else { both }
+        if self.work.is_exceeded() { Work::exceeded_type() } else { both }
     }
 
+    /// Intersects each alternative of one type with each of the other.
     fn intersect_alternatives(&self, mut left: Type, right: &Type) -> Type {
         if left.alternatives.len().saturating_mul(right.alternatives.len()) > MAX_ALTERNATIVES {
             left.add_note(Some("too many combinations".into()));
@@ -56,7 +60,7 @@ impl<'d> Combiner<'d> {
             let weight = left.weight();
             for (right, right_weight) in &right {
                 if !self.work.spend(weight + right_weight) {
-                    return Work::exceeded();
+                    return Work::exceeded_type();
                 }
                 let part = self.intersect_pair(left, right);
                 both.add_note(part.note);
@@ -66,6 +70,7 @@ impl<'d> Combiner<'d> {
         both
     }
 
+    /// Intersects two alternatives. Those of different kinds have no common values.
     fn intersect_pair(&self, left: &Alternative, right: &Alternative) -> Type {
         if left.covers(right) {
             return right.clone().into();
@@ -94,7 +99,7 @@ impl<'d> Combiner<'d> {
         }
     }
 
-    /// The values of a definition that are valid for the other alternative too.
+    /// Opens a definition and returns its values that are valid for the other alternative too.
     fn intersect_definition(
         &self,
         index: usize,
@@ -111,7 +116,7 @@ impl<'d> Combiner<'d> {
             return Alternative::Named(index).into();
         }
         if !self.work.spend(definition.value.weight()) {
-            return Work::exceeded();
+            return Work::exceeded_type();
         }
         let is_open = definition.is_complete
             && self.opened.borrow().len() < MAX_OPENED
@@ -126,11 +131,12 @@ impl<'d> Combiner<'d> {
         both
     }
 
+    /// Returns a tuple whose items are valid for the items of an array too.
     fn with_items(&self, tuple: &Tuple, items: &Type) -> Tuple {
         let weight = items.weight();
         let narrow = |item: &Type| match self.work.spend(weight) {
             true => self.intersect(item.clone(), items.clone()),
-            false => Work::exceeded(),
+            false => Work::exceeded_type(),
         };
         Tuple {
             items: tuple.items.iter().map(narrow).collect(),
@@ -139,7 +145,7 @@ impl<'d> Combiner<'d> {
         }
     }
 
-    /// Returns `None` if a required property has no valid value.
+    /// Intersects the properties by name. Returns `None` if a required property has no valid value.
     fn intersect_objects(&self, left: &Object, right: &Object) -> Option<Object> {
         let mut both = Object { properties: Vec::new(), rest: self.intersect_rests(&left.rest, &right.rest) };
         let of_right: HashMap<&str, &Property> =
@@ -180,6 +186,7 @@ impl<'d> Combiner<'d> {
         Some(())
     }
 
+    /// Intersects the types of the properties that the objects do not list.
     fn intersect_rests(&self, left: &Rest, right: &Rest) -> Rest {
         match (left, right) {
             (Rest::Closed, _) | (_, Rest::Closed) => Rest::Closed,
@@ -191,7 +198,7 @@ impl<'d> Combiner<'d> {
     }
 }
 
-/// The type that an object gives to a property which it does not list.
+/// Returns the type that an object gives to a property which it does not list.
 fn rest_type(object: &Object) -> Type {
     match &object.rest {
         Rest::Unstated => Type::unknown(),

@@ -99,7 +99,7 @@ fn declare_document(document: &TypeDocument, name: &str, stem: &str, taken: &mut
             Some(members) => format!("  interface {name} {members}\n"),
             None => format!("  type {name} = {};\n", renderer.write_type(value, "  ", 0)),
         };
-        match renderer.is_full() {
+        match renderer.is_truncated() {
             true => format!("  type {name} = unknown /* too long */;\n"),
             false => declared,
         }

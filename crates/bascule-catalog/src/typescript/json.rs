@@ -8,6 +8,7 @@ use serde_json::value::RawValue;
 /// The deepest schema that is read. The parser itself stops soon after.
 const MAX_DEPTH: usize = 120;
 
+/// A JSON value. An object may have several members with the same key.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Json {
     Null,
@@ -22,6 +23,7 @@ pub(super) enum Json {
 }
 
 impl Json {
+    /// Parses text. What cannot be read is `Unreadable`.
     pub(super) fn parse(text: &str) -> Self {
         serde_json::from_str::<&RawValue>(text).map_or(Self::Unreadable, |raw| Self::from_raw(raw, 0))
     }
@@ -54,10 +56,12 @@ impl Json {
         self.members().iter().rev().find(|(name, _)| name == key).map(|(_, value)| value)
     }
 
+    /// Returns the members of an object; none for other values.
     pub(super) fn members(&self) -> &[(String, Self)] {
         if let Self::Object(members) = self { members } else { &[] }
     }
 
+    /// Returns the items of an array; none for other values.
     pub(super) fn items(&self) -> &[Self] {
         if let Self::Array(items) = self { items } else { &[] }
     }
@@ -66,12 +70,13 @@ impl Json {
         if let Self::String(text) = self { Some(text) } else { None }
     }
 
-    pub(super) fn as_count(&self) -> Option<usize> {
+    /// Returns a whole number that is not negative.
+    pub(super) fn as_usize(&self) -> Option<usize> {
         if let Self::Number(text) = self { text.parse().ok() } else { None }
     }
 
-    /// Follows a JSON pointer without its leading `/`.
-    pub(super) fn pointer(&self, pointer: &str) -> Option<&Self> {
+    /// Returns the value at a JSON pointer, which is given without its leading `/`.
+    pub(super) fn find_pointer(&self, pointer: &str) -> Option<&Self> {
         pointer.split('/').try_fold(self, |value, part| {
             let key = part.replace("~1", "/").replace("~0", "~");
             match value {
@@ -113,6 +118,7 @@ impl<'de> Deserialize<'de> for Members<'de> {
     }
 }
 
+/// Writes JSON on one line, with a space behind each comma and colon.
 impl fmt::Display for Json {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |formatter: &mut fmt::Formatter<'_>, index| {

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use percent_encoding::percent_decode_str;
 
 use super::circles::on_circles;
-use super::combine::Combiner;
+use super::combine::TypeIntersector;
 use super::json::Json;
 use super::names::{pascal_case, take_name};
 use super::types::{Alternative, Definition, LiteralKind, Object, Property, Rest, Tuple, Type, TypeDocument};
@@ -115,7 +115,7 @@ impl<'a> Translator<'a> {
             return Type::unknown_because("the schema is too large");
         }
         if self.work.is_exceeded() {
-            return Work::exceeded();
+            return Work::exceeded_type();
         }
         match schema {
             Json::Bool(true) => Type::unknown(),
@@ -157,7 +157,7 @@ impl<'a> Translator<'a> {
     }
 
     fn intersect(&self, left: Type, right: Type) -> Type {
-        Combiner::new(&self.definitions, self.work).intersect(left, right)
+        TypeIntersector::new(&self.definitions, self.work).intersect(left, right)
     }
 
     fn union(&mut self, members: &[Json]) -> Type {
@@ -230,8 +230,8 @@ impl<'a> Translator<'a> {
         if prefix.is_empty() {
             return Alternative::Array(Box::new(rest));
         }
-        let least = schema.get("minItems").and_then(Json::as_count).unwrap_or(0);
-        let most = schema.get("maxItems").and_then(Json::as_count).unwrap_or(usize::MAX);
+        let least = schema.get("minItems").and_then(Json::as_usize).unwrap_or(0);
+        let most = schema.get("maxItems").and_then(Json::as_usize).unwrap_or(usize::MAX);
         let items: Vec<Type> = prefix.iter().take(most).map(|item| self.translate(item)).collect();
         let is_closed = rest.is_never() || most <= items.len();
         let required = least.min(items.len());
@@ -320,7 +320,7 @@ impl<'a> Translator<'a> {
         let is_open = definition.is_complete && !definition.is_recursive && is_small(&definition.value);
         match is_open {
             true if self.work.spend(definition.value.weight()) => definition.value.clone(),
-            true => Work::exceeded(),
+            true => Work::exceeded_type(),
             false => Alternative::Named(index).into(),
         }
     }
@@ -335,7 +335,7 @@ impl<'a> Translator<'a> {
         };
         let fragment = percent_decode_str(fragment).decode_utf8().ok()?;
         match fragment.strip_prefix('/') {
-            Some(pointer) => document.pointer(pointer),
+            Some(pointer) => document.find_pointer(pointer),
             None if fragment.is_empty() => Some(document),
             None => self.anchors.get_or_init(|| anchors(document)).get(&*fragment).copied(),
         }

@@ -119,7 +119,7 @@ impl Type {
         let alike = self.alternatives.iter().filter(|old| old.has_parts_like(&new)).count();
         let compared = if alike == 0 { 0 } else { alike.saturating_mul(new.weight()) };
         if !self.is_never() && !work.spend(1 + self.alternatives.len() / 8 + compared) {
-            *self = Work::exceeded();
+            *self = Work::exceeded_type();
             return;
         }
         if self.alternatives.iter().any(|old| old.covers(&new)) {

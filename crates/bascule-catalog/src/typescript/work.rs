@@ -35,8 +35,8 @@ impl Work {
         (self.spent.get(), self.refused.get())
     }
 
-    /// The type of a part that would be too much work.
-    pub(super) fn exceeded() -> Type {
+    /// Returns the type of a part that would be too much work.
+    pub(super) fn exceeded_type() -> Type {
         Type::unknown_because("the schema is too complex")
     }
 }
