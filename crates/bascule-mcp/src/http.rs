@@ -38,7 +38,7 @@ const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 
 /// A [`TransportSender`](crate::transport::TransportSender) over Streamable HTTP.
 pub(crate) struct HttpLink {
-    client: Arc<HttpClient>,
+    pub(crate) client: Arc<HttpClient>,
     /// The headers of every POST. Session and version are added when they are known.
     headers: Mutex<HeaderMap>,
 }
@@ -74,12 +74,6 @@ impl HttpLink {
                 link.client.router.fail(id, failure);
             }
         })
-    }
-
-    /// Sends a notification or a response, in a separate task.
-    pub(crate) fn send(self: &Arc<Self>, kind: MessageKind, frame: Vec<u8>) {
-        let link = self.clone();
-        self.client.spawn_exchange(kind, async move { link.send_and_wait(frame).await });
     }
 
     /// Sends a notification or a response, and waits until the server has accepted it.
@@ -120,7 +114,9 @@ impl HttpLink {
     ) -> Result<(), Failure> {
         match response.status() {
             status if self.is_session_expired(status) => Err(self.expire_session(id)),
-            status if !status.is_success() => Err(Box::pin(self.client.rejection(response)).await),
+            status if !status.is_success() => {
+                Err(Box::pin(self.client.failure_from_response(response)).await)
+            }
             _ => match id {
                 // The HTTP response to a notification or a response has no message.
                 None => Ok(()),
@@ -154,7 +150,7 @@ impl HttpLink {
         } else if has_media_type(response.headers(), EVENT_STREAM) {
             Box::pin(self.receive_events(id, response.into_body())).await
         } else {
-            Err(transport_failure(Box::pin(self.client.not_mcp(response)).await))
+            Err(transport_failure(Box::pin(self.client.not_mcp_error(response)).await))
         }
     }
 
@@ -173,7 +169,7 @@ impl HttpLink {
         }
         if self.client.router.is_pending(id) {
             return Err(transport_failure(
-                self.client.interrupted("the body holds no response to the request"),
+                self.client.interrupted_error("the body holds no response to the request"),
             ));
         }
         Ok(())
@@ -197,7 +193,7 @@ impl HttpLink {
     /// Closes the connection, because no request can succeed in an expired session. The server did not run the request
     /// that received the 404; the delivery of the others is unknown.
     fn expire_session(&self, id: Option<u64>) -> Failure {
-        let cause = Arc::new(TransportError::SessionExpired { url: self.client.url() });
+        let cause = Arc::new(TransportError::SessionExpired { url: self.client.redacted_url() });
         let expired = Failure::not_sent(cause.clone());
         if let Some(id) = id {
             self.client.router.fail(id, expired.clone());

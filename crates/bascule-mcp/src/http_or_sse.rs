@@ -7,13 +7,13 @@ use http::StatusCode;
 
 use crate::Failure;
 use crate::connection::Exchange;
-use crate::http::{HttpClient, HttpLink, MessageKind, transport_failure};
+use crate::http::{HttpClient, HttpLink, transport_failure};
 use crate::http_sse::SseLink;
 use crate::router::SharedRequestState;
 
 /// A [`TransportSender`](crate::transport::TransportSender) over Streamable HTTP until the server rejects that, over HTTP+SSE from then on.
 pub(crate) struct HttpOrSseLink {
-    client: Arc<HttpClient>,
+    pub(crate) client: Arc<HttpClient>,
     http: Arc<HttpLink>,
     sse: OnceLock<Arc<SseLink>>,
 }
@@ -48,12 +48,6 @@ impl HttpOrSseLink {
         })
     }
 
-    /// Sends a notification or a response, in a separate task.
-    pub(crate) fn send(self: &Arc<Self>, kind: MessageKind, frame: Vec<u8>) {
-        let link = self.clone();
-        self.client.spawn_exchange(kind, async move { link.send_and_wait(frame).await });
-    }
-
     /// Sends a notification or a response, and waits until the server has accepted it.
     pub(crate) async fn send_and_wait(&self, frame: Vec<u8>) -> Result<(), Failure> {
         match self.sse.get() {
@@ -68,7 +62,7 @@ impl HttpOrSseLink {
         if !may_need_sse(response.status()) {
             return self.http.receive(Some(id), response).await;
         }
-        let rejection = self.client.rejection(response).await;
+        let rejection = self.client.failure_from_response(response).await;
         tracing::debug!(%rejection, "trying HTTP+SSE instead of Streamable HTTP");
         let sse = self.sse.get_or_init(|| SseLink::open(self.client.clone(), Some(rejection)));
         sse.post(frame, is_sent).await

@@ -11,8 +11,8 @@ use tokio::sync::watch;
 
 use crate::connection::Exchange;
 use crate::http::{
-    EVENT_STREAM, HttpClient, MAX_FED_BYTES, MessageKind, PendingDelivery, has_media_type, path_of,
-    redact_url, transport_failure,
+    EVENT_STREAM, HttpClient, MAX_FED_BYTES, PendingDelivery, has_media_type, path_of, redact_url,
+    transport_failure,
 };
 use crate::router::SharedRequestState;
 use crate::sse::{EventReader, SseEvent};
@@ -20,7 +20,7 @@ use crate::{Failure, TransportError};
 
 /// A [`TransportSender`](crate::transport::TransportSender) over HTTP+SSE. Responses arrive on the stream.
 pub(crate) struct SseLink {
-    client: Arc<HttpClient>,
+    pub(crate) client: Arc<HttpClient>,
     headers: HeaderMap,
     /// The URL for messages, once the server has announced it.
     post_url: watch::Receiver<Option<Uri>>,
@@ -50,12 +50,6 @@ impl SseLink {
         })
     }
 
-    /// Sends a notification or a response, in a separate task.
-    pub(crate) fn send(self: &Arc<Self>, kind: MessageKind, frame: Vec<u8>) {
-        let link = self.clone();
-        self.client.spawn_exchange(kind, async move { link.send_and_wait(frame).await });
-    }
-
     /// Sends a notification or a response, and waits until the server has accepted it.
     pub(crate) async fn send_and_wait(&self, frame: Vec<u8>) -> Result<(), Failure> {
         self.post(frame, &AtomicBool::default()).await
@@ -72,7 +66,7 @@ impl SseLink {
             self.client.drain(response.into_body()).await;
             return Ok(());
         }
-        Err(mark_not_sent(self.client.rejection(response).await, status))
+        Err(mark_not_sent(self.client.failure_from_response(response).await, status))
     }
 
     async fn wait_for_url(&self) -> Result<Uri, Failure> {
@@ -117,10 +111,10 @@ impl SseLink {
         let get = self.client.request(Method::GET, self.client.get_headers(), Vec::new());
         let response = self.client.fetch(get).await?;
         if !response.status().is_success() {
-            return Err(self.client.stream_rejection(response).await);
+            return Err(self.client.error_from_response(response).await);
         }
         if !has_media_type(response.headers(), EVENT_STREAM) {
-            return Err(self.client.not_mcp(response).await);
+            return Err(self.client.not_mcp_error(response).await);
         }
         let mut body = response.into_body();
         let mut events = EventReader::new(self.client.limit());
@@ -136,7 +130,7 @@ impl SseLink {
                 }
             }
         }
-        Err(self.client.interrupted("the event stream ended"))
+        Err(self.client.interrupted_error("the event stream ended"))
     }
 
     fn handle_event(
@@ -162,7 +156,7 @@ impl SseLink {
 
     /// Resolves the URL that the server announces. It must have the same origin, because our headers are sent there.
     fn resolve(&self, endpoint: &str) -> Result<Uri, TransportError> {
-        let (base, url) = (self.client.address(), self.client.url());
+        let (base, url) = (self.client.address(), self.client.redacted_url());
         let endpoint = endpoint.trim();
         resolve(base, endpoint).map_err(|error| match error {
             ReferenceError::CrossOrigin => {

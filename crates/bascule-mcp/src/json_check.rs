@@ -74,7 +74,7 @@ impl<'de> Deserializer<'de> for CheckedText<'de> {
     }
 }
 
-fn skip_space(text: &[u8], mut at: usize) -> usize {
+pub(crate) fn skip_space(text: &[u8], mut at: usize) -> usize {
     while let Some(b' ' | b'\t' | b'\n' | b'\r') = text.get(at) {
         at += 1;
     }

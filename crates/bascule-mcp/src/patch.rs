@@ -6,19 +6,20 @@
 //! number of its members. The text is assumed to be JSON: for any other text the functions return without a panic, and
 //! the result has no meaning.
 //!
-//! `walk` follows a path through the text, `token` finds the ends of values, `splice` writes the changed text.
+//! `walk` follows a path through the text, `token` finds the ends of values, `range_replacer` writes the changed text.
 
-mod splice;
+mod range_replacer;
 mod token;
 mod walk;
 
 use std::ops::ControlFlow::{Break, Continue};
 
-use splice::Splice;
-use token::{is_key, next_member, skip_space, string_end, unescape, value_end};
+use range_replacer::RangeReplacer;
+use token::{is_key, next_member, string_end, unescape, value_end};
 use walk::{Member, Site, walk};
 
 use crate::envelope::push_quoted;
+use crate::json_check::skip_space;
 
 /// Returns the raw text of the value at a path, or `None` if there is no such value.
 pub fn find<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
@@ -81,14 +82,14 @@ pub fn map_elements(
     path: &[&str],
     mut change: impl FnMut(&str) -> Option<String>,
 ) -> Option<String> {
-    let mut splice = Splice::new(json, 0);
+    let mut replacer = RangeReplacer::new(json, 0);
     for element in find_elements(json, path)? {
         let start = element.as_ptr() as usize - json.as_ptr() as usize;
         if let Some(changed) = change(element) {
-            splice.replace(start..start + element.len(), &[&changed]);
+            replacer.replace(start..start + element.len(), &[&changed]);
         }
     }
-    splice.finish()
+    replacer.finish()
 }
 
 /// Replaces the value at a path by raw JSON, or adds the missing keys of the path behind the other members.
@@ -105,9 +106,9 @@ pub fn insert(json: &str, path: &[&str], value: &str) -> String {
     if has_duplicates {
         return insert_into_duplicates(json, path, value);
     }
-    let mut splice = Splice::new(json, extra_capacity(path, value));
-    site.into_iter().for_each(|site| write_edit(&mut splice, site, path, value));
-    splice.finish().unwrap_or_else(|| json.to_owned())
+    let mut replacer = RangeReplacer::new(json, extra_capacity(path, value));
+    site.into_iter().for_each(|site| write_edit(&mut replacer, site, path, value));
+    replacer.finish().unwrap_or_else(|| json.to_owned())
 }
 
 /// Adds a member behind the others of an object that has no such member. Other text stays as it is.
@@ -125,20 +126,20 @@ pub fn append(object: &str, key: &str, value: &str) -> String {
 
 /// Removes the member at a path with its comma; every one if it is duplicated.
 pub fn remove(json: &str, path: &[&str]) -> String {
-    let mut splice = Splice::new(json, 0);
+    let mut replacer = RangeReplacer::new(json, 0);
     walk(json, path, |site| {
         match site {
             Site::Value { range, member: Some(Member { comma: Some(comma), .. }) } => {
-                splice.replace(comma..range.end, &[]);
+                replacer.replace(comma..range.end, &[]);
             }
             Site::Value { range, member: Some(Member { key, comma: None }) } => {
-                splice.replace(key..next_member(json.as_bytes(), range.end), &[]);
+                replacer.replace(key..next_member(json.as_bytes(), range.end), &[]);
             }
             _ => {}
         }
         Continue(())
     });
-    splice.finish().unwrap_or_else(|| json.to_owned())
+    replacer.finish().unwrap_or_else(|| json.to_owned())
 }
 
 /// Growth that needs no limit.
@@ -148,19 +149,19 @@ const SMALL: usize = 64 << 10;
 /// take memory.
 fn insert_into_duplicates(json: &str, path: &[&str], value: &str) -> String {
     let found = survey(json, path);
-    let mut splice = Splice::new(json, extra_capacity(path, value));
+    let mut replacer = RangeReplacer::new(json, extra_capacity(path, value));
     walk(json, path, |site| {
         match &site {
             Site::Value { range, .. } if found.is_surplus(&site, json, value) => {
-                splice.replace(range.clone(), &["null"]);
+                replacer.replace(range.clone(), &["null"]);
             }
-            Site::Value { .. } => write_edit(&mut splice, site, path, value),
-            _ if found.is_last(&site) => write_edit(&mut splice, site, path, value),
+            Site::Value { .. } => write_edit(&mut replacer, site, path, value),
+            _ if found.is_last(&site) => write_edit(&mut replacer, site, path, value),
             _ => {}
         }
         Continue(())
     });
-    splice.finish().unwrap_or_else(|| json.to_owned())
+    replacer.finish().unwrap_or_else(|| json.to_owned())
 }
 
 /// Returns an upper bound of the growth by an edit, unless keys are duplicated.
@@ -168,14 +169,14 @@ fn extra_capacity(path: &[&str], value: &str) -> usize {
     value.len() + path.iter().map(|key| key.len() + 8).sum::<usize>()
 }
 
-fn write_edit(splice: &mut Splice<'_>, site: Site, path: &[&str], value: &str) {
+fn write_edit(replacer: &mut RangeReplacer<'_>, site: Site, path: &[&str], value: &str) {
     match site {
-        Site::Value { range, .. } => splice.replace(range, &[value]),
+        Site::Value { range, .. } => replacer.replace(range, &[value]),
         Site::NotObject { level: 0, .. } => {}
-        Site::NotObject { range, level } => splice.replace_nested(range, ["{", "}"], &path[level..], value),
+        Site::NotObject { range, level } => replacer.replace_nested(range, ["{", "}"], &path[level..], value),
         Site::Missing { at, level, is_empty } => {
             let comma = if is_empty { "" } else { "," };
-            splice.replace_nested(at..at, [comma, ""], &path[level..], value);
+            replacer.replace_nested(at..at, [comma, ""], &path[level..], value);
         }
     }
 }

@@ -195,15 +195,6 @@ impl Supervisor {
         let writing = self.stdin_queue.run();
         tokio::pin!(exit, writing);
         loop {
-            let drained = async {
-                match exited {
-                    Some((exit, since)) => {
-                        sleep_until(since + DRAIN_TIMEOUT).await;
-                        exit
-                    }
-                    None => std::future::pending().await,
-                }
-            };
             // Every branch is cancel-safe: reader and queue keep their state.
             tokio::select! {
                 line = next_line(&mut self.lines, &self.router), if delivering.is_none() => match line {
@@ -212,14 +203,7 @@ impl Supervisor {
                             has_large_pipe = true;
                             enlarge(self.lines.source());
                         }
-                        match line {
-                            InputLine::Whole(frame) if is_large(frame.len()) => {
-                                let (router, stdin_queue) = (self.router.clone(), self.stdin_queue.clone());
-                                let deliver = move || deliver(InputLine::Whole(frame), &router, &stdin_queue);
-                                delivering = Some(Box::pin(run_large(deliver)));
-                            }
-                            line => deliver(line, &self.router, &self.stdin_queue),
-                        }
+                        delivering = start_delivery(line, &self.router, &self.stdin_queue);
                     }
                     Ok(None) => return exited.map_or(ReadEnd::OutputClosed, |(exit, _)| ReadEnd::Exited(exit)),
                     Err(error) => return ReadEnd::PipeFailed(error),
@@ -236,7 +220,7 @@ impl Supervisor {
                     // The output after the large message has its own time.
                     exited = exited.map(|(exit, _)| (exit, Instant::now()));
                 }
-                exit = drained, if delivering.is_none() => return ReadEnd::Exited(exit),
+                exit = drain(exited), if delivering.is_none() => return ReadEnd::Exited(exit),
                 () = self.stop.cancelled() => return ReadEnd::Stopped,
             }
         }
@@ -300,7 +284,36 @@ fn enlarge(pipe: &pipe::Receiver) {
     let _ = (pipe, LARGE_PIPE);
 }
 
+/// Waits until the time for reading the last output of an ended process is over; for ever if the process runs. Cancel-safe.
+async fn drain(exited: Option<(ProcessExit, Instant)>) -> ProcessExit {
+    match exited {
+        Some((exit, since)) => {
+            sleep_until(since + DRAIN_TIMEOUT).await;
+            exit
+        }
+        None => std::future::pending().await,
+    }
+}
+
 type Delivering = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Delivers a line at once, or returns the delivery of a large one, which runs on another thread.
+fn start_delivery(
+    line: InputLine,
+    router: &Arc<MessageRouter>,
+    stdin_queue: &Arc<StdinQueue>,
+) -> Option<Delivering> {
+    match line {
+        InputLine::Whole(frame) if is_large(frame.len()) => {
+            let (router, stdin_queue) = (router.clone(), stdin_queue.clone());
+            Some(Box::pin(run_large(move || deliver(InputLine::Whole(frame), &router, &stdin_queue))))
+        }
+        line => {
+            deliver(line, router, stdin_queue);
+            None
+        }
+    }
+}
 
 /// Waits for the delivery of a large message, for ever if there is none. Cancel-safe.
 async fn finish(delivering: &mut Option<Delivering>) {

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::connection::Exchange;
-use crate::http::{HttpEndpoint, HttpLink, MessageKind};
+use crate::http::{HttpClient, HttpEndpoint, HttpLink, MessageKind};
 use crate::http_or_sse::HttpOrSseLink;
 use crate::http_sse::SseLink;
 use crate::router::{MessageRouter, SharedRequestState};
@@ -80,6 +80,7 @@ impl MemoryClient {
 }
 
 /// The sending side of an open transport.
+#[derive(Clone)]
 pub(crate) enum TransportSender {
     Stdio(Arc<StdinQueue>),
     Http(Arc<HttpLink>),
@@ -115,12 +116,17 @@ impl TransportSender {
             TransportSender::Stdio(stdin_queue) => {
                 stdin_queue.send(None, frame).map_err(Failure::not_sent)?
             }
-            TransportSender::Http(link) => link.send(kind, frame),
-            TransportSender::Sse(link) => link.send(kind, frame),
-            TransportSender::HttpOrSse(link) => link.send(kind, frame),
+            TransportSender::Http(link) => self.send_in_task(&link.client, kind, frame),
+            TransportSender::Sse(link) => self.send_in_task(&link.client, kind, frame),
+            TransportSender::HttpOrSse(link) => self.send_in_task(&link.client, kind, frame),
             TransportSender::Memory(sender) => send_in_memory(sender, frame)?,
         }
         Ok(())
+    }
+
+    fn send_in_task(&self, client: &Arc<HttpClient>, kind: MessageKind, frame: Vec<u8>) {
+        let sender = self.clone();
+        client.spawn_exchange(kind, async move { sender.send_and_wait(frame).await });
     }
 
     /// Sends a notification or a response. Over HTTP, waits until the server has accepted it.

@@ -95,11 +95,12 @@ impl HttpClient {
         Self { pool, path, endpoint, limit, cancellations, replies, router, tasks, stop }
     }
 
-    /// Returns the URL without secrets.
-    pub(crate) fn url(&self) -> String {
+    /// Returns the URL without secrets, for messages.
+    pub(crate) fn redacted_url(&self) -> String {
         redact_url(&self.address().to_string())
     }
 
+    /// Returns the URL with its secrets: for requests, never for messages.
     pub(crate) fn address(&self) -> &Uri {
         &self.endpoint.url
     }
@@ -129,6 +130,7 @@ impl HttpClient {
         headers
     }
 
+    /// Builds a request to the path of the endpoint.
     pub(crate) fn request(
         &self,
         method: Method,
@@ -146,6 +148,7 @@ impl HttpClient {
         request
     }
 
+    /// Sends an HTTP request and returns the head of its response, with any status.
     pub(crate) async fn fetch(
         &self,
         request: Request<Full<Bytes>>,
@@ -153,7 +156,7 @@ impl HttpClient {
         self.fetch_and_mark(request, &AtomicBool::default()).await
     }
 
-    /// Sends an HTTP request, and sets `is_sent` while a connection has it.
+    /// Sends an HTTP request as [`HttpClient::fetch`] does, and sets `is_sent` while a connection has it.
     pub(crate) async fn fetch_and_mark(
         &self,
         mut request: Request<Full<Bytes>>,
@@ -186,14 +189,14 @@ impl HttpClient {
                         }
                         request = unsent;
                     }
-                    None => return Err(self.interrupted(error_chain(&error.into_error()))),
+                    None => return Err(self.interrupted_error(error_chain(&error.into_error()))),
                 },
             }
         }
     }
 
     fn unreachable(&self, reason: String) -> TransportError {
-        TransportError::Connect { url: self.url(), reason }
+        TransportError::Connect { url: self.redacted_url(), reason }
     }
 
     /// Sends a message that has no response, in a separate task. Drops it if too many are queued, or outside of a runtime.
@@ -298,7 +301,7 @@ impl HttpClient {
         match body.frame().await {
             None => Ok(None),
             Some(Ok(frame)) => Ok(Some(frame.into_data().unwrap_or_default())),
-            Some(Err(error)) => Err(self.interrupted(error_chain(&error))),
+            Some(Err(error)) => Err(self.interrupted_error(error_chain(&error))),
         }
     }
 
@@ -325,7 +328,7 @@ impl HttpClient {
     }
 
     /// Returns the failure of a message that got an HTTP error. A JSON-RPC error in the body is the server's response.
-    pub(crate) async fn rejection(&self, response: Response<Incoming>) -> Failure {
+    pub(crate) async fn failure_from_response(&self, response: Response<Incoming>) -> Failure {
         match self.interpret_error(response).await {
             Ok(error) => Failure::ErrorResponse(error),
             Err(cause) => transport_failure(cause),
@@ -333,16 +336,19 @@ impl HttpClient {
     }
 
     /// Returns the error of an HTTP request without a message that got an HTTP error.
-    pub(crate) async fn stream_rejection(&self, response: Response<Incoming>) -> TransportError {
+    pub(crate) async fn error_from_response(&self, response: Response<Incoming>) -> TransportError {
         let status = response.status().as_u16();
-        let quoted =
-            |error: RpcError| TransportError::Status { url: self.url(), status, body: format!(": {error}") };
+        let quoted = |error: RpcError| TransportError::Status {
+            url: self.redacted_url(),
+            status,
+            body: format!(": {error}"),
+        };
         self.interpret_error(response).await.map_or_else(|cause| cause, quoted)
     }
 
     /// Reads an HTTP error. Returns the JSON-RPC error in its body, else the error of the transport.
     async fn interpret_error(&self, response: Response<Incoming>) -> Result<RpcError, TransportError> {
-        let (url, status) = (self.url(), response.status().as_u16());
+        let (url, status) = (self.redacted_url(), response.status().as_u16());
         let header =
             |name| response.headers().get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
         Err(match status {
@@ -360,17 +366,17 @@ impl HttpClient {
     }
 
     /// Returns the error of a response with an unexpected content type.
-    pub(crate) async fn not_mcp(&self, response: Response<Incoming>) -> TransportError {
+    pub(crate) async fn not_mcp_error(&self, response: Response<Incoming>) -> TransportError {
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next()).map(|kind| kind.trim().to_ascii_lowercase());
         let kind = kind.map_or("no content type".to_owned(), |kind| format!("`{kind}`"));
         let reason = format!("HTTP {} with {kind}{}", response.status().as_u16(), excerpt(response).await);
-        TransportError::NotMcp { url: self.url(), reason }
+        TransportError::NotMcp { url: self.redacted_url(), reason }
     }
 
     /// Returns the error of an exchange that ended too early.
-    pub(crate) fn interrupted(&self, reason: impl Into<String>) -> TransportError {
-        TransportError::Interrupted { url: self.url(), reason: reason.into() }
+    pub(crate) fn interrupted_error(&self, reason: impl Into<String>) -> TransportError {
+        TransportError::Interrupted { url: self.redacted_url(), reason: reason.into() }
     }
 }
 

@@ -31,9 +31,10 @@ impl PostClient {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
         let response = client.fetch(client.request(Method::POST, headers, body)).await?;
         if !response.status().is_success() {
-            return Err(client.stream_rejection(response).await);
+            return Err(client.error_from_response(response).await);
         }
-        let too_long = || client.interrupted(format!("the response is longer than {} bytes", client.limit()));
+        let too_long =
+            || client.interrupted_error(format!("the response is longer than {} bytes", client.limit()));
         client.read_body(response.into_body()).await?.ok_or_else(too_long)
     }
 }

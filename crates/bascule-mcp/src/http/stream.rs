@@ -45,16 +45,17 @@ impl HttpLink {
             }
             let interrupted = ended
                 .err()
-                .unwrap_or_else(|| self.client.interrupted("the stream ended before the response"));
+                .unwrap_or_else(|| self.client.interrupted_error("the stream ended before the response"));
             body = self.resume(events.resume_point(), &mut attempts, interrupted).await?;
             events = EventReader::resuming(self.client.limit(), events.resume_point().clone());
         }
     }
 
+    /// Delivers the message in an event of the stream of request `id`. A large one is returned as a future.
     fn deliver_event(self: &Arc<Self>, id: u64, event: SseEvent) -> Option<PendingDelivery> {
         match event {
             SseEvent::Data(data) | SseEvent::Endpoint(data) => return self.deliver(data, Some(id)),
-            // The stream belongs to one request and holds no other response.
+            // A message too long to find its id is taken for the response that the stream was opened for.
             SseEvent::TooLong(ScannedMessage::Unknown) => {
                 let limit = self.client.limit();
                 self.client.router.fail(id, Failure::TooLong { limit, is_matched: false });
@@ -85,7 +86,7 @@ impl HttpLink {
                     };
                     let reason = format!("{reason}, and its stream could not be resumed: {cause}");
                     // The request had reached the server before the stream was interrupted.
-                    let cause = Arc::new(self.client.interrupted(reason));
+                    let cause = Arc::new(self.client.interrupted_error(reason));
                     return Err(Failure::Transport { delivery: Delivery::Unknown, cause });
                 }
             }
@@ -162,8 +163,11 @@ impl HttpLink {
         if self.is_session_expired(status) {
             self.expire_session(None);
         }
-        let cause =
-            TransportError::Status { url: self.client.url(), status: status.as_u16(), body: String::new() };
+        let cause = TransportError::Status {
+            url: self.client.redacted_url(),
+            status: status.as_u16(),
+            body: String::new(),
+        };
         // 409: the server has not noticed yet that the previous stream has ended.
         Err(match status.as_u16() {
             408 | 409 | 429 | 500 | 502..=504 => OpenError::Temporary(cause),

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use crate::envelope::push_quoted;
 
-pub(super) struct Splice<'a> {
+pub(super) struct RangeReplacer<'a> {
     json: &'a str,
     /// The capacity of `out` beyond the length of `json`.
     extra_capacity: usize,
@@ -14,8 +14,8 @@ pub(super) struct Splice<'a> {
     position: usize,
 }
 
-impl<'a> Splice<'a> {
-    /// Creates a splice. `extra_capacity` is the expected growth of the text.
+impl<'a> RangeReplacer<'a> {
+    /// `extra_capacity` is the expected growth of the text.
     pub(super) fn new(json: &'a str, extra_capacity: usize) -> Self {
         Self { json, extra_capacity, out: None, position: 0 }
     }

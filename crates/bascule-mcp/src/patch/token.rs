@@ -2,17 +2,10 @@
 
 use memchr::memchr2;
 
-use crate::json_check::plain_end;
+use crate::json_check::{plain_end, skip_space};
 
 /// Strings of up to this many bytes are searched eight bytes at a time, which costs less than a call of `memchr2`.
 const SHORT: usize = 64;
-
-pub(super) fn skip_space(bytes: &[u8], mut at: usize) -> usize {
-    while let Some(b' ' | b'\t' | b'\n' | b'\r') = bytes.get(at) {
-        at += 1;
-    }
-    at
-}
 
 /// Returns where the member after this one begins, or where this one ends if it is the last.
 pub(super) fn next_member(bytes: &[u8], end: usize) -> usize {

@@ -3,17 +3,27 @@
 use std::ops::ControlFlow::{self, Break, Continue};
 use std::ops::Range;
 
-use super::token::{is_key, skip_space, string_end, value_end};
+use super::token::{is_key, string_end, value_end};
+use crate::json_check::skip_space;
 
 /// A place where following a path ends.
 #[derive(Clone, PartialEq)]
 pub(super) enum Site {
-    /// The value.
-    Value { range: Range<usize>, member: Option<Member> },
+    Value {
+        range: Range<usize>,
+        member: Option<Member>,
+    },
     /// A value that would have to be an object, for the path to go on with its key number `level`.
-    NotObject { range: Range<usize>, level: usize },
+    NotObject {
+        range: Range<usize>,
+        level: usize,
+    },
     /// An object without the path's key number `level`, which can be added at `at`.
-    Missing { at: usize, level: usize, is_empty: bool },
+    Missing {
+        at: usize,
+        level: usize,
+        is_empty: bool,
+    },
 }
 
 /// Where the member of a value begins.

@@ -20,7 +20,7 @@ use tracing::{debug, warn};
 
 use super::access::AccessPolicy;
 use super::connections::{ConnectionState, Connections};
-use super::peer_check::{Peer, PeerCheckLock};
+use super::peer_check::{Peer, PeerCheckSlot};
 use super::peer_id::peer_address;
 use super::router::Router;
 use super::service::HttpService;
@@ -88,7 +88,7 @@ impl HttpServer {
             body_budget: Semaphore::new(self.body_budget.min(Semaphore::MAX_PERMITS)),
             config: self,
             router,
-            peer_check_lock: Arc::new(Semaphore::new(1)),
+            peer_check_slot: Arc::new(Semaphore::new(1)),
             event_streams: Arc::default(),
         });
         let (tasks, mut connections) = (TaskTracker::new(), Connections::default());
@@ -170,7 +170,7 @@ impl HttpService {
         let mut connection = pin!(http.serve_connection(TokioIo::new(socket), service));
         // A connection is polled several times for each request; this set polls its future only when that is woken.
         let mut end =
-            FuturesUnordered::from_iter([must_end(access, &peer, &self.peer_check_lock, &stop, &state)]);
+            FuturesUnordered::from_iter([must_end(access, &peer, &self.peer_check_slot, &stop, &state)]);
         let ended = tokio::select! {
             ended = connection.as_mut() => Some(ended),
             _ = end.next() => {
@@ -200,14 +200,14 @@ impl HttpService {
 async fn must_end(
     mut access: watch::Receiver<AccessPolicy>,
     peer: &Peer,
-    lock: &PeerCheckLock,
+    slot: &PeerCheckSlot,
     stop: &CancellationToken,
     state: &ConnectionState,
 ) {
     let peer_refused = async {
         while access.changed().await.is_ok() {
             let predicate = access.borrow_and_update().peers;
-            if !peer.is_still_allowed(predicate, lock).await {
+            if !peer.is_still_allowed(predicate, slot).await {
                 return;
             }
         }

@@ -13,7 +13,7 @@ use super::access::{AccessPolicy, PeerPredicate};
 use super::http_error::HttpError;
 
 /// Allows one check at a time, so that many connections occupy one thread.
-pub(super) type PeerCheckLock = Arc<Semaphore>;
+pub(super) type PeerCheckSlot = Arc<Semaphore>;
 
 /// The peer of one connection, and the result of its check.
 pub(super) struct Peer {
@@ -34,14 +34,14 @@ impl Peer {
     pub(super) async fn check(
         &self,
         access: &watch::Receiver<AccessPolicy>,
-        lock: &PeerCheckLock,
+        slot: &PeerCheckSlot,
     ) -> Result<(), HttpError> {
         if self.is_allowed.load(Ordering::Relaxed) {
             return Ok(());
         }
         self.was_checked.store(true, Ordering::Relaxed);
         let predicate = access.borrow().peers;
-        if self.satisfies(predicate, lock).await {
+        if self.satisfies(predicate, slot).await {
             self.is_allowed.store(true, Ordering::Relaxed);
             return Ok(());
         }
@@ -55,17 +55,17 @@ impl Peer {
     pub(super) async fn is_still_allowed(
         &self,
         predicate: Option<PeerPredicate>,
-        lock: &PeerCheckLock,
+        slot: &PeerCheckSlot,
     ) -> bool {
         self.is_allowed.store(false, Ordering::Relaxed);
-        !self.was_checked.load(Ordering::Relaxed) || self.satisfies(predicate, lock).await
+        !self.was_checked.load(Ordering::Relaxed) || self.satisfies(predicate, slot).await
     }
 
-    /// The check runs on a blocking thread and keeps the lock until it ends, even if this future is dropped.
-    async fn satisfies(&self, predicate: Option<PeerPredicate>, lock: &PeerCheckLock) -> bool {
+    /// The check runs on a blocking thread and keeps the slot until it ends, even if this future is dropped.
+    async fn satisfies(&self, predicate: Option<PeerPredicate>, slot: &PeerCheckSlot) -> bool {
         let Some(predicate) = predicate else { return true };
         let Some((peer, local)) = self.addresses else { return false };
-        let Ok(permit) = lock.clone().acquire_owned().await else { return false };
+        let Ok(permit) = slot.clone().acquire_owned().await else { return false };
         let check = tokio::task::spawn_blocking(move || {
             let _permit = permit;
             predicate(peer, local)

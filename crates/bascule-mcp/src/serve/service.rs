@@ -15,7 +15,7 @@ use super::body_reader::read_body;
 use super::connections::ConnectionState;
 use super::event_streams::EventStreams;
 use super::http_error::HttpError;
-use super::peer_check::{Peer, PeerCheckLock};
+use super::peer_check::{Peer, PeerCheckSlot};
 use super::peer_id::PeerId;
 use super::response_body::{RefusalBody, ResponseBody, ResponseContent};
 use super::router::{RouteAccess, RouteMatch, RouteRequest, Router};
@@ -27,7 +27,7 @@ pub(super) struct HttpService {
     pub(super) router: Router,
     /// A permit for each byte of the large bodies that are being read.
     pub(super) body_budget: Semaphore,
-    pub(super) peer_check_lock: PeerCheckLock,
+    pub(super) peer_check_slot: PeerCheckSlot,
     pub(super) event_streams: Arc<EventStreams>,
 }
 
@@ -69,7 +69,7 @@ impl HttpService {
         let token = checked.map_err(HttpError::with_connection_close)?;
         let sender = PeerId { token, address: state.address };
         if access == RouteAccess::Clients {
-            peer.check(&self.config.access, &self.peer_check_lock).await?;
+            peer.check(&self.config.access, &self.peer_check_slot).await?;
             state.record_accepted_request(sender);
         }
         match found {

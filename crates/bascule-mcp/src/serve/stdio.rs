@@ -82,6 +82,13 @@ impl StdioServer {
             stream.close();
         };
         let ((), written) = tokio::join!(reading, write(receiver, stdout));
+        self.log_end(written, &stream);
+        if let Some(session) = connection.session {
+            connection.host.end_session(&connection.endpoint, &session);
+        }
+    }
+
+    fn log_end(&self, written: io::Result<()>, stream: &ResponseStream) {
         match written {
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 warn!("client disconnected: it does not read");
@@ -91,9 +98,6 @@ impl StdioServer {
                 warn!(limit = self.stream_limit, "client disconnected: it reads too slowly");
             }
             Ok(()) => {}
-        }
-        if let Some(session) = connection.session {
-            connection.host.end_session(&connection.endpoint, &session);
         }
     }
 }
