@@ -223,7 +223,7 @@ impl CgroupParent {
         [Self::find_version_two(&mounts, &own), Self::find_version_one(&mounts, &own)]
             .into_iter()
             .flatten()
-            .find(Self::works)
+            .find(Self::is_usable)
     }
 
     fn find_version_two(mounts: &str, own: &str) -> Option<Self> {
@@ -243,7 +243,7 @@ impl CgroupParent {
         (memory.is_some() || pids.is_some()).then_some(Self { version: CgroupVersion::One, memory, pids })
     }
 
-    fn works(&self) -> bool {
+    fn is_usable(&self) -> bool {
         [&self.memory, &self.pids].into_iter().flatten().for_each(|folder| remove_stale_groups(folder));
         let name = format!("{PREFIX}{}-trial", std::process::id());
         let limits = TreeLimits { memory_bytes: Some(1 << 30), processes: Some(64), disk_bytes: None };

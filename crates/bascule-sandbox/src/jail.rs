@@ -66,13 +66,7 @@ fn run(command: &[OsString]) -> io::Result<()> {
     // SAFETY: nothing above the last passed descriptor is in use yet.
     unsafe { libc::close_range(last as u32 + 1, u32::MAX, 0) };
     let record = config.is_traced.then(tracer::take_record).transpose()?;
-    let mut temporary = config.policy.temporary.as_deref().map(TemporaryFolder::create).transpose()?;
-    if let Some(temporary) = &mut temporary {
-        if config.policy.unix_sockets {
-            temporary.shorten();
-        }
-        grant_temporary(&mut config.policy, temporary);
-    }
+    let temporary = create_temporary(&mut config.policy)?;
     let signals = reaper::become_subreaper()?;
     // Resolved before the server runs and could exchange them.
     let writable = WritablePaths::from_file_access(&config.policy.files);
@@ -118,6 +112,17 @@ fn reap(reaper: Reaper<'_>, temporary: Option<TemporaryFolder>) -> io::Result<()
         lifeline.send(ReaperReport { peak_bytes: exit.peak_bytes, ..ReaperReport::default() });
         exit.exit_with_same_status()
     })
+}
+
+fn create_temporary(policy: &mut Policy) -> io::Result<Option<TemporaryFolder>> {
+    let mut temporary = policy.temporary.as_deref().map(TemporaryFolder::create).transpose()?;
+    if let Some(temporary) = &mut temporary {
+        if policy.unix_sockets {
+            temporary.shorten();
+        }
+        grant_temporary(policy, temporary);
+    }
+    Ok(temporary)
 }
 
 fn grant_temporary(policy: &mut Policy, temporary: &TemporaryFolder) {
