@@ -164,7 +164,6 @@ impl Pooling {
 }
 
 fn read_sizes(text: &str) -> Result<ModelSizes, ModelError> {
-    let wrong = |reason: String| Err(ModelError::Config(reason));
     let config: ConfigFile =
         serde_json::from_str(text).map_err(|error| ModelError::Config(error.to_string()))?;
     let known = [
@@ -174,7 +173,8 @@ fn read_sizes(text: &str) -> Result<ModelSizes, ModelError> {
     ];
     for (key, value, known) in known {
         if let Some(other) = value.as_deref().filter(|value| *value != known) {
-            return wrong(format!("`{key}` is `{other}`; only `{known}` is known"));
+            let reason = format!("`{key}` is `{other}`; only `{known}` is known");
+            return Err(ModelError::Config(reason));
         }
     }
     let sizes = ModelSizes {
@@ -187,6 +187,11 @@ fn read_sizes(text: &str) -> Result<ModelSizes, ModelError> {
         types: config.type_vocab_size,
         epsilon: config.layer_norm_eps,
     };
+    check_sizes(&sizes)?;
+    Ok(sizes)
+}
+
+fn check_sizes(sizes: &ModelSizes) -> Result<(), ModelError> {
     let all = [
         sizes.hidden,
         sizes.layers,
@@ -197,10 +202,11 @@ fn read_sizes(text: &str) -> Result<ModelSizes, ModelError> {
         sizes.types,
     ];
     if all.iter().any(|size| !(1..=MAX_SIZE).contains(size)) {
-        return wrong("a size is zero or too large".into());
+        return Err(ModelError::Config("a size is zero or too large".into()));
     }
     if !sizes.hidden.is_multiple_of(sizes.heads) {
-        return wrong(format!("{} numbers cannot be shared by {} heads", sizes.hidden, sizes.heads));
+        let reason = format!("{} numbers cannot be shared by {} heads", sizes.hidden, sizes.heads);
+        return Err(ModelError::Config(reason));
     }
-    Ok(sizes)
+    Ok(())
 }
