@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::CallIdentity;
 use crate::pending::{CallAnswer, CallReceivers, ClosedCause};
-use crate::proxy::Connection;
+use crate::proxy::ProxyConnection;
 use crate::{ToolCallError, ToolOutput};
 
 /// A call in progress. Dropping it cancels the call at the bridge.
@@ -18,7 +18,7 @@ pub struct PendingToolCall {
     pub(crate) identity: CallIdentity,
     pub(crate) receivers: CallReceivers,
     pub(crate) deadline: Instant,
-    pub(crate) connection: Arc<Connection>,
+    pub(crate) connection: Arc<ProxyConnection>,
 }
 
 impl PendingToolCall {

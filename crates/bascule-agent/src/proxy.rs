@@ -25,7 +25,7 @@ use crate::{PendingToolCall, ProxyOptions, ProxyOptionsError, ToolCallError, Too
 /// without an answer are sent again under their message ids; the bridge runs none of them twice.
 #[derive(Clone)]
 pub struct McpToolProxy {
-    connection: Arc<Connection>,
+    connection: Arc<ProxyConnection>,
 }
 
 /// The reason why a proxy cannot be made.
@@ -76,7 +76,7 @@ impl McpToolProxy {
             cancel_topic: agent.cancel_topic(),
             pending: pending.clone(),
         };
-        let connection = Connection {
+        let connection = ProxyConnection {
             bus: bus.clone(),
             agent: agent.clone(),
             options,
@@ -166,7 +166,7 @@ fn random_numbers() -> Result<[u64; 2], ProxyError> {
 }
 
 /// The parts of a proxy that its calls share.
-pub(crate) struct Connection {
+pub(crate) struct ProxyConnection {
     pub(crate) bus: Bus,
     agent: AgentName,
     pub(crate) options: ProxyOptions,
@@ -179,7 +179,7 @@ pub(crate) struct Connection {
     sender: JoinHandle<()>,
 }
 
-impl Connection {
+impl ProxyConnection {
     fn request_envelope(&self, request: ToolRequest) -> Result<(CallIdentity, Envelope), ToolCallError> {
         let message_id = self.ids.generate();
         let own_id = || CorrelationId::parse(message_id.as_str()).expect("both have the same form");
@@ -244,7 +244,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ProxyConnection {
     fn drop(&mut self) {
         self.reader.abort();
     }
