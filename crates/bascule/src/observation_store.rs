@@ -10,10 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bascule_catalog::{CatalogTool, ServerTools, StoredObservation};
-use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-use crate::hexadecimal::hexadecimal;
+use crate::hexadecimal::sha256;
 use crate::listing_store::ListingKey;
 use crate::{launch, private_file};
 
@@ -145,8 +144,7 @@ impl StoredObservations {
 }
 
 fn definition_digest(tool: &CatalogTool) -> String {
-    let digest = digest(&SHA256, tool.definition().raw.get().as_bytes());
-    hexadecimal(digest.as_ref())
+    sha256(tool.definition().raw.get().as_bytes())
 }
 
 fn read_file(path: &Path) -> io::Result<StoredObservations> {

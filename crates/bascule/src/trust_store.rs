@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tracing::warn;
 
 use crate::config::{ConfigError, ConfigLocation, ConfigOrigin, LoadedConfig, TrustSummary, canonical_entry};
-use crate::hexadecimal::hexadecimal;
+use crate::hexadecimal::sha256;
 use crate::private_file;
 
 /// A summary is at most a few times larger than its file.
@@ -87,8 +87,7 @@ pub(crate) fn list() -> io::Result<Vec<TrustRecord>> {
 pub(crate) fn record_path(file: &Path) -> io::Result<PathBuf> {
     // A folder that no longer exists has no links either.
     let entry = canonical_entry(file).or_else(|_| std::path::absolute(file))?;
-    let digest = ring::digest::digest(&ring::digest::SHA256, entry.as_os_str().as_bytes());
-    let name = hexadecimal(digest.as_ref());
+    let name = sha256(entry.as_os_str().as_bytes());
     Ok(private_file::folder("trust")?.join(format!("{name}.json")))
 }
 

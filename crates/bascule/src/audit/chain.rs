@@ -3,8 +3,6 @@
 //! A line is a JSON object whose last member is `hash`. The hash is the SHA-256 over the hash of the line before, as 64
 //! characters, and the line's own text up to that member. The first line follows 64 zeros.
 
-use std::fmt::Write;
-
 use ring::digest::{SHA256, digest};
 
 /// Before the hash of a line, and after it.
@@ -18,7 +16,7 @@ pub(super) type Hash = [u8; 64];
 
 /// A place between two lines of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Position {
+pub(super) struct ChainPosition {
     /// The number of lines before, which is the sequence number of the next one. Interrupted lines do not count.
     pub(super) lines: u64,
     /// The number of bytes before.
@@ -27,7 +25,7 @@ pub(super) struct Position {
     pub(super) hash: Hash,
 }
 
-impl Position {
+impl ChainPosition {
     pub(super) const START: Self = Self { lines: 0, bytes: 0, hash: [b'0'; 64] };
 
     /// Appends a line with these members to `text`, and moves behind it.
@@ -83,13 +81,6 @@ pub(super) fn line_end(hash: &Hash) -> Vec<u8> {
     [BEFORE_HASH, hash, AFTER_HASH, b"\n"].concat()
 }
 
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
 /// Returns the SHA-256 of a text in hexadecimal digits.
 pub(super) fn sha256(text: &[u8]) -> Hash {
     encode(digest(&SHA256, text).as_ref())
@@ -102,7 +93,7 @@ fn chained(before: &Hash, content: &[u8]) -> Hash {
     encode(context.finish().as_ref())
 }
 
-/// Unlike `hex` it needs no memory: it runs for every line.
+/// Unlike `hexadecimal` it needs no memory: it runs for every line.
 fn encode(digest: &[u8]) -> Hash {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut hash = [0; 64];

@@ -13,10 +13,11 @@ use ring::hmac;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use serde_json::json;
 
-use super::chain::{MAX_LINE, Opening, Position, hex, line_end, sha256};
+use super::chain::{ChainPosition, MAX_LINE, Opening, line_end, sha256};
 use super::entry::AuditEntry;
 use super::head::Head;
 use super::verify::catch_up;
+use crate::hexadecimal::hexadecimal;
 
 /// The longest wait for another process that appends.
 const LOCK_WAIT: Duration = Duration::from_secs(2);
@@ -59,8 +60,8 @@ pub(super) fn open_head_for_reading(log: &Path) -> io::Result<Option<File>> {
 }
 
 /// Returns true if a line with the hash of the position ends there.
-pub(super) fn has_line_end(log: &File, position: &Position) -> io::Result<bool> {
-    if *position == Position::START {
+pub(super) fn has_line_end(log: &File, position: &ChainPosition) -> io::Result<bool> {
+    if *position == ChainPosition::START {
         return Ok(true);
     }
     let expected = line_end(&position.hash);
@@ -177,7 +178,7 @@ impl OpenFiles {
     }
 
     /// Returns the end of the last complete line, and the incomplete line after it.
-    fn read_uncounted(&self, head: &Head) -> io::Result<(Position, Vec<u8>)> {
+    fn read_uncounted(&self, head: &Head) -> io::Result<(ChainPosition, Vec<u8>)> {
         let length = self.log.metadata()?.len();
         let Some(more) = length.checked_sub(head.position.bytes) else {
             return Err(broken("its end was cut off"));
@@ -250,7 +251,7 @@ pub(super) fn members_of(object: &str) -> &str {
 
 /// Returns the digest of arguments, keyed: short ones could be guessed from a plain digest.
 pub(super) fn keyed_digest(key: &hmac::Key, arguments: &str) -> String {
-    hex(hmac::sign(key, arguments.as_bytes()).as_ref())
+    hexadecimal(hmac::sign(key, arguments.as_bytes()).as_ref())
 }
 
 /// The lock of a log. Dropping it releases the lock.

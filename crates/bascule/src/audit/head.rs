@@ -6,7 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use serde::{Deserialize, Serialize};
 
-use super::chain::{Position, hex};
+use super::chain::ChainPosition;
+use crate::hexadecimal::hexadecimal;
 
 /// The side file always has this size: it is replaced by one write, which a killed process does or does not make.
 const SIZE: usize = 512;
@@ -17,7 +18,7 @@ pub(super) struct Head {
     pub(super) chain: String,
     /// The key of the digests of arguments.
     pub(super) key: String,
-    pub(super) position: Position,
+    pub(super) position: ChainPosition,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -35,7 +36,7 @@ impl Head {
     pub(super) fn new() -> io::Result<Self> {
         let (mut chain, mut key) = ([0; 16], [0; 32]);
         getrandom::fill(&mut chain).and_then(|()| getrandom::fill(&mut key)).map_err(io::Error::other)?;
-        Ok(Self { chain: hex(&chain), key: hex(&key), position: Position::START })
+        Ok(Self { chain: hexadecimal(&chain), key: hexadecimal(&key), position: ChainPosition::START })
     }
 
     /// Returns `None` if the file is empty.
@@ -51,11 +52,11 @@ impl Head {
         let hash = hash.as_bytes().try_into().ok().filter(|_| version == 1);
         let hash =
             hash.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the side file is damaged"))?;
-        Ok(Some(Self { chain, key, position: Position { lines, bytes, hash } }))
+        Ok(Some(Self { chain, key, position: ChainPosition { lines, bytes, hash } }))
     }
 
     pub(super) fn write(&self, file: &File) -> io::Result<()> {
-        let Position { lines, bytes, hash } = self.position;
+        let ChainPosition { lines, bytes, hash } = self.position;
         let hash = String::from_utf8_lossy(&hash).into_owned();
         let (chain, key) = (self.chain.clone(), self.key.clone());
         let mut text = serde_json::to_vec(&Text { version: 1, chain, key, lines, bytes, hash })?;

@@ -10,7 +10,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use tempfile::TempDir;
 
-use super::chain::Position;
+use super::chain::ChainPosition;
 use super::verify::verify_around;
 use super::*;
 
@@ -191,7 +191,7 @@ fn log_of_an_earlier_version_is_verified_and_continued() {
     let log = Log::filled();
     let mut head: Value = serde_json::from_slice(&fs::read(log.head()).unwrap()).unwrap();
     // A chain whose first line has no digest of the key.
-    let (mut position, mut text) = (Position::START, Vec::new());
+    let (mut position, mut text) = (ChainPosition::START, Vec::new());
     let chain = head["chain"].as_str().unwrap();
     position.seal(&format!(r#""kind":"chain","version":1,"chain":"{chain}""#), &mut text);
     fs::write(&log.path, &text).unwrap();

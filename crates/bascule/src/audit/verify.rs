@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use super::chain::{LineFault, MAX_LINE, Opening, Position};
+use super::chain::{ChainPosition, LineFault, MAX_LINE, Opening};
 use super::file::{self, Lock};
 use super::head::Head;
 
@@ -65,7 +65,7 @@ pub(super) fn verify_around(path: &Path, before_lock: impl FnOnce()) -> io::Resu
 
 struct Check {
     reader: BufReader<File>,
-    position: Position,
+    position: ChainPosition,
     /// The first line.
     opening: Option<Opening>,
     /// Lines of the file so far.
@@ -78,14 +78,14 @@ struct Check {
 impl Check {
     fn new(log: File) -> Self {
         let reader = BufReader::with_capacity(BUFFER, log);
-        let position = Position::START;
+        let position = ChainPosition::START;
         Self { reader, position, opening: None, read: 0, interrupted: 0, partial: Vec::new() }
     }
 
     /// Goes back to the end of the last line that was right. Lines that a failed write has left and removed again are forgotten.
     fn go_back(&mut self) -> io::Result<()> {
         if !file::has_line_end(self.reader.get_ref(), &self.position)? {
-            (self.position, self.opening, self.interrupted) = (Position::START, None, 0);
+            (self.position, self.opening, self.interrupted) = (ChainPosition::START, None, 0);
         }
         self.partial.clear();
         self.read = self.position.lines;
@@ -125,7 +125,7 @@ impl Check {
 
     /// Compares the end of the file with the side file.
     fn compare(self, head: &Head, path: &Path) -> io::Result<Result<Verified, Fault>> {
-        let Position { lines, bytes, hash } = &self.position;
+        let ChainPosition { lines, bytes, hash } = &self.position;
         let fault = |line, reason: String| Ok(Err(Fault { line, reason }));
         let counted = &head.position;
         if counted.lines > *lines {
@@ -177,7 +177,7 @@ fn is_repair(line: &[u8]) -> bool {
 
 /// Checks the lines that were appended after `from`. Returns the place after them, and the incomplete rest. `None`: they do
 /// not continue the chain.
-pub(super) fn catch_up(from: &Position, text: &[u8]) -> Option<(Position, Vec<u8>)> {
+pub(super) fn catch_up(from: &ChainPosition, text: &[u8]) -> Option<(ChainPosition, Vec<u8>)> {
     let end = text.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1);
     let (lines, rest) = text.split_at(end);
     let mut position = from.clone();

@@ -18,7 +18,7 @@ use serde_json::{Map, Value, json};
 use super::settings::{
     Authentication, BridgeSettings, Isolation, ServerSettings, SessionSharing, Settings, TransportSettings,
 };
-use crate::hexadecimal::hexadecimal;
+use crate::hexadecimal::sha256;
 use display::{hide_literals, join, mention_omissions, show, show_command, show_sandbox};
 
 /// Keys of a server that run no other program and do not lower its confinement. `limits` and the filters are compared by
@@ -498,8 +498,7 @@ fn digests(entry: &Map<String, Value>, is_wanted: impl Fn(&str) -> bool) -> BTre
 }
 
 fn digest(text: &str) -> String {
-    let digest = ring::digest::digest(&ring::digest::SHA256, text.as_bytes());
-    hexadecimal(digest.as_ref())
+    sha256(text.as_bytes())
 }
 
 fn list(value: &Value) -> impl Iterator<Item = &Value> {

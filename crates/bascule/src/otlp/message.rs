@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value};
 
+use crate::hexadecimal::hexadecimal;
+
 /// The kinds of fields on the wire of protobuf.
 const VARINT: u32 = 0;
 const FIXED64: u32 = 1;
@@ -9,7 +11,7 @@ const LENGTH: u32 = 2;
 
 /// A message. Fields are written in the order in which they were added.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Message(Vec<Field>);
+pub(super) struct OtlpMessage(Vec<Field>);
 
 #[derive(Debug, Clone)]
 struct Field {
@@ -33,11 +35,11 @@ pub(super) enum FieldValue {
     Double(f64),
     FixedList(Vec<u64>),
     DoubleList(Vec<f64>),
-    One(Message),
-    Many(Vec<Message>),
+    One(OtlpMessage),
+    Many(Vec<OtlpMessage>),
 }
 
-impl Message {
+impl OtlpMessage {
     pub(super) fn with(mut self, number: u32, name: &'static str, value: impl Into<FieldValue>) -> Self {
         self.0.push(Field { number, name, value: value.into() });
         self
@@ -112,7 +114,7 @@ impl FieldValue {
     fn to_json(&self) -> Value {
         match self {
             Self::Text(text) => text.as_str().into(),
-            Self::Id(id) => id.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into(),
+            Self::Id(id) => hexadecimal(id).into(),
             Self::Int(value) => value.to_string().into(),
             Self::Enum(value) => (*value).into(),
             Self::Flag(value) => (*value).into(),
@@ -121,7 +123,7 @@ impl FieldValue {
             Self::FixedList(values) => values.iter().map(u64::to_string).collect::<Vec<_>>().into(),
             Self::DoubleList(values) => values.clone().into(),
             Self::One(message) => message.to_json(),
-            Self::Many(messages) => messages.iter().map(Message::to_json).collect::<Vec<_>>().into(),
+            Self::Many(messages) => messages.iter().map(OtlpMessage::to_json).collect::<Vec<_>>().into(),
         }
     }
 }
@@ -132,33 +134,37 @@ impl From<&str> for FieldValue {
     }
 }
 
-impl From<Message> for FieldValue {
-    fn from(message: Message) -> Self {
+impl From<OtlpMessage> for FieldValue {
+    fn from(message: OtlpMessage) -> Self {
         Self::One(message)
     }
 }
 
-impl From<Vec<Message>> for FieldValue {
-    fn from(messages: Vec<Message>) -> Self {
+impl From<Vec<OtlpMessage>> for FieldValue {
+    fn from(messages: Vec<OtlpMessage>) -> Self {
         Self::Many(messages)
     }
 }
 
 /// Returns an attribute with a text.
-pub(super) fn attribute(key: &str, value: &str) -> Message {
-    let value = Message::default().with(1, "stringValue", value);
-    Message::default().with(1, "key", key).with(2, "value", value)
+pub(super) fn attribute(key: &str, value: &str) -> OtlpMessage {
+    let value = OtlpMessage::default().with(1, "stringValue", value);
+    OtlpMessage::default().with(1, "key", key).with(2, "value", value)
 }
 
 /// Returns an attribute with a number.
-pub(super) fn number(key: &str, value: u64) -> Message {
+pub(super) fn number(key: &str, value: u64) -> OtlpMessage {
     let value = FieldValue::Int(i64::try_from(value).unwrap_or(i64::MAX));
-    Message::default().with(1, "key", key).with(2, "value", Message::default().with(3, "intValue", value))
+    OtlpMessage::default().with(1, "key", key).with(
+        2,
+        "value",
+        OtlpMessage::default().with(3, "intValue", value),
+    )
 }
 
 /// Returns the part of the program that makes the spans and metrics.
-pub(super) fn scope() -> Message {
-    Message::default().with(1, "name", "bascule").with(2, "version", env!("CARGO_PKG_VERSION"))
+pub(super) fn scope() -> OtlpMessage {
+    OtlpMessage::default().with(1, "name", "bascule").with(2, "version", env!("CARGO_PKG_VERSION"))
 }
 
 #[cfg(test)]
@@ -169,7 +175,7 @@ mod tests {
     #[test]
     fn writes_the_wire_of_protobuf() {
         let check = |value: FieldValue, expected: &[u8]| {
-            assert_eq!(Message::default().with(1, "x", value).to_protobuf(), expected);
+            assert_eq!(OtlpMessage::default().with(1, "x", value).to_protobuf(), expected);
         };
         check("ab".into(), b"\x0a\x02ab");
         check("".into(), b"\x0a\x00");
@@ -179,8 +185,8 @@ mod tests {
         check(FieldValue::Fixed(258), b"\x09\x02\x01\0\0\0\0\0\0");
         check(FieldValue::Double(1.0), b"\x09\0\0\0\0\0\0\xf0\x3f");
         check(FieldValue::FixedList(vec![1]), b"\x0a\x08\x01\0\0\0\0\0\0\0");
-        check(FieldValue::Many(vec![Message::default(), Message::default()]), b"\x0a\x00\x0a\x00");
-        let far = Message::default().with(16, "x", FieldValue::Enum(127));
+        check(FieldValue::Many(vec![OtlpMessage::default(), OtlpMessage::default()]), b"\x0a\x00\x0a\x00");
+        let far = OtlpMessage::default().with(16, "x", FieldValue::Enum(127));
         assert_eq!(far.to_protobuf(), b"\x80\x01\x7f");
     }
 

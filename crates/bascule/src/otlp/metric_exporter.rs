@@ -1,25 +1,19 @@
 //! Sends the metrics of a bridge to a collector, from time to time and at its end.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::export_task::ExportTask;
 use super::metrics::{CoveredTime, metrics_message};
 use super::sender::OtlpSender;
 use super::settings::{OtlpResource, OtlpSettings, Signal};
 use crate::McpBridgeAdapter;
 
-/// The longest wait for the collector when a bridge ends.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Owns the task that sends metrics.
-pub(crate) struct MetricExporter {
-    stop: CancellationToken,
-    task: Mutex<Option<JoinHandle<()>>>,
-}
+pub(crate) struct MetricExporter(ExportTask);
 
 impl MetricExporter {
     /// Returns `None` if no metrics are to be sent.
@@ -34,23 +28,12 @@ impl MetricExporter {
             started: unix_nanos(),
             stop: stop.clone(),
         };
-        Some(Self { stop, task: Mutex::new(Some(tokio::spawn(task.run()))) })
+        Some(Self(ExportTask::spawn(stop, task.run())))
     }
 
     /// Sends the last values, but not for long, and ends the task.
     pub(crate) async fn close(&self) {
-        self.stop.cancel();
-        let task = self.task.lock().expect("no code panics while it holds the lock").take();
-        let Some(mut task) = task else { return };
-        if timeout(CLOSE_TIMEOUT, &mut task).await.is_err() {
-            task.abort();
-        }
-    }
-}
-
-impl Drop for MetricExporter {
-    fn drop(&mut self) {
-        self.stop.cancel();
+        self.0.close().await;
     }
 }
 

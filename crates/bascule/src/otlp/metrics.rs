@@ -3,7 +3,7 @@
 
 use bascule_model::ToolId;
 
-use super::message::{FieldValue, Message, attribute, scope};
+use super::message::{FieldValue, OtlpMessage, attribute, scope};
 use super::settings::OtlpResource;
 use crate::McpBridgeAdapter;
 use crate::metrics::{BOUNDS, Figure, FigurePoint, OutcomeCounts, ToolCounts, figures};
@@ -22,7 +22,7 @@ pub(super) fn metrics_message(
     bridge: &McpBridgeAdapter,
     resource: &OtlpResource,
     covered: CoveredTime,
-) -> Message {
+) -> OtlpMessage {
     let tools = bridge.fleet.metrics.tool_counts();
     let mut metrics = vec![
         durations(
@@ -37,23 +37,26 @@ pub(super) fn metrics_message(
         ),
     ];
     metrics.extend(figures(bridge).iter().map(|figure| figure_message(figure, covered)));
-    let in_scope = Message::default().with(1, "scope", scope()).with(2, "metrics", metrics);
-    let of_resource =
-        Message::default().with(1, "resource", resource.to_message()).with(2, "scopeMetrics", vec![in_scope]);
-    Message::default().with(1, "resourceMetrics", vec![of_resource])
+    let in_scope = OtlpMessage::default().with(1, "scope", scope()).with(2, "metrics", metrics);
+    let of_resource = OtlpMessage::default().with(1, "resource", resource.to_message()).with(
+        2,
+        "scopeMetrics",
+        vec![in_scope],
+    );
+    OtlpMessage::default().with(1, "resourceMetrics", vec![of_resource])
 }
 
-fn durations(name: &str, description: &str, points: Vec<Message>) -> Message {
-    let histogram = Message::default().with(1, "dataPoints", points).with(
+fn durations(name: &str, description: &str, points: Vec<OtlpMessage>) -> OtlpMessage {
+    let histogram = OtlpMessage::default().with(1, "dataPoints", points).with(
         2,
         "aggregationTemporality",
         FieldValue::Enum(CUMULATIVE),
     );
-    Message::default().with(1, "name", name).with(2, "description", description).with(3, "unit", "s").with(
-        9,
-        "histogram",
-        histogram,
-    )
+    OtlpMessage::default()
+        .with(1, "name", name)
+        .with(2, "description", description)
+        .with(3, "unit", "s")
+        .with(9, "histogram", histogram)
 }
 
 /// Returns one point for each tool and outcome.
@@ -61,12 +64,12 @@ fn histogram_points(
     tools: &[(ToolId, ToolCounts)],
     outcomes: fn(&ToolCounts) -> &[OutcomeCounts],
     covered: CoveredTime,
-) -> Vec<Message> {
+) -> Vec<OtlpMessage> {
     let all = tools.iter().flat_map(|(id, counts)| outcomes(counts).iter().map(move |outcome| (id, outcome)));
     all.map(|(id, outcome)| histogram_point(id, outcome, covered)).collect()
 }
 
-fn histogram_point(id: &ToolId, outcome: &OutcomeCounts, covered: CoveredTime) -> Message {
+fn histogram_point(id: &ToolId, outcome: &OutcomeCounts, covered: CoveredTime) -> OtlpMessage {
     let mut attributes = vec![
         attribute("mcp.method.name", "tools/call"),
         attribute("gen_ai.operation.name", "execute_tool"),
@@ -77,7 +80,7 @@ fn histogram_point(id: &ToolId, outcome: &OutcomeCounts, covered: CoveredTime) -
     let durations = &outcome.durations;
     let bounds = BOUNDS.iter().map(|(micros, _)| *micros as f64 / 1e6).collect();
     covered
-        .add_to(Message::default())
+        .add_to(OtlpMessage::default())
         .with(4, "count", FieldValue::Fixed(durations.calls()))
         .with(5, "sum", FieldValue::Double(durations.seconds()))
         .with(6, "bucketCounts", FieldValue::FixedList(durations.buckets.into()))
@@ -90,10 +93,10 @@ fn error_type(code: &str) -> &str {
     if code == "TOOL_ERROR" { "tool_error" } else { code }
 }
 
-fn figure_message(figure: &Figure, covered: CoveredTime) -> Message {
-    let points: Vec<Message> = figure.points.iter().map(|point| number_point(point, covered)).collect();
-    let values = Message::default().with(1, "dataPoints", points);
-    let message = Message::default().with(1, "name", figure.name).with(2, "description", figure.help);
+fn figure_message(figure: &Figure, covered: CoveredTime) -> OtlpMessage {
+    let points: Vec<OtlpMessage> = figure.points.iter().map(|point| number_point(point, covered)).collect();
+    let values = OtlpMessage::default().with(1, "dataPoints", points);
+    let message = OtlpMessage::default().with(1, "name", figure.name).with(2, "description", figure.help);
     match figure.is_counter {
         true => {
             let sum = values.with(2, "aggregationTemporality", FieldValue::Enum(CUMULATIVE)).with(
@@ -107,10 +110,10 @@ fn figure_message(figure: &Figure, covered: CoveredTime) -> Message {
     }
 }
 
-fn number_point(point: &FigurePoint, covered: CoveredTime) -> Message {
-    let attributes: Vec<Message> =
+fn number_point(point: &FigurePoint, covered: CoveredTime) -> OtlpMessage {
+    let attributes: Vec<OtlpMessage> =
         point.labels.iter().map(|(name, value)| attribute(&format!("bascule.{name}"), value)).collect();
-    covered.add_to(Message::default()).with(6, "asInt", FieldValue::Fixed(point.value)).with(
+    covered.add_to(OtlpMessage::default()).with(6, "asInt", FieldValue::Fixed(point.value)).with(
         7,
         "attributes",
         attributes,
@@ -118,7 +121,7 @@ fn number_point(point: &FigurePoint, covered: CoveredTime) -> Message {
 }
 
 impl CoveredTime {
-    fn add_to(self, point: Message) -> Message {
+    fn add_to(self, point: OtlpMessage) -> OtlpMessage {
         point.with(2, "startTimeUnixNano", FieldValue::Fixed(self.start)).with(
             3,
             "timeUnixNano",

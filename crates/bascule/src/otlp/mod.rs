@@ -2,8 +2,10 @@
 //!
 //! Reading order: `settings` reads the environment variables of the standard. `message` is a message of the protocol, written as
 //! protobuf or JSON; `spans` and `metrics` build those that are sent, by the semantic conventions for MCP. `sender` delivers one
-//! of them. `span_exporter` and `metric_exporter` decide when.
+//! of them. `span_exporter` and `metric_exporter` decide when, each in an
+//! `export_task`.
 
+mod export_task;
 mod message;
 mod metric_exporter;
 mod metrics;

@@ -8,7 +8,7 @@ use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::message::Message;
+use super::message::OtlpMessage;
 use super::settings::{OtlpProtocol, Signal, SignalSettings};
 use crate::blocking::run_blocking;
 use crate::normalise::error_chain;
@@ -54,7 +54,7 @@ impl OtlpSender {
     /// Sends a message, which is built on another thread. Returns false if it is lost. After `stop` there is one attempt.
     pub(super) async fn send(
         &self,
-        build: impl FnOnce() -> Message + Send + 'static,
+        build: impl FnOnce() -> OtlpMessage + Send + 'static,
         stop: &CancellationToken,
     ) -> bool {
         let protocol = self.protocol;
@@ -120,7 +120,7 @@ impl OtlpSender {
     }
 }
 
-fn encode(message: &Message, protocol: OtlpProtocol) -> Vec<u8> {
+fn encode(message: &OtlpMessage, protocol: OtlpProtocol) -> Vec<u8> {
     match protocol {
         OtlpProtocol::HttpJson => message.to_json().to_string().into_bytes(),
         OtlpProtocol::Grpc | OtlpProtocol::HttpProtobuf => message.to_protobuf(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bascule_mcp::{HttpEndpoint, InvalidEndpoint};
 use percent_encoding::percent_decode_str;
 
-use super::message::{Message, attribute};
+use super::message::{OtlpMessage, attribute};
 use crate::unique_number::next_unique_number;
 
 const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -223,9 +223,9 @@ impl OtlpResource {
         }
     }
 
-    pub(super) fn to_message(&self) -> Message {
-        let attributes: Vec<Message> = self.0.iter().map(|(key, value)| attribute(key, value)).collect();
-        Message::default().with(1, "attributes", attributes)
+    pub(super) fn to_message(&self) -> OtlpMessage {
+        let attributes: Vec<OtlpMessage> = self.0.iter().map(|(key, value)| attribute(key, value)).collect();
+        OtlpMessage::default().with(1, "attributes", attributes)
     }
 }
 

@@ -3,16 +3,16 @@
 //! A bounded queue feeds one task. A call never waits for it: spans without room, and those of a batch that the collector does not
 //! accept, are dropped and counted.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bascule_store::Span;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::export_task::ExportTask;
 use super::sender::OtlpSender;
 use super::settings::{OtlpResource, OtlpSettings, Signal};
 use super::spans::spans_message;
@@ -30,16 +30,13 @@ const SPAN_BYTES: usize = 512;
 const MAX_MESSAGE: usize = 1_024;
 /// The wait for a batch after its first span.
 const BATCH_DELAY: Duration = Duration::from_millis(500);
-/// The longest wait for the collector when a bridge ends.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Accepts spans, and owns the task that sends them.
 pub(crate) struct SpanExporter {
     queue: mpsc::Sender<Span>,
     queued_bytes: Arc<AtomicUsize>,
     counts: Arc<ExportCounts>,
-    stop: CancellationToken,
-    task: Mutex<Option<JoinHandle<()>>>,
+    task: ExportTask,
 }
 
 #[derive(Default)]
@@ -63,8 +60,7 @@ impl SpanExporter {
             counts: counts.clone(),
             stop: stop.clone(),
         };
-        let task = Mutex::new(Some(tokio::spawn(task.run())));
-        Some(Self { queue, queued_bytes, counts, stop, task })
+        Some(Self { queue, queued_bytes, counts, task: ExportTask::spawn(stop, task.run()) })
     }
 
     /// Accepts a span, or drops and counts it.
@@ -84,18 +80,7 @@ impl SpanExporter {
 
     /// Sends the queued spans, but not for long, and ends the task.
     pub(crate) async fn close(&self) {
-        self.stop.cancel();
-        let task = self.task.lock().expect("no code panics while it holds the lock").take();
-        let Some(mut task) = task else { return };
-        if timeout(CLOSE_TIMEOUT, &mut task).await.is_err() {
-            task.abort();
-        }
-    }
-}
-
-impl Drop for SpanExporter {
-    fn drop(&mut self) {
-        self.stop.cancel();
+        self.task.close().await;
     }
 }
 

@@ -3,7 +3,7 @@
 use bascule_store::{Outcome, Span, SpanKind};
 use serde_json::Value;
 
-use super::message::{FieldValue, Message, attribute, number, scope};
+use super::message::{FieldValue, OtlpMessage, attribute, number, scope};
 use super::settings::OtlpResource;
 
 /// Values of the protocol.
@@ -17,15 +17,18 @@ pub(crate) fn spans_json(spans: &[Span]) -> Value {
     spans_message(spans, &OtlpResource::default()).to_json()
 }
 
-pub(super) fn spans_message(spans: &[Span], resource: &OtlpResource) -> Message {
-    let spans: Vec<Message> = spans.iter().map(span_message).collect();
-    let in_scope = Message::default().with(1, "scope", scope()).with(2, "spans", spans);
-    let of_resource =
-        Message::default().with(1, "resource", resource.to_message()).with(2, "scopeSpans", vec![in_scope]);
-    Message::default().with(1, "resourceSpans", vec![of_resource])
+pub(super) fn spans_message(spans: &[Span], resource: &OtlpResource) -> OtlpMessage {
+    let spans: Vec<OtlpMessage> = spans.iter().map(span_message).collect();
+    let in_scope = OtlpMessage::default().with(1, "scope", scope()).with(2, "spans", spans);
+    let of_resource = OtlpMessage::default().with(1, "resource", resource.to_message()).with(
+        2,
+        "scopeSpans",
+        vec![in_scope],
+    );
+    OtlpMessage::default().with(1, "resourceSpans", vec![of_resource])
 }
 
-fn span_message(span: &Span) -> Message {
+fn span_message(span: &Span) -> OtlpMessage {
     let start = span.started_at.max(0).cast_unsigned().saturating_mul(1_000);
     let end = start.saturating_add(span.duration.saturating_mul(1_000));
     let is_call = span.kind == SpanKind::Call;
@@ -33,14 +36,14 @@ fn span_message(span: &Span) -> Message {
         if is_call { format!("tools/call {}", tool_of(span)) } else { format!("script {}", span.name) };
     let code = if span.outcome == Outcome::Ok { STATUS_UNSET } else { STATUS_ERROR };
     let context = &span.context;
-    let message = Message::default()
+    let message = OtlpMessage::default()
         .with(1, "traceId", FieldValue::Id(context.trace_id.0.to_be_bytes().into()))
         .with(2, "spanId", FieldValue::Id(context.span_id.0.to_be_bytes().into()));
     let message = match context.parent {
         Some(parent) => message.with(4, "parentSpanId", FieldValue::Id(parent.0.to_be_bytes().into())),
         None => message,
     };
-    let status = Message::default().with(2, "message", span.message.as_deref().unwrap_or_default()).with(
+    let status = OtlpMessage::default().with(2, "message", span.message.as_deref().unwrap_or_default()).with(
         3,
         "code",
         FieldValue::Enum(code),
@@ -59,7 +62,7 @@ fn tool_of(span: &Span) -> &str {
     span.name.split_once(':').map_or(&span.name, |(_, tool)| tool)
 }
 
-fn attributes(span: &Span) -> Vec<Message> {
+fn attributes(span: &Span) -> Vec<OtlpMessage> {
     let mut all = vec![
         attribute("bascule.face", span.face.as_str()),
         attribute("bascule.correlation_id", span.correlation_id.as_str()),
