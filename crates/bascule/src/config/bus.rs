@@ -8,7 +8,7 @@ use bascule_model::Secret;
 
 use super::expand::VariableExpander;
 use super::reader::{FieldReader, ObjectReader};
-use super::transport::expand;
+use super::transport::{expand, read_parsed};
 use crate::BusServiceOptions;
 
 /// Smaller messages would not hold the fields of an envelope.
@@ -83,13 +83,9 @@ pub(super) fn read_bus(field: FieldReader, variables: &VariableExpander) -> Opti
         credentials: read_credentials(&mut object, variables),
         ca_file: object.read("caFile", path),
         client_certificate: read_certificate(&mut object, path),
-        prefetch: object
-            .read("prefetch", FieldReader::read_positive)
-            .map_or(default.prefetch, |n| n as usize),
-        timeout: object.read("timeoutMs", FieldReader::read_millis).unwrap_or(default.timeout),
-        agent_timeout: object
-            .read("agentTimeoutMs", FieldReader::read_millis)
-            .unwrap_or(default.agent_timeout),
+        prefetch: object.read_positive_or("prefetch", default.prefetch),
+        timeout: object.read_millis_or("timeoutMs", default.timeout),
+        agent_timeout: object.read_millis_or("agentTimeoutMs", default.agent_timeout),
         max_message_bytes: object.read("maxMessageBytes", read_message_bytes),
         inbox_prefix: object.read("inboxPrefix", |field| read_inbox_prefix(&field, variables)),
     };
@@ -105,18 +101,15 @@ pub(super) fn read_bus(field: FieldReader, variables: &VariableExpander) -> Opti
 }
 
 fn read_url(field: &FieldReader, variables: &VariableExpander) -> Option<BusUrl> {
-    let text = expand(field, field.read_secret_string()?, variables)?;
-    BusUrl::parse(&text).map_err(|error| field.error(error)).ok()
+    read_parsed(field, field.read_secret_string()?, variables, BusUrl::parse)
 }
 
 fn read_agent(field: &FieldReader, variables: &VariableExpander) -> Option<AgentName> {
-    let text = expand(field, field.read_string()?, variables)?;
-    AgentName::parse(&text).map_err(|error| field.error(error)).ok()
+    read_parsed(field, field.read_string()?, variables, AgentName::parse)
 }
 
 fn read_inbox_prefix(field: &FieldReader, variables: &VariableExpander) -> Option<InboxPrefix> {
-    let text = expand(field, field.read_string()?, variables)?;
-    InboxPrefix::parse(&text).map_err(|error| field.error(error)).ok()
+    read_parsed(field, field.read_string()?, variables, InboxPrefix::parse)
 }
 
 fn read_message_bytes(field: FieldReader) -> Option<usize> {

@@ -25,7 +25,7 @@ pub(crate) fn existing_arguments(server: &ServerSettings) -> Vec<PathBuf> {
 /// The arguments as paths, of `PATH` or `OPTION=PATH`.
 fn argument_paths(server: &ServerSettings) -> Vec<PathBuf> {
     let TransportSettings::Stdio { args, .. } = &server.transport else { return Vec::new() };
-    let base = base_folder(server);
+    let base = server.base_folder();
     let values = args.iter().map(|argument| argument.split_once('=').map_or(&**argument, |(_, value)| value));
     values.filter(|value| !value.is_empty()).map(|value| base.join(value)).collect()
 }
@@ -36,16 +36,9 @@ pub(crate) fn has_relative_paths(server: &ServerSettings) -> bool {
     let is_relative = |text: &str| !text.is_empty() && Path::new(text).is_relative();
     let names_file = |text: &String| {
         let value = text.split_once('=').map_or(&**text, |(_, value)| value);
-        is_relative(value) && base_folder(server).join(value).exists()
+        is_relative(value) && server.base_folder().join(value).exists()
     };
     (command.contains('/') && is_relative(command)) || args.iter().any(names_file)
-}
-
-fn base_folder(server: &ServerSettings) -> PathBuf {
-    match &server.transport {
-        TransportSettings::Stdio { cwd: Some(folder), .. } => folder.clone(),
-        _ => std::env::current_dir().unwrap_or_default(),
-    }
 }
 
 /// Finds the executable before the jail starts: the jail could report a missing one only as an exit code.
@@ -59,7 +52,7 @@ pub(crate) fn find_executable(server: &ServerSettings) -> std::io::Result<PathBu
 /// Finds a program as the system does for this server.
 pub(crate) fn find_program(server: &ServerSettings, command: &str) -> std::io::Result<PathBuf> {
     if command.contains('/') {
-        let path = base_folder(server).join(command);
+        let path = server.base_folder().join(command);
         return match path.metadata() {
             Ok(metadata) if metadata.is_dir() => Err(not_found("it is a folder")),
             Ok(_) => Ok(path),
@@ -88,7 +81,7 @@ pub(crate) fn search_path(server: &ServerSettings) -> Vec<PathBuf> {
     let TransportSettings::Stdio { env, .. } = &server.transport else { return Vec::new() };
     let configured = env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.reveal().into());
     let path = configured.or_else(|| std::env::var_os("PATH")).unwrap_or_default();
-    let base = base_folder(server);
+    let base = server.base_folder();
     std::env::split_paths(&path).map(|folder| base.join(folder)).collect()
 }
 

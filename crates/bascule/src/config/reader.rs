@@ -221,6 +221,16 @@ impl<'a> ObjectReader<'a> {
         self.take(key).and_then(read)
     }
 
+    /// Reads a duration of at least one millisecond.
+    pub(super) fn read_millis_or(&mut self, key: &'static str, default: Duration) -> Duration {
+        self.read(key, FieldReader::read_millis).unwrap_or(default)
+    }
+
+    /// Reads an integer of at least 1.
+    pub(super) fn read_positive_or(&mut self, key: &'static str, default: usize) -> usize {
+        self.read(key, FieldReader::read_positive).map_or(default, |number| number as usize)
+    }
+
     /// Returns the remaining entries, for objects whose keys are user-chosen names.
     pub(super) fn into_entries(self) -> Vec<(&'a str, FieldReader<'a>)> {
         self.entries

@@ -207,24 +207,10 @@ impl Resolver<'_> {
             _ => None,
         };
         if let Some(is_safe) = is_guess {
-            let is_open = is_safe && !self.search.secrets.contain(&real) && !self.search.is_broad(&real);
-            let is_project = named.source != Source::Toolchain
-                && self.search.is_private(&real)
-                && !self.is_toolchain(&real)
-                && !real.ends_with("node_modules");
-            return Ok(is_open.then(|| HeldPath { is_searched: is_project, ..hold_path(named, real) }));
+            return Ok(is_safe.then(|| self.hold_guess(named, real)).flatten());
         }
         if self.search.secrets.contain(&real) {
-            let is_named = self.search.secrets.are_named_by(&named.path);
-            return match (named.source, is_named) {
-                (Source::List | Source::Program, true) => Ok(Some(hold_path(named, real))),
-                (Source::List, false) => Err(format!(
-                    "`{}` in `sandbox` is a link to the secret `{}`: name the secret itself",
-                    named.path.display(),
-                    real.display()
-                )),
-                _ => Ok(None),
-            };
+            return self.hold_secret(named, real);
         }
         if let Some((link, folder)) = self.replaceable_link(&named.path)
             && !is_harmless()
@@ -239,6 +225,32 @@ impl Resolver<'_> {
             ));
         }
         Ok(Some(hold_path(named, real)))
+    }
+
+    /// Opens a path that nobody has configured: never a secret, nor a folder that holds far more than the server needs.
+    fn hold_guess(&self, named: &NamedPath, real: PathBuf) -> Option<HeldPath> {
+        if self.search.secrets.contain(&real) || self.search.is_broad(&real) {
+            return None;
+        }
+        let is_project = named.source != Source::Toolchain
+            && self.search.is_private(&real)
+            && !self.is_toolchain(&real)
+            && !real.ends_with("node_modules");
+        Some(HeldPath { is_searched: is_project, ..hold_path(named, real) })
+    }
+
+    /// Opens a secret if the configuration names the secret itself.
+    fn hold_secret(&self, named: &NamedPath, real: PathBuf) -> Result<Option<HeldPath>, String> {
+        let is_named = self.search.secrets.are_named_by(&named.path);
+        match (named.source, is_named) {
+            (Source::List | Source::Program, true) => Ok(Some(hold_path(named, real))),
+            (Source::List, false) => Err(format!(
+                "`{}` in `sandbox` is a link to the secret `{}`: name the secret itself",
+                named.path.display(),
+                real.display()
+            )),
+            _ => Ok(None),
+        }
     }
 
     /// A path that a server can choose gains nothing if its target is accessible anyway, or holds only programs.

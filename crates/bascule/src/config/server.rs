@@ -52,9 +52,8 @@ fn read_settings(
     let env_file = entry.peek("envFile").and_then(|field| find_path(field, variables));
     let expanded_secrets = find_expanded_secrets(entry, variables);
     let transport = read_transport(entry, variables);
-    let call_timeout =
-        entry.read("timeoutMs", FieldReader::read_millis).unwrap_or(ServerSettings::CALL_TIMEOUT);
-    let keep_alive = entry.read("keepAliveMs", |f| f.read_count().map(u64::from).map(Duration::from_millis));
+    let call_timeout = entry.read_millis_or("timeoutMs", ServerSettings::CALL_TIMEOUT);
+    let keep_alive = entry.read("keepAliveMs", read_millis_or_never);
     let start = entry.read("start", read_start_mode).unwrap_or_default();
     let idle_stop = entry.read("idleStopMs", |field| read_idle_stop(field, start));
     let limits = entry.read("limits", |f| read_limits(f, &ResourceLimits::default())).unwrap_or_default();
@@ -63,30 +62,19 @@ fn read_settings(
         call_timeout,
         start,
         idle_stop: idle_stop.unwrap_or(Some(ServerSettings::IDLE_STOP)),
-        start_timeout: entry
-            .read("startTimeoutMs", FieldReader::read_millis)
-            .unwrap_or(ServerSettings::START_TIMEOUT),
-        install_timeout: entry
-            .read("installTimeoutMs", FieldReader::read_millis)
-            .unwrap_or(ServerSettings::INSTALL_TIMEOUT),
+        start_timeout: entry.read_millis_or("startTimeoutMs", ServerSettings::START_TIMEOUT),
+        install_timeout: entry.read_millis_or("installTimeoutMs", ServerSettings::INSTALL_TIMEOUT),
         max_retries: entry.read("maxRetries", FieldReader::read_count).unwrap_or(ServerSettings::MAX_RETRIES),
-        reconnect_backoff: entry
-            .read("reconnectBackoffMs", FieldReader::read_millis)
-            .unwrap_or(ServerSettings::RECONNECT_BACKOFF),
+        reconnect_backoff: entry.read_millis_or("reconnectBackoffMs", ServerSettings::RECONNECT_BACKOFF),
         reconnect_jitter: entry.read("reconnectJitter", |f| f.read_number(0.0, 1.0)).unwrap_or(0.0),
-        keep_alive: keep_alive
-            .map_or(Some(ServerSettings::KEEP_ALIVE), |every| Some(every).filter(|e| !e.is_zero())),
-        cancel_grace: entry
-            .read("cancelGraceMs", FieldReader::read_millis)
-            .unwrap_or(ServerSettings::CANCEL_GRACE),
+        keep_alive: keep_alive.unwrap_or(Some(ServerSettings::KEEP_ALIVE)),
+        cancel_grace: entry.read_millis_or("cancelGraceMs", ServerSettings::CANCEL_GRACE),
         allowed_tools: entry.read("allowedTools", read_patterns),
         denied_tools: entry.read("deniedTools", read_patterns).unwrap_or_default(),
         isolation: entry.read("isolation", read_isolation).unwrap_or_default(),
         pool_size: entry.read("poolSize", |f| f.read_count().map(|size| size as usize)).unwrap_or(1),
         session: entry.read("session", read_session).unwrap_or_default(),
-        max_sessions: entry
-            .read("maxSessions", FieldReader::read_positive)
-            .map_or(ServerSettings::MAX_SESSIONS, |sessions| sessions as usize),
+        max_sessions: entry.read_positive_or("maxSessions", ServerSettings::MAX_SESSIONS),
         sandbox: entry.read("sandbox", |f| read_sandbox(f, variables)).unwrap_or_default(),
         limits,
         tools: entry.read("tools", |f| read_tools(f, &base)).unwrap_or_default(),
@@ -104,12 +92,16 @@ fn read_start_mode(field: FieldReader) -> Option<StartMode> {
 }
 
 /// Reads 0 as never.
+fn read_millis_or_never(field: FieldReader) -> Option<Option<Duration>> {
+    let millis = field.read_count()?;
+    Some((millis > 0).then(|| Duration::from_millis(millis.into())))
+}
+
 fn read_idle_stop(field: FieldReader, start: StartMode) -> Option<Option<Duration>> {
     if start == StartMode::Eager {
         field.key_warning("has no effect without `\"start\": \"lazy\"`: other servers are not stopped");
     }
-    let millis = field.read_count()?;
-    Some((millis > 0).then(|| Duration::from_millis(millis.into())))
+    read_millis_or_never(field)
 }
 
 fn read_isolation(field: FieldReader) -> Option<Isolation> {

@@ -284,6 +284,14 @@ impl ServerSettings {
     pub fn call_timeout_for(&self, tool: &str) -> Duration {
         self.tools.get(tool).map_or(self.call_timeout, |tool| tool.call_timeout)
     }
+
+    /// Returns the folder that relative paths of the command start at.
+    pub(crate) fn base_folder(&self) -> PathBuf {
+        match &self.transport {
+            TransportSettings::Stdio { cwd: Some(folder), .. } => folder.clone(),
+            _ => std::env::current_dir().unwrap_or_default(),
+        }
+    }
 }
 
 /// The transport of a server.

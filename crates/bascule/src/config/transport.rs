@@ -1,5 +1,6 @@
 //! Reads the transport of a server: `command`, `args`, `env`, `envFile` and `cwd`, or `url` and `headers`.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use bascule_model::Secret;
@@ -177,8 +178,7 @@ fn without_nul(field: &FieldReader, text: String) -> Option<String> {
 }
 
 fn read_url(field: &FieldReader, variables: &VariableExpander) -> Option<ServerUrl> {
-    let text = expand(field, field.read_string()?, variables)?;
-    ServerUrl::parse(&text).map_err(|error| field.error(error)).ok()
+    read_parsed(field, field.read_string()?, variables, ServerUrl::parse)
 }
 
 fn read_headers(field: FieldReader, variables: &VariableExpander) -> Option<Vec<(String, Secret<String>)>> {
@@ -198,6 +198,17 @@ fn read_headers(field: FieldReader, variables: &VariableExpander) -> Option<Vec<
 fn is_header_name(name: &str) -> bool {
     let legal = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);
     !name.is_empty() && name.bytes().all(legal)
+}
+
+/// Expands the variables of a text, parses it, and reports errors at its field.
+pub(super) fn read_parsed<T, E: Display>(
+    field: &FieldReader,
+    text: &str,
+    variables: &VariableExpander,
+    parse: impl FnOnce(&str) -> Result<T, E>,
+) -> Option<T> {
+    let text = expand(field, text, variables)?;
+    parse(&text).map_err(|error| field.error(error)).ok()
 }
 
 /// Expands the variables of a text and reports errors at its field.
