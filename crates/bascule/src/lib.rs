@@ -51,6 +51,8 @@ mod script_types;
 mod search;
 mod settings_file;
 mod start_hints;
+#[cfg(test)]
+mod testing;
 mod token;
 mod tool_queries;
 mod tool_spelling;

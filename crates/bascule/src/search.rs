@@ -238,18 +238,7 @@ impl McpBridgeAdapter {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bascule_catalog::ToolFilter;
-    use bascule_model::ToolDefinition;
-    use serde_json::value::RawValue;
-
-    fn server(name: &str, tools: &[&str]) -> Arc<ServerTools> {
-        let parse = |tool: &&str| {
-            let text = format!(r#"{{"name":"{tool}"}}"#);
-            ToolDefinition::parse(RawValue::from_string(text).unwrap()).unwrap()
-        };
-        let tools = tools.iter().map(parse).collect();
-        Arc::new(ServerTools::new(ServerName::parse(name).unwrap(), ToolFilter::default(), tools))
-    }
+    use crate::testing::server_of;
 
     fn first(search: &ToolSearch, catalog: &Catalog, intent: &str) -> String {
         search.find(catalog, &[ToolIntent::new(intent)], None, |_| true)[0][0].0.id().to_string()
@@ -258,16 +247,16 @@ mod tests {
     // req: SE-02
     #[test]
     fn indexes_only_changed_servers_again() {
-        let (search, files) = (ToolSearch::default(), server("files", &["read_file", "move_file"]));
-        let before: Catalog = [files.clone(), server("mail", &["send_mail"])].into_iter().collect();
+        let (search, files) = (ToolSearch::default(), server_of("files", &["read_file", "move_file"]));
+        let before: Catalog = [files.clone(), server_of("mail", &["send_mail"])].into_iter().collect();
         assert_eq!(first(&search, &before, "send a mail"), "mail:send_mail");
         let kept = search.servers.lock().unwrap()["files"].index.clone();
-        let after: Catalog = [files, server("mail", &["draw_chart"])].into_iter().collect();
+        let after: Catalog = [files, server_of("mail", &["draw_chart"])].into_iter().collect();
         assert_eq!(first(&search, &after, "draw a chart"), "mail:draw_chart");
         assert!(Arc::ptr_eq(&kept, &search.servers.lock().unwrap()["files"].index));
         first(
             &search,
-            &Catalog::default().servers().iter().cloned().chain([server("x", &["y"])]).collect(),
+            &Catalog::default().servers().iter().cloned().chain([server_of("x", &["y"])]).collect(),
             "z",
         );
         assert_eq!(search.servers.lock().unwrap().len(), 1, "removed servers are forgotten");
@@ -277,7 +266,7 @@ mod tests {
     #[test]
     fn index_is_built_outside_the_lock() {
         let search = Arc::new(ToolSearch::default());
-        let tools = server("files", &["read_file"]);
+        let tools = server_of("files", &["read_file"]);
         let catalog: Catalog = [tools.clone()].into_iter().collect();
         let mut slow = IndexedServer::new(&tools, None);
         let (started, has_started) = std::sync::mpsc::channel();
@@ -299,7 +288,7 @@ mod tests {
     // req: SE-01
     #[test]
     fn finds_only_wanted_tools() {
-        let catalog: Catalog = [server("files", &["read_file", "move_file"])].into_iter().collect();
+        let catalog: Catalog = [server_of("files", &["read_file", "move_file"])].into_iter().collect();
         let intent = ToolIntent { text: "read a file".into(), count: 10 };
         let found =
             ToolSearch::default().find(&catalog, &[intent], None, |tool| tool.id().tool() != "read_file");

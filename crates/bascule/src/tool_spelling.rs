@@ -142,26 +142,14 @@ fn unique<'c>(tools: impl Iterator<Item = &'c Arc<CatalogTool>>) -> Vec<&'c Arc<
 
 #[cfg(test)]
 mod tests {
-    use bascule_catalog::ToolFilter;
-    use bascule_model::{ServerName, ToolDefinition};
-    use serde_json::value::RawValue;
-
     use super::*;
-
-    fn server(name: &str, tools: &[&str]) -> Arc<ServerTools> {
-        let parse = |tool: &&str| {
-            let text = format!(r#"{{"name":"{tool}"}}"#);
-            ToolDefinition::parse(RawValue::from_string(text).unwrap()).unwrap()
-        };
-        let tools = tools.iter().map(parse).collect();
-        Arc::new(ServerTools::new(ServerName::parse(name).unwrap(), ToolFilter::default(), tools))
-    }
+    use crate::testing::server_of;
 
     fn found(text: &str) -> Vec<String> {
         let catalog: Catalog = [
-            server("my-hub", &["list_commits", "get.issue", "a_b", "a-b"]),
-            server("my-hub-two", &["list_commits"]),
-            server("search", &["web"]),
+            server_of("my-hub", &["list_commits", "get.issue", "a_b", "a-b"]),
+            server_of("my-hub-two", &["list_commits"]),
+            server_of("search", &["web"]),
         ]
         .into_iter()
         .collect();

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::hostile_server::{HostileServer, User};
 use super::limits::check_limit;
+use super::memory::SIX_PROCESSES;
 use crate::support::{CommandOutput, TIMEOUT, cgroups_of};
 
 /// In MB.
@@ -117,14 +118,5 @@ fn shared_memory_counts_in_cgroup() {
 // req: SB-02, SB-03
 #[test]
 fn processes_in_cgroup_count_together() {
-    // Each process allocates half of the limit. All begin at the same time.
-    let code = "import time
-r, w = os.pipe()
-for _ in range(6):
-    if os.fork() == 0:
-        os.close(w); os.read(r, 1)
-        held = [b'x' * (1 << 20) for _ in range(100)]
-        time.sleep(600)
-os.close(r); os.close(w); time.sleep(600)";
-    check_hog(python(), code, "cgroup", "python, six processes");
+    check_hog(python(), SIX_PROCESSES, "cgroup", "python, six processes");
 }

@@ -174,18 +174,10 @@ fn python_server_that_catches_failed_allocations_stays_within_limit() {
 // req: SB-02, SB-03
 #[test]
 fn process_tree_over_limit_dies() {
-    // Each process allocates half of the limit. All begin at the same time. No single process is over the limit, and the
-    // growth between two checks of the watchdog depends on the machine: the peak is printed, not checked.
-    let code = "import time
-r, w = os.pipe()
-for _ in range(6):
-    if os.fork() == 0:
-        os.close(w); os.read(r, 1)
-        held = [b'x' * (1 << 20) for _ in range(100)]
-        time.sleep(600)
-os.close(r); os.close(w); time.sleep(600)";
+    // No single process is over the limit, and the growth between two checks of the watchdog depends on the machine: the peak
+    // is printed, not checked.
     for user in users() {
-        let run = run_hog(&python(user), code);
+        let run = run_hog(&python(user), SIX_PROCESSES);
         check_died(&run, "python, six processes");
         println!("python, six processes: peak {} MB, limit {LIMIT} MB", run.peak);
     }
@@ -199,6 +191,16 @@ fn shared_memory_counts() {
         check_hog(&python(user), code, "python, shared memory");
     }
 }
+
+/// Starts six processes, each of which allocates half of the limit. All begin at the same time.
+pub(super) const SIX_PROCESSES: &str = "import time
+r, w = os.pipe()
+for _ in range(6):
+    if os.fork() == 0:
+        os.close(w); os.read(r, 1)
+        held = [b'x' * (1 << 20) for _ in range(100)]
+        time.sleep(600)
+os.close(r); os.close(w); time.sleep(600)";
 
 /// A package manager that keeps much memory while it waits for the server.
 const LAUNCHER: &str = "#!/usr/bin/python3
