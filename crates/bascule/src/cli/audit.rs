@@ -40,7 +40,7 @@ impl Audit {
         };
         let read = verify(&path);
         let checked = read.map_err(|error| {
-            CommandError::could_not(&format!("read the audit log `{}`", path.display()), error)
+            CommandError::failed_operation(&format!("read the audit log `{}`", path.display()), error)
         })?;
         match &checked {
             Ok(verified) => print_verified(&path, verified, printer),

@@ -77,6 +77,6 @@ async fn serve(bridge: Arc<RemoteBridge>) {
 fn proxy_error(error: ProxyError) -> CommandError {
     match error {
         ProxyError::Bus(error) => bus_error(error),
-        error => CommandError::could_not("connect to the bus", crate::normalise::error_chain(&error)),
+        error => CommandError::failed_operation("connect to the bus", crate::normalise::error_chain(&error)),
     }
 }

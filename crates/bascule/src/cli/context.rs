@@ -161,22 +161,8 @@ impl CommandContext {
         self.require_trust(&config, true, printer)?;
         // Before any server starts: an unhandled signal would end this process and leave the servers running.
         let mut signals = Signals::new();
-        let activity = describe_start(&config.settings, only.as_deref());
-        let config = BridgeConfig {
-            only,
-            start_timeout: self.start_timeout,
-            jailer: Some(jailer()),
-            // One attempt only: the user can repeat the command.
-            reconnect: false,
-            keep_workers: false,
-            trace: self.trace,
-            last_listings: LastListings::Stored,
-            traces: trace_file(&config.settings, &self.location.path),
-            otlp: otlp_settings(),
-            ..BridgeConfig::new(config.settings)
-        };
-        let starting = McpBridgeAdapter::init(config);
-        let spinner = Spinner::new(printer.json, activity);
+        let spinner = Spinner::new(printer.json, describe_start(&config.settings, only.as_deref()));
+        let starting = McpBridgeAdapter::init(self.bridge_config(config.settings, only));
         let bridge = tokio::select! {
             bridge = spinner.show_during(starting) => bridge?,
             () = signals.recv() => return Err(interrupted(self.call, Delivery::NotSent)),
@@ -191,6 +177,22 @@ impl CommandContext {
             () = signals.recv() => {}
         }
         ended
+    }
+
+    fn bridge_config(&self, settings: Settings, only: Option<Vec<ServerName>>) -> BridgeConfig {
+        BridgeConfig {
+            only,
+            start_timeout: self.start_timeout,
+            jailer: Some(jailer()),
+            // One attempt only: the user can repeat the command.
+            reconnect: false,
+            keep_workers: false,
+            trace: self.trace.clone(),
+            last_listings: LastListings::Stored,
+            traces: trace_file(&settings, &self.location.path),
+            otlp: otlp_settings(),
+            ..BridgeConfig::new(settings)
+        }
     }
 }
 

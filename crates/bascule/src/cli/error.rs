@@ -34,8 +34,8 @@ impl From<Box<BridgeError>> for CommandError {
 }
 
 impl CommandError {
-    /// Returns the error of an operation that this machine refused, for example `open the control socket`.
-    pub(crate) fn could_not(operation: &str, error: impl fmt::Display) -> Self {
+    /// Returns the error of an operation that this machine refused, for example `open the control socket`. The exit code is 2.
+    pub(crate) fn failed_operation(operation: &str, error: impl fmt::Display) -> Self {
         Self::Usage(format!("could not {operation}: {error}"))
     }
 

@@ -1,5 +1,8 @@
 //! Indents JSON without parsing it: order of keys and spelling of numbers are unchanged.
 
+use std::iter::Peekable;
+use std::str::Chars;
+
 /// Indents valid JSON by two spaces per level.
 pub(crate) fn pretty_json(json: &str) -> String {
     let (mut out, mut depth, mut in_string, mut escaped) =
@@ -15,14 +18,12 @@ pub(crate) fn pretty_json(json: &str) -> String {
         match c {
             _ if c.is_whitespace() => {}
             '{' | '[' => {
-                while characters.next_if(|next| next.is_whitespace()).is_some() {}
                 out.push(c);
-                match characters.next_if(|next| matches!(next, '}' | ']')) {
-                    Some(end) => out.push(end),
-                    None => {
-                        depth += 1;
-                        new_line(&mut out, depth);
-                    }
+                if let Some(end) = end_of_empty(&mut characters) {
+                    out.push(end);
+                } else {
+                    depth += 1;
+                    new_line(&mut out, depth);
                 }
             }
             '}' | ']' => {
@@ -43,6 +44,12 @@ pub(crate) fn pretty_json(json: &str) -> String {
         }
     }
     out
+}
+
+/// Takes the end of a list or an object that holds nothing but space.
+fn end_of_empty(characters: &mut Peekable<Chars<'_>>) -> Option<char> {
+    while characters.next_if(|next| next.is_whitespace()).is_some() {}
+    characters.next_if(|next| matches!(next, '}' | ']'))
 }
 
 fn new_line(out: &mut String, depth: usize) {

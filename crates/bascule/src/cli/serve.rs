@@ -113,8 +113,13 @@ struct Prepared {
     right: SocketRight,
     /// The servers that a client on stdio sees.
     endpoint: Endpoint,
+    ports: Ports,
+}
+
+/// The open ports, and the proof that their clients must give.
+struct Ports {
     /// The port for HTTP clients, if there is one.
-    listener: Option<TcpListener>,
+    clients: Option<TcpListener>,
     /// The port of the pages for operators, if they have one of their own.
     metrics: Option<TcpListener>,
     /// The generated token; `None` if clients need none.
@@ -175,59 +180,33 @@ impl Serve {
         let settings = config.settings;
         let agent_bus = self.agent_bus(&settings.bridge)?;
         let open_files = raise_open_files()
-            .map_err(|error| CommandError::could_not("raise the limit on open files", error))?;
+            .map_err(|error| CommandError::failed_operation("raise the limit on open files", error))?;
         let signals = Signals::new();
-        let hangups =
-            signal(SignalKind::hangup()).map_err(|error| CommandError::could_not("handle SIGHUP", error))?;
+        let hangups = signal(SignalKind::hangup())
+            .map_err(|error| CommandError::failed_operation("handle SIGHUP", error))?;
         let socket = SocketPath::new(context.path())
-            .map_err(|error| CommandError::could_not("locate the control socket", error))?;
+            .map_err(|error| CommandError::failed_operation("locate the control socket", error))?;
         let right = self.claim(&socket, agent_bus.is_some()).await?;
         let file = watch(&context.location)
-            .map_err(|error| CommandError::could_not("watch the configuration", error))?;
+            .map_err(|error| CommandError::failed_operation("watch the configuration", error))?;
         let server = self.server.as_deref().map(|name| find_server(&settings, name)).transpose()?;
         let endpoint = server.map_or(Endpoint::All, |server| Endpoint::Server(server.name.to_string()));
-        let auth = self.authentication(&settings.bridge);
-        let listener = self.bind(&settings.bridge, auth, agent_bus.is_some()).await?;
-        // A bridge on the bus need not have a port for clients.
-        let serves_others = listener.is_some() || agent_bus.is_some();
-        let metrics = self.bind_metrics(&settings.bridge, auth, serves_others).await?;
-        let has_port = listener.is_some() || metrics.is_some();
-        let needs_token = has_port && auth == Authentication::Token;
-        let token = needs_token.then(|| token::load_or_create(context.path())).transpose();
-        let token = token.map_err(|error| CommandError::could_not("get a token for HTTP clients", error))?;
+        let ports = self.open_ports(&settings.bridge, agent_bus.is_some(), context.path()).await?;
         let location = context.location;
-        let prepared = Prepared {
-            settings,
-            location,
-            agent_bus,
-            open_files,
-            socket,
-            right,
-            endpoint,
-            listener,
-            metrics,
-            token,
-        };
+        let prepared = Prepared { settings, location, agent_bus, open_files, socket, right, endpoint, ports };
         Ok((prepared, ChangeCauses { signals, hangups, file }))
     }
 
     /// Starts the bridge and everything that gives access to it.
     async fn start(&self, prepared: Prepared, printer: &Printer) -> CommandResult<ServeState> {
-        let Prepared {
-            settings, location, agent_bus, open_files, endpoint, listener, metrics, token, ..
-        } = prepared;
+        let Prepared { settings, location, agent_bus, open_files, endpoint, ports, .. } = prepared;
+        let Ports { clients, metrics, token } = ports;
         let otlp = otlp_settings();
         let bus = Arc::new(EmbeddedBus::new(ReplayLimits::default()));
         let (initial, starting) = (settings.bridge.clone(), describe_servers(&settings));
         let bridge = Arc::new(start(settings, &bus, &location.path, otlp.clone()).await?);
         let parts = ControlParts { path: prepared.socket, bridge: bridge.clone(), bus: bus.clone() };
-        let control = match ControlSocket::open(parts, prepared.right) {
-            Ok(control) => control,
-            Err(error) => {
-                bridge.terminate().await;
-                return Err(CommandError::could_not("open the control socket", error));
-            }
-        };
+        let control = open_control(parts, prepared.right).await?;
         let grace = Duration::from_millis(self.grace_ms);
         let show = self.show.unwrap_or(initial.show);
         let state = ServeState {
@@ -240,15 +219,15 @@ impl Serve {
             stop: CancellationToken::new(),
             access: watch::Sender::new(access_policy(&initial, token.as_ref())),
             token,
-            address: listener.as_ref().and_then(|listener| listener.local_addr().ok()),
-            metrics_address: metrics.as_ref().and_then(|listener| listener.local_addr().ok()),
+            address: local_address(clients.as_ref()),
+            metrics_address: local_address(metrics.as_ref()),
             max_connections: max_connections(open_files),
             initial,
             location,
             grace,
         };
         let has_own_pages = metrics.is_none();
-        listener.into_iter().for_each(|listener| state.serve_http(listener, has_own_pages));
+        clients.into_iter().for_each(|listener| state.serve_http(listener, has_own_pages));
         metrics.into_iter().for_each(|listener| state.serve_metrics(listener));
         if self.stdio {
             state.serve_stdio(endpoint);
@@ -280,8 +259,27 @@ impl Serve {
                 info!("this bridge has no control socket yet: {error}");
                 Ok(SocketRight::Next)
             }
-            Err(error) => Err(CommandError::could_not("open the control socket", error)),
+            Err(error) => Err(CommandError::failed_operation("open the control socket", error)),
         }
+    }
+
+    /// Opens the ports. Only a port needs a token.
+    async fn open_ports(
+        &self,
+        settings: &BridgeSettings,
+        has_bus: bool,
+        config: &Path,
+    ) -> CommandResult<Ports> {
+        let auth = self.authentication(settings);
+        let clients = self.bind(settings, auth, has_bus).await?;
+        // A bridge on the bus need not have a port for clients.
+        let metrics = self.bind_metrics(settings, auth, clients.is_some() || has_bus).await?;
+        let has_port = clients.is_some() || metrics.is_some();
+        let needs_token = has_port && auth == Authentication::Token;
+        let token = needs_token.then(|| token::load_or_create(config)).transpose();
+        let token =
+            token.map_err(|error| CommandError::failed_operation("get a token for HTTP clients", error))?;
+        Ok(Ports { clients, metrics, token })
     }
 
     fn authentication(&self, settings: &BridgeSettings) -> Authentication {
@@ -318,6 +316,22 @@ impl Serve {
             None => Ok(None),
         }
     }
+}
+
+/// Opens the control socket of a running bridge, which ends if that fails.
+async fn open_control(parts: ControlParts, right: SocketRight) -> CommandResult<ControlSocket> {
+    let bridge = parts.bridge.clone();
+    match ControlSocket::open(parts, right) {
+        Ok(control) => Ok(control),
+        Err(error) => {
+            bridge.terminate().await;
+            Err(CommandError::failed_operation("open the control socket", error))
+        }
+    }
+}
+
+fn local_address(listener: Option<&TcpListener>) -> Option<SocketAddr> {
+    listener?.local_addr().ok()
 }
 
 impl ServeState {
@@ -500,7 +514,10 @@ async fn bind(address: SocketAddr, auth: Authentication, option: &str) -> Comman
         return Err(CommandError::Usage(message));
     }
     let explain = |error| {
-        CommandError::could_not(&format!("listen on {address} (choose another address with {option})"), error)
+        CommandError::failed_operation(
+            &format!("listen on {address} (choose another address with {option})"),
+            error,
+        )
     };
     TcpListener::bind(address).await.map_err(explain)
 }

@@ -13,7 +13,7 @@ use super::context::CommandContext;
 use super::error::{CommandError, CommandResult};
 use super::printer::Printer;
 use super::terminal::{pad, sanitize_line};
-use crate::api::{BridgeStatus, ServerStatus};
+use crate::api::{BridgeStatus, ServerStatus, TraceStatus};
 use crate::bus_face::status::BusStatus;
 use crate::control::Operation;
 use crate::fleet::server_log::{excerpt, format_count, format_duration};
@@ -124,13 +124,7 @@ fn print_status(status: &RawValue, printer: &Printer) -> CommandResult<()> {
         print_bus(&bus, printer);
     }
     if let Some(traces) = traces {
-        if let Some(cause) = &traces.stopped {
-            let (path, cause) = (traces.path.display(), sanitize_line(cause));
-            printer.print_line(&printer.style.red(&format!("calls are not recorded in `{path}`: {cause}")));
-        }
-        if traces.dropped > 0 {
-            printer.print_line(&format!("{} calls or log lines were not recorded", traces.dropped));
-        }
+        print_traces(&traces, printer);
     }
     if let Some(cause) = refused_reload {
         printer.print_sentence(
@@ -155,6 +149,16 @@ fn print_bus(bus: &BusStatus, printer: &Printer) {
     printer.print_sentence(&line, CONTINUED);
     if bus.dropped_events > 0 {
         printer.print_line(&format!("{} events were not published", bus.dropped_events));
+    }
+}
+
+fn print_traces(traces: &TraceStatus, printer: &Printer) {
+    if let Some(cause) = &traces.stopped {
+        let (path, cause) = (traces.path.display(), sanitize_line(cause));
+        printer.print_line(&printer.style.red(&format!("calls are not recorded in `{path}`: {cause}")));
+    }
+    if traces.dropped > 0 {
+        printer.print_line(&format!("{} calls or log lines were not recorded", traces.dropped));
     }
 }
 

@@ -81,8 +81,8 @@ fn locate(file: Option<PathBuf>) -> CommandResult<ConfigLocation> {
 }
 
 fn list(printer: &Printer) -> CommandResult<()> {
-    let records =
-        trust_store::list().map_err(|error| CommandError::could_not("list the trusted files", &error))?;
+    let records = trust_store::list()
+        .map_err(|error| CommandError::failed_operation("list the trusted files", &error))?;
     if printer.json {
         let record = |record: &trust_store::TrustRecord| json!({ "file": record.file, "servers": record.summary.servers().collect::<Vec<_>>() });
         printer.print_json(&records.iter().map(record).collect::<Vec<_>>());
@@ -96,8 +96,8 @@ fn list(printer: &Printer) -> CommandResult<()> {
 }
 
 fn remove(file: &Path, printer: &Printer) -> CommandResult<()> {
-    let removed =
-        trust_store::remove(file).map_err(|error| CommandError::could_not("forget the file", &error))?;
+    let removed = trust_store::remove(file)
+        .map_err(|error| CommandError::failed_operation("forget the file", &error))?;
     let file = sanitize_line(&file.display().to_string());
     match (printer.json, removed) {
         (true, _) => printer.print_json(&json!({ "file": file, "removed": removed })),
@@ -127,8 +127,9 @@ pub(crate) fn require_trust(
 }
 
 fn record(file: &Path, summary: &TrustSummary) -> CommandResult<PathBuf> {
-    trust_store::record(file, summary)
-        .map_err(|error| CommandError::could_not("record the trust (`--config FILE` needs none)", &error))
+    trust_store::record(file, summary).map_err(|error| {
+        CommandError::failed_operation("record the trust (`--config FILE` needs none)", &error)
+    })
 }
 
 fn ask_for_trust(path: &Path, is_known: bool, changes: &[String], printer: &Printer) -> CommandResult<()> {

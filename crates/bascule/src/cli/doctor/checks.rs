@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bascule_sandbox::{Confinement, Policy, Profile, Secrets};
 
-use super::Finding;
+use super::DoctorFinding;
 use crate::clients::{CLIENTS, ClientProgram, Machine, ProgramSearch, is_bascule};
 use crate::command_output::command_output;
 use crate::config::{
@@ -32,13 +32,14 @@ const PROGRAMS: [(&str, &str); 6] = [
 ];
 
 /// Checks the program, the kernel and the folder of the bridge.
-pub(super) fn machine() -> Vec<Finding> {
+pub(super) fn machine() -> Vec<DoctorFinding> {
     let program = std::env::current_exe().map(|path| path.display().to_string()).unwrap_or_default();
-    let mut findings = vec![Finding::ok("bascule", format!("{} at {program}", env!("CARGO_PKG_VERSION")))];
+    let mut findings =
+        vec![DoctorFinding::ok("bascule", format!("{} at {program}", env!("CARGO_PKG_VERSION")))];
     findings.extend(kernel());
     findings.push(match crate::private_file::folder("tokens") {
         Ok(folder) => private_folder(&folder),
-        Err(error) => Finding::fail(
+        Err(error) => DoctorFinding::fail(
             "data folder",
             format!("could not make the folder of tokens and trust: {error}"),
             "make ~/.local/share writable for you",
@@ -47,19 +48,19 @@ pub(super) fn machine() -> Vec<Finding> {
     findings
 }
 
-fn kernel() -> Vec<Finding> {
+fn kernel() -> Vec<DoctorFinding> {
     let homes = bascule_sandbox::homes();
     let policy = Policy::new(Profile::Standard, &homes, &Secrets::of_homes(&homes), Vec::new(), Vec::new());
     let confinement = Confinement::for_policy(&policy);
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let kernel = format!("Linux {}", release.trim());
     match confinement.missing.is_empty() {
-        true => vec![Finding::ok("kernel", format!("{kernel} can confine servers"))],
+        true => vec![DoctorFinding::ok("kernel", format!("{kernel} can confine servers"))],
         false => {
             let missing = confinement.missing.iter();
             missing
                 .map(|missing| {
-                    Finding::warn("kernel", format!("{kernel} lacks: {missing}"), kernel_fix(missing))
+                    DoctorFinding::warn("kernel", format!("{kernel} lacks: {missing}"), kernel_fix(missing))
                 })
                 .collect()
         }
@@ -76,11 +77,11 @@ fn kernel_fix(missing: &str) -> &'static str {
     }
 }
 
-fn private_folder(folder: &Path) -> Finding {
+fn private_folder(folder: &Path) -> DoctorFinding {
     let mode = folder.metadata().map(|metadata| metadata.mode() & 0o777).unwrap_or_default();
     match mode & 0o077 {
-        0 => Finding::ok("data folder", "private"),
-        _ => Finding::fail(
+        0 => DoctorFinding::ok("data folder", "private"),
+        _ => DoctorFinding::fail(
             "data folder",
             format!("`{}` is open to other users (mode {mode:o})", folder.display()),
             format!("chmod 700 {}", folder.display()),
@@ -89,15 +90,15 @@ fn private_folder(folder: &Path) -> Finding {
 }
 
 /// Checks a valid configuration.
-pub(super) fn configuration(location: &ConfigLocation, loaded: &LoadedConfig) -> Vec<Finding> {
+pub(super) fn configuration(location: &ConfigLocation, loaded: &LoadedConfig) -> Vec<DoctorFinding> {
     let path = location.path.display();
     let mut findings = programs(&loaded.settings.servers);
-    findings.push(Finding::ok("configuration", format!("{path} is valid")));
+    findings.push(DoctorFinding::ok("configuration", format!("{path} is valid")));
     findings.extend(
         loaded
             .warnings
             .iter()
-            .map(|warning| Finding::warn("configuration", warning.to_string(), "correct the file")),
+            .map(|warning| DoctorFinding::warn("configuration", warning.to_string(), "correct the file")),
     );
     findings.extend(file_mode(&location.path, &loaded.settings));
     findings.push(port(&location.path, &loaded.settings));
@@ -105,7 +106,7 @@ pub(super) fn configuration(location: &ConfigLocation, loaded: &LoadedConfig) ->
 }
 
 /// Secrets in a file that other users can read.
-fn file_mode(path: &Path, settings: &Settings) -> Option<Finding> {
+fn file_mode(path: &Path, settings: &Settings) -> Option<DoctorFinding> {
     let mode = path.metadata().ok()?.mode() & 0o777;
     let holds_values = settings.servers.iter().any(|server| match &server.transport {
         TransportSettings::Stdio { env, .. } => !env.is_empty(),
@@ -116,17 +117,17 @@ fn file_mode(path: &Path, settings: &Settings) -> Option<Finding> {
             "other users can read `{}` (mode {mode:o}), and it has `env` or `headers`",
             path.display()
         );
-        Finding::warn("permissions", message, format!("chmod 600 {}", path.display()))
+        DoctorFinding::warn("permissions", message, format!("chmod 600 {}", path.display()))
     })
 }
 
-fn port(config: &Path, settings: &Settings) -> Finding {
+fn port(config: &Path, settings: &Settings) -> DoctorFinding {
     let address = settings.bridge.listen;
     let is_ours = || SocketPath::new(config).is_ok_and(|path| path.is_locked());
     match TcpListener::bind(address) {
-        Ok(_) => Finding::ok("port", format!("{address} is free")),
-        Err(_) if is_ours() => Finding::ok("port", format!("{address} is used by the running bridge")),
-        Err(error) => Finding::warn(
+        Ok(_) => DoctorFinding::ok("port", format!("{address} is free")),
+        Err(_) if is_ours() => DoctorFinding::ok("port", format!("{address} is used by the running bridge")),
+        Err(error) => DoctorFinding::warn(
             "port",
             format!("`bascule serve` could not listen on {address}: {error}"),
             format!(
@@ -139,7 +140,7 @@ fn port(config: &Path, settings: &Settings) -> Finding {
 }
 
 /// Looks for the common programs, and for those that servers need.
-pub(super) fn programs(servers: &[ServerSettings]) -> Vec<Finding> {
+pub(super) fn programs(servers: &[ServerSettings]) -> Vec<DoctorFinding> {
     let needed: Vec<&str> = servers
         .iter()
         .filter_map(|server| match &server.transport {
@@ -155,18 +156,20 @@ pub(super) fn programs(servers: &[ServerSettings]) -> Vec<Finding> {
     all.into_iter().filter_map(|(name, fix)| program(name, fix, needed.contains(&name), &login)).collect()
 }
 
-fn program(name: &str, fix: &str, is_needed: bool, login: &ProgramSearch) -> Option<Finding> {
+fn program(name: &str, fix: &str, is_needed: bool, login: &ProgramSearch) -> Option<DoctorFinding> {
     match (find_in_path(name), login.find(name)) {
-        (Some(path), _) => Some(Finding::ok(name, describe_version(&path, is_needed))),
-        (None, Some(path)) if is_needed => Some(Finding::fail(
+        (Some(path), _) => Some(DoctorFinding::ok(name, describe_version(&path, is_needed))),
+        (None, Some(path)) if is_needed => Some(DoctorFinding::fail(
             name,
             format!("only your login shell finds it, at {}", path.display()),
             format!("write `\"command\": \"{}\"` in the configuration", path.display()),
         )),
-        (None, Some(path)) => Some(Finding::ok(name, format!("{} (in your login shell)", path.display()))),
-        (None, None) if is_needed => Some(Finding::fail(name, "not found, and a server needs it", fix)),
+        (None, Some(path)) => {
+            Some(DoctorFinding::ok(name, format!("{} (in your login shell)", path.display())))
+        }
+        (None, None) if is_needed => Some(DoctorFinding::fail(name, "not found, and a server needs it", fix)),
         (None, None) if name == "docker" => None,
-        (None, None) => Some(Finding::ok(name, "not found; no server needs it")),
+        (None, None) => Some(DoctorFinding::ok(name, "not found; no server needs it")),
     }
 }
 
@@ -197,7 +200,7 @@ fn describe_version(path: &Path, is_needed: bool) -> String {
 }
 
 /// Checks the entries of Bascule in the files of clients.
-pub(super) fn clients() -> Vec<Finding> {
+pub(super) fn clients() -> Vec<DoctorFinding> {
     let Ok(machine) = Machine::this(&crate::config::process_environment) else { return Vec::new() };
     CLIENTS
         .iter()
@@ -206,13 +209,13 @@ pub(super) fn clients() -> Vec<Finding> {
         .collect()
 }
 
-fn check_client(client: &'static ClientProgram, machine: &Machine) -> Option<Finding> {
+fn check_client(client: &'static ClientProgram, machine: &Machine) -> Option<DoctorFinding> {
     let path = machine.user_file(client)?.path;
     let file = SettingsFile::read(&path).ok().filter(SettingsFile::exists)?;
     let document = match Document::parse(client.format, file.text()) {
         Ok(document) => document,
         Err(error) => {
-            return Some(Finding::warn(
+            return Some(DoctorFinding::warn(
                 client.title,
                 format!("{}:{error}", path.display()),
                 "correct the file",
@@ -225,8 +228,8 @@ fn check_client(client: &'static ClientProgram, machine: &Machine) -> Option<Fin
     let config = words.iter().position(|word| word == "--config").and_then(|at| words.get(at + 1));
     let mut missing = words.first().into_iter().chain(config).filter(|path| !Path::new(path).exists());
     Some(match missing.next() {
-        None => Finding::ok(client.title, "Bascule is installed"),
-        Some(missing) => Finding::fail(
+        None => DoctorFinding::ok(client.title, "Bascule is installed"),
+        Some(missing) => DoctorFinding::fail(
             client.title,
             format!("its entry names `{missing}`, which does not exist"),
             format!("bascule install {}", client.id),

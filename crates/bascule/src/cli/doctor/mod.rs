@@ -31,7 +31,7 @@ pub(crate) struct Doctor {
 
 /// The result of one check.
 #[derive(Debug, Serialize)]
-pub(crate) struct Finding {
+pub(crate) struct DoctorFinding {
     check: String,
     status: FindingStatus,
     message: String,
@@ -48,7 +48,7 @@ enum FindingStatus {
     Fail,
 }
 
-impl Finding {
+impl DoctorFinding {
     fn ok(check: impl Into<String>, message: impl Into<String>) -> Self {
         Self { check: check.into(), status: FindingStatus::Ok, message: message.into(), fix: None }
     }
@@ -86,7 +86,7 @@ impl Doctor {
                     config::ConfigError::NotFound { .. } => "bascule init",
                     _ => "correct the file",
                 };
-                report.push(Finding::fail("configuration", error_chain(&error), fix));
+                report.push(DoctorFinding::fail("configuration", error_chain(&error), fix));
             }
             Err(error) => return Err(error),
         }
@@ -97,19 +97,19 @@ impl Doctor {
 
 /// Prints each finding as soon as it is there.
 struct Report<'a> {
-    findings: Vec<Finding>,
+    findings: Vec<DoctorFinding>,
     printer: &'a Printer,
 }
 
 impl Report<'_> {
-    fn push(&mut self, finding: Finding) {
+    fn push(&mut self, finding: DoctorFinding) {
         if !self.printer.json {
             print_finding(&finding, self.printer);
         }
         self.findings.push(finding);
     }
 
-    fn extend(&mut self, findings: Vec<Finding>) {
+    fn extend(&mut self, findings: Vec<DoctorFinding>) {
         findings.into_iter().for_each(|finding| self.push(finding));
     }
 
@@ -118,7 +118,7 @@ impl Report<'_> {
         if trusted.is_err() {
             let message =
                 "the file was found in this folder and is not trusted: its servers were not started";
-            self.push(Finding::warn("trust", message, "bascule trust"));
+            self.push(DoctorFinding::warn("trust", message, "bascule trust"));
         }
         trusted.is_ok()
     }
@@ -138,7 +138,7 @@ impl Report<'_> {
     }
 }
 
-fn print_finding(finding: &Finding, printer: &Printer) {
+fn print_finding(finding: &DoctorFinding, printer: &Printer) {
     let status = match finding.status {
         FindingStatus::Ok => printer.style.green("ok  "),
         FindingStatus::Warn => printer.style.bold("warn"),

@@ -2,7 +2,7 @@
 
 use bascule_model::{Health, ProviderAdapter};
 
-use super::{Finding, checks, error_message};
+use super::{DoctorFinding, checks, error_message};
 use crate::McpBridgeAdapter;
 use crate::cli::context::CommandContext;
 use crate::cli::error::CommandResult;
@@ -14,15 +14,16 @@ pub(super) async fn check(
     context: CommandContext,
     config: LoadedConfig,
     printer: &Printer,
-) -> CommandResult<Vec<Finding>> {
-    let disabled: Vec<Finding> = config
+) -> CommandResult<Vec<DoctorFinding>> {
+    let disabled: Vec<DoctorFinding> = config
         .settings
         .disabled
         .iter()
-        .map(|name| Finding::ok(format!("server {name}"), "disabled in the configuration"))
+        .map(|name| DoctorFinding::ok(format!("server {name}"), "disabled in the configuration"))
         .collect();
     if config.settings.servers.is_empty() {
-        let finding = Finding::warn("servers", "no server is configured", "bascule add NAME -- COMMAND");
+        let finding =
+            DoctorFinding::warn("servers", "no server is configured", "bascule add NAME -- COMMAND");
         return Ok(disabled.into_iter().chain([finding]).collect());
     }
     let missing = missing_programs(&config.settings);
@@ -31,7 +32,7 @@ pub(super) async fn check(
         .await;
     let findings = match checked {
         Ok(findings) => findings,
-        Err(error) => vec![Finding::fail("servers", error_message(error)?, "bascule check")],
+        Err(error) => vec![DoctorFinding::fail("servers", error_message(error)?, "bascule check")],
     };
     Ok(findings.into_iter().chain(disabled).collect())
 }
@@ -42,12 +43,12 @@ fn missing_programs(settings: &Settings) -> Vec<(String, String)> {
     servers.filter_map(|server| Some((server.name.to_string(), checks::missing_program(server)?))).collect()
 }
 
-fn describe(bridge: &McpBridgeAdapter, missing: &[(String, String)]) -> Vec<Finding> {
+fn describe(bridge: &McpBridgeAdapter, missing: &[(String, String)]) -> Vec<DoctorFinding> {
     let describe = |server: &bascule_model::ServerHealth| {
         let (name, check) = (server.name.as_str(), format!("server {}", server.name));
         if server.health == Health::Healthy {
             let noun = if server.tools == 1 { "tool" } else { "tools" };
-            return Finding::ok(check, format!("{} {noun}", server.tools));
+            return DoctorFinding::ok(check, format!("{} {noun}", server.tools));
         }
         let mut message = server.cause.clone().unwrap_or_else(|| "not healthy".into());
         let stderr = bridge.start_failure(name).and_then(|error| error.stderr.clone()).unwrap_or_default();
@@ -55,7 +56,11 @@ fn describe(bridge: &McpBridgeAdapter, missing: &[(String, String)]) -> Vec<Find
             message.push_str(&format!("\nstderr | {line}"));
         }
         let fix = missing.iter().find(|(server, _)| server == name).map(|(_, fix)| fix.clone());
-        Finding::fail(check, message, fix.unwrap_or_else(|| format!("bascule check --server {name} --trace")))
+        DoctorFinding::fail(
+            check,
+            message,
+            fix.unwrap_or_else(|| format!("bascule check --server {name} --trace")),
+        )
     };
     bridge.health().iter().map(describe).collect()
 }

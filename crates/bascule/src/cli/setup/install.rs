@@ -141,12 +141,10 @@ impl Target {
         let mut change = FileChange::new(file, Some(text), form.format, &token);
         change.is_private = !token.is_empty();
         let notes = notes(client, &endpoint, &config.settings, &path);
-        let action = if change.is_empty() {
-            "none"
-        } else if is_known {
-            "updated"
-        } else {
-            "added"
+        let action = match is_known {
+            _ if change.is_empty() => "none",
+            true => "updated",
+            false => "added",
         };
         self.report(client, &name, change, action, notes, printer)
     }
