@@ -191,18 +191,16 @@ impl McpBridgeAdapter {
             otlp,
             ..
         } = config;
-        let audit = open_audit(&settings);
         let traces = traces.and_then(|path| open_traces(path, &settings.bridge.traces, otlp.as_ref()));
         let confines = jailer.is_some();
         let scripts = Scripts::new(jailer.clone(), &settings.bridge.scripts, keep_workers);
-        let message_limit = settings.bridge.max_message_bytes;
         let fleet = Arc::new(Fleet {
             snapshot: ArcSwap::from_pointee(Snapshot::default()),
             events,
             traces: traces.clone(),
-            audit,
+            audit: open_audit(&settings),
             metrics: CallMetrics::default(),
-            start: starter(message_limit, start_timeout, jailer, trace, traces),
+            start: starter(settings.bridge.max_message_bytes, start_timeout, jailer, trace, traces),
             random,
             in_flight: Arc::default(),
             observers: Mutex::default(),
@@ -214,13 +212,7 @@ impl McpBridgeAdapter {
             stop: CancellationToken::new(),
             serials: AtomicU64::new(0),
         });
-        let wanted = |name: &ServerName| only.as_ref().is_none_or(|only| only.contains(name));
-        let chosen = settings.servers.iter().filter(|server| wanted(&server.name));
-        let spawn = |server| Server::spawn(server, ClientProfile::default(), &fleet);
-        let servers = chosen.map(|server| (server.name.clone(), spawn(Arc::new(server.clone())))).collect();
-        // On another thread, an actor may have listed its tools already.
-        fleet.snapshot.store(Arc::new(Snapshot::new(Arc::new(settings), servers)));
-        fleet.catch_up();
+        spawn_servers(&fleet, settings, only.as_deref());
         let mut bridge = Self::of(fleet, confines);
         bridge.scripts = scripts;
         bridge
@@ -275,7 +267,7 @@ impl McpBridgeAdapter {
 
     /// Waits until the tools of one server, or of all, are known from this run or an earlier one. Returns false if that takes
     /// longer than `at_most`.
-    pub(crate) async fn tools_known(&self, server: Option<&ServerName>, at_most: Duration) -> bool {
+    pub(crate) async fn wait_for_tools(&self, server: Option<&ServerName>, at_most: Duration) -> bool {
         let (snapshot, by) = (self.fleet.snapshot.load_full(), Instant::now() + at_most);
         let wanted =
             snapshot.in_order().filter(|one| server.is_none_or(|server| *server == one.settings.name));
@@ -403,6 +395,17 @@ impl Drop for McpBridgeAdapter {
     fn drop(&mut self) {
         self.fleet.stop.cancel();
     }
+}
+
+/// Spawns the servers in `only`, or all if it is `None`.
+fn spawn_servers(fleet: &Arc<Fleet>, settings: Settings, only: Option<&[ServerName]>) {
+    let is_wanted = |name: &ServerName| only.is_none_or(|only| only.contains(name));
+    let chosen = settings.servers.iter().filter(|server| is_wanted(&server.name));
+    let spawn = |server| Server::spawn(server, ClientProfile::default(), fleet);
+    let servers = chosen.map(|server| (server.name.clone(), spawn(Arc::new(server.clone())))).collect();
+    // On another thread, an actor may have listed its tools already.
+    fleet.snapshot.store(Arc::new(Snapshot::new(Arc::new(settings), servers)));
+    fleet.catch_up();
 }
 
 /// Without its store the bridge works, and servers have no last listings.

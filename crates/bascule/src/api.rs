@@ -59,7 +59,7 @@ pub(crate) async fn list_tools(
     server: Option<&ServerName>,
 ) -> BridgeResult<AvailableTools> {
     server.map_or(Ok(()), |server| bridge.require_server(server))?;
-    bridge.tools_known(server, FIRST_START_TIMEOUT).await;
+    bridge.wait_for_tools(server, FIRST_START_TIMEOUT).await;
     let is_wanted = |name: &str| server.is_none_or(|server| server.as_str() == name);
     let mut tools = bridge.list_tools();
     tools.retain(|tool| is_wanted(tool.id().server()));

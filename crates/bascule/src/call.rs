@@ -195,7 +195,7 @@ impl McpBridgeAdapter {
         if server.is_starting() || server.is_on_demand() {
             let deadline = deadline_of(request, &server.settings, started);
             // Boxed: most calls find their server up.
-            if !Box::pin(server.started(deadline.next())).await {
+            if !Box::pin(server.start_and_wait(deadline.next())).await {
                 let installing =
                     server.installing().map(|progress| format!(": {progress}")).unwrap_or_default();
                 let name = request.tool.server();

@@ -136,9 +136,8 @@ async fn forward_messages(target: RelayTarget) -> Result<(), String> {
                 requests_by_id.insert(id, requests.spawn(request));
             }
             (Ok(Message::Notification { method, params }), _) if method == "notifications/cancelled" => {
-                if let Some(request) = cancelled_id(params).and_then(|id| requests_by_id.remove(&id)) {
-                    request.abort();
-                }
+                let request = cancelled_id(params).and_then(|id| requests_by_id.remove(&id));
+                request.inspect(AbortHandle::abort);
             }
             _ => {}
         }

@@ -19,7 +19,7 @@ use tracing::{debug, warn};
 use super::client::RunningBridge;
 use super::handler::{ControlHandler, send};
 use super::{ControlRequest, MAX_REQUEST_BYTES, Operation, SocketPath};
-use crate::McpBridgeAdapter;
+use crate::{McpBridgeAdapter, token};
 
 /// The time for the token after the connection, and for the request after the token.
 const TOKEN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -84,7 +84,7 @@ impl ControlServer {
         bus: Arc<EmbeddedBus>,
     ) -> io::Result<Self> {
         path.remove_files();
-        let token = new_token()?;
+        let token = Secret::new(token::generate()?);
         path.write_token(&token)?;
         let listener = UnixListener::bind(path.socket())?;
         std::fs::set_permissions(path.socket(), std::fs::Permissions::from_mode(0o600))?;
@@ -121,14 +121,6 @@ impl Drop for ControlServer {
         self.stop.cancel();
         self.path.remove_files();
     }
-}
-
-/// Fails without a random source: a predictable token would protect nothing.
-fn new_token() -> io::Result<Secret<String>> {
-    let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| io::Error::other(format!("no random source for the token: {error}")))?;
-    Ok(Secret::new(format!("{:032x}", u128::from_ne_bytes(bytes))))
 }
 
 impl Acceptor {

@@ -5,7 +5,7 @@ use jsonc_parser::common::Ranged;
 use serde_json::Value;
 
 use super::DocumentError;
-use super::node::{Content, Member, Node, Tree};
+use super::node::{Content, MemberNode, Node, Tree};
 use super::splice::{Splice, indentation, line_break, line_end, line_start, remove_between_commas};
 use crate::config::parse_syntax;
 
@@ -32,9 +32,9 @@ fn to_node(value: &ast::Value) -> Node {
     Node { span: value.start()..value.end(), content }
 }
 
-fn to_member(property: &ast::ObjectProp) -> Member {
+fn to_member(property: &ast::ObjectProp) -> MemberNode {
     let key_span = property.name.start()..property.name.end();
-    Member { key: property.name.as_str().to_owned(), key_span, node: to_node(&property.value) }
+    MemberNode { key: property.name.as_str().to_owned(), key_span, node: to_node(&property.value) }
 }
 
 /// The text of a new file.
@@ -109,7 +109,7 @@ pub(super) fn remove_member(text: &str, object: &Node, index: usize) -> Vec<Spli
 }
 
 /// Replaces the value of a member.
-pub(super) fn replace_value(text: &str, root: &Node, member: &Member, value: &Tree) -> Vec<Splice> {
+pub(super) fn replace_value(text: &str, root: &Node, member: &MemberNode, value: &Tree) -> Vec<Splice> {
     let rendered = match indentation(text, member.key_span.start) {
         Some(indent) => {
             let layout =

@@ -17,12 +17,12 @@ pub(crate) enum Content {
     /// Neither a list nor a map.
     Scalar(Value),
     List(Vec<Node>),
-    Map(Vec<Member>),
+    Map(Vec<MemberNode>),
 }
 
 /// A key with its value.
 #[derive(Debug, Clone)]
-pub(crate) struct Member {
+pub(crate) struct MemberNode {
     pub(crate) key: String,
     pub(crate) key_span: Range<usize>,
     pub(crate) node: Node,
@@ -38,7 +38,7 @@ pub(crate) enum Tree {
 
 impl Node {
     /// Returns the members of a map.
-    pub(crate) fn members(&self) -> Option<&[Member]> {
+    pub(crate) fn members(&self) -> Option<&[MemberNode]> {
         match &self.content {
             Content::Map(members) => Some(members),
             _ => None,
@@ -46,7 +46,7 @@ impl Node {
     }
 
     /// Returns the member with this key. Of several, parsers use the last one.
-    pub(crate) fn member(&self, key: &str) -> Option<&Member> {
+    pub(crate) fn member(&self, key: &str) -> Option<&MemberNode> {
         self.members()?.iter().rev().find(|member| member.key == key)
     }
 

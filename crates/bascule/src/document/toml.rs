@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::DocumentError;
 use super::json::{quote, render_in_line};
-use super::node::{Content, Member, Node, Tree};
+use super::node::{Content, MemberNode, Node, Tree};
 use super::splice::{
     Splice, line_break, line_end, line_start, next_line, remove_between_commas, skip_trivia,
 };
@@ -22,12 +22,12 @@ pub(super) fn parse(text: &str) -> Result<Node, DocumentError> {
 }
 
 fn table_content(table: &DeTable) -> Content {
-    let member = |(key, value): (&Spanned<_>, &Spanned<DeValue>)| Member {
+    let member = |(key, value): (&Spanned<_>, &Spanned<DeValue>)| MemberNode {
         key: AsRef::<str>::as_ref(key.get_ref() as &std::borrow::Cow<str>).to_owned(),
         key_span: key.span(),
         node: to_node(value),
     };
-    let mut members: Vec<Member> = table.iter().map(member).collect();
+    let mut members: Vec<MemberNode> = table.iter().map(member).collect();
     // The parser sorts by key.
     members.sort_by_key(|member| member.key_span.start);
     Content::Map(members)
@@ -116,13 +116,13 @@ pub(super) fn remove_member(text: &str, map: &Node, index: usize) -> Vec<Splice>
 }
 
 /// Replaces the value of a member. Returns `None` for a table.
-pub(super) fn replace_value(text: &str, member: &Member, value: &Tree) -> Option<Vec<Splice>> {
+pub(super) fn replace_value(text: &str, member: &MemberNode, value: &Tree) -> Option<Vec<Splice>> {
     let is_table = matches!(member.node.content, Content::Map(_)) && !is_inline(text, &member.node);
     (!is_table).then(|| vec![Splice::replace(member.node.span.clone(), render(value))])
 }
 
 /// Removes the lines of a member: a table with its heading, or a key with its value.
-fn collect_lines(text: &str, member: &Member, splices: &mut Vec<Splice>) {
+fn collect_lines(text: &str, member: &MemberNode, splices: &mut Vec<Splice>) {
     let node = &member.node;
     match &node.content {
         Content::Map(members) if !is_inline(text, node) => {
@@ -153,7 +153,7 @@ fn direct_end(text: &str, table: &Node) -> Option<usize> {
     Some(direct.map(|member| member.node.content_end()).fold(table.span.end, usize::max))
 }
 
-fn is_table(text: &str, member: &Member) -> bool {
+fn is_table(text: &str, member: &MemberNode) -> bool {
     matches!(member.node.content, Content::Map(_)) && is_headed(text, &member.node)
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::DocumentError;
 use super::json::{quote, render_in_line};
-use super::node::{Content, Member, Node, Tree};
+use super::node::{Content, MemberNode, Node, Tree};
 use super::splice::{
     Splice, indentation, line_break, line_end, line_start, remove_between_commas, remove_lines, skip_trivia,
 };
@@ -110,7 +110,7 @@ impl<'t> Builder<'t> {
         }
     }
 
-    fn members(&mut self, depth: usize) -> Result<(Vec<Member>, usize), DocumentError> {
+    fn members(&mut self, depth: usize) -> Result<(Vec<MemberNode>, usize), DocumentError> {
         let mut members = Vec::new();
         loop {
             let key = match self.next()? {
@@ -123,7 +123,7 @@ impl<'t> Builder<'t> {
                 Value::String(text) => text,
                 other => other.to_string(),
             };
-            members.push(Member { key: text, key_span: key.span, node });
+            members.push(MemberNode { key: text, key_span: key.span, node });
         }
     }
 
@@ -186,7 +186,7 @@ fn flatten(content: Content) -> Content {
         Content::Map(members) => Content::Map(
             members
                 .into_iter()
-                .map(|member| Member { key_span: 0..0, node: at(member.node), ..member })
+                .map(|member| MemberNode { key_span: 0..0, node: at(member.node), ..member })
                 .collect(),
         ),
         scalar => scalar,
@@ -236,7 +236,7 @@ pub(super) fn insert_member(
 }
 
 /// Gives a key without a value its first member or item.
-pub(super) fn fill(text: &str, root: &Node, member: &Member, value: &Tree) -> Option<Vec<Splice>> {
+pub(super) fn fill(text: &str, root: &Node, member: &MemberNode, value: &Tree) -> Option<Vec<Splice>> {
     let indent = indentation(text, member.key_span.start)?.len();
     let layout = Layout { line_break: line_break(text), unit: unit(text, root) };
     let body = layout.block(value, indent + layout.unit);
@@ -257,7 +257,7 @@ pub(super) fn insert_item(text: &str, list: &Node, item: &Tree) -> Option<Vec<Sp
 /// Removes a member of a map that is the value of `owner`.
 pub(super) fn remove_member(
     text: &str,
-    owner: Option<&Member>,
+    owner: Option<&MemberNode>,
     map: &Node,
     index: usize,
 ) -> Option<Vec<Splice>> {
@@ -276,7 +276,7 @@ pub(super) fn remove_member(
 }
 
 /// Removes an item of a list that is the value of `owner`.
-pub(super) fn remove_item(text: &str, owner: &Member, index: usize) -> Option<Vec<Splice>> {
+pub(super) fn remove_item(text: &str, owner: &MemberNode, index: usize) -> Option<Vec<Splice>> {
     let Content::List(items) = &owner.node.content else { return None };
     let item = &items[index];
     if is_flow(text, &owner.node) {
@@ -291,14 +291,14 @@ pub(super) fn remove_item(text: &str, owner: &Member, index: usize) -> Option<Ve
 }
 
 /// Replaces a block by an empty value on the line of its key.
-fn empty(text: &str, owner: &Member, end: usize, value: &str) -> Vec<Splice> {
+fn empty(text: &str, owner: &MemberNode, end: usize, value: &str) -> Vec<Splice> {
     let first = line_end(text, owner.key_span.end);
     let colon = owner.key_span.end + text[owner.key_span.end..first].find(':').map_or(0, |colon| colon + 1);
     vec![Splice::insert(colon, format!(" {value}")), Splice::remove(first..line_end(text, end))]
 }
 
 /// Replaces the value of a member.
-pub(super) fn replace_value(text: &str, member: &Member, value: &Tree) -> Vec<Splice> {
+pub(super) fn replace_value(text: &str, member: &MemberNode, value: &Tree) -> Vec<Splice> {
     let node = &member.node;
     let is_block =
         text.get(member.key_span.end..node.span.start).is_none_or(|between| between.contains('\n'));

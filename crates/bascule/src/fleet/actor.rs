@@ -230,8 +230,9 @@ impl Actor {
             }
         }
         self.status.send_if_modified(|status| {
-            let told = |progress: &Option<InstallProgress>| progress.as_ref().map(ToString::to_string);
-            let is_changed = told(&status.installing) != told(&progress);
+            let shown_progress =
+                |progress: &Option<InstallProgress>| progress.as_ref().map(ToString::to_string);
+            let is_changed = shown_progress(&status.installing) != shown_progress(&progress);
             status.installing = progress;
             is_changed
         });

@@ -277,7 +277,7 @@ impl Server {
     /// Returns the backend, after a start if the server is started on demand.
     async fn ready_backend(&self, deadline: &Deadline) -> BridgeResult<Arc<Backend>> {
         // Boxed: few calls start their server.
-        if self.is_on_demand() && !Box::pin(self.started(deadline.next())).await {
+        if self.is_on_demand() && !Box::pin(self.start_and_wait(deadline.next())).await {
             let message = format!("server `{}` did not start {}", self.settings.name, deadline.passed());
             return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message));
         }
@@ -331,7 +331,7 @@ impl Server {
 
     /// Starts a server that is not running until its next call, and waits until it has started or failed. Returns false if that
     /// takes longer than `by`.
-    pub(crate) async fn started(&self, by: Instant) -> bool {
+    pub(crate) async fn start_and_wait(&self, by: Instant) -> bool {
         let mut status = self.status.clone();
         let starting = async {
             loop {

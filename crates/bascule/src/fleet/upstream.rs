@@ -128,34 +128,26 @@ impl Upstream {
         confined: Option<ConfinedProcess>,
         context: &StartContext,
     ) -> BridgeResult<Self> {
-        let (name, tools_changed) = (&settings.name, Arc::new(Notify::new()));
+        let tools_changed = Arc::new(Notify::new());
         let output = StrayOutput::new(settings.clone(), context.logged.clone());
         let log = context.traces.as_ref().map(|traces| ServerOutput::new(&settings, traces));
-        let transport = match (transport, &log) {
-            (Transport::Stdio(child), Some(log)) => {
-                Transport::Stdio(child.with_stderr_sink(Some(log.stderr_sink())))
-            }
-            (transport, _) => transport,
-        };
-        let max_bytes = settings.limits.max_output_bytes;
+        let transport = with_stderr_sink(transport, log.as_ref());
+        let listener = listener(&settings, tools_changed.clone(), output.clone(), log, context);
         let options = ClientOptions {
-            message_limit: max_bytes.map_or(context.message_limit, |max| max.min(context.message_limit)),
-            listener: listener(&settings, tools_changed.clone(), output.clone(), log, context),
-            cancel: context.stop.clone(),
-            capabilities: context.profile.capabilities.to_string(),
+            listener,
             request_handler: Some(request_handler(context.profile.clone(), output.clone())),
-            request_ids: context.profile.request_ids.clone(),
-            ..ClientOptions::default()
+            ..client_options(&settings, context)
         };
         let opened = OpenedClient::open(transport, options);
         let connected = tokio::select! {
             biased;
-            connected = opened.handshake() => connected,
+            connected = opened.handshake() => {
+                connected.map_err(|error| normalise::connect_error(&settings.name, &error))
+            }
             expiry = clock.expire(opened.pid(), || opened.stderr()) => {
                 let error = clock.error(&expiry, "respond to `initialize`", opened.stderr());
                 opened.close().await;
-                let error = explain_output(error, &settings, &output);
-                return Err(explain(error, confined.as_ref(), &settings).await);
+                Err(error)
             }
         };
         match connected {
@@ -166,7 +158,7 @@ impl Upstream {
                 Ok(upstream)
             }
             Err(error) => {
-                let error = explain_output(normalise::connect_error(name, &error), &settings, &output);
+                let error = explain_output(error, &settings, &output);
                 Err(explain(error, confined.as_ref(), &settings).await)
             }
         }
@@ -368,6 +360,27 @@ impl Drop for SentRequest<'_> {
         if self.pending.cancel("the caller left") == Delivery::NotSent {
             self.in_flight.mark_not_sent();
         }
+    }
+}
+
+/// Lets the log of the server have its stderr.
+fn with_stderr_sink(transport: Transport, log: Option<&Arc<ServerOutput>>) -> Transport {
+    match (transport, log) {
+        (Transport::Stdio(child), Some(log)) => {
+            Transport::Stdio(child.with_stderr_sink(Some(log.stderr_sink())))
+        }
+        (transport, _) => transport,
+    }
+}
+
+fn client_options(settings: &ServerSettings, context: &StartContext) -> ClientOptions {
+    let max_bytes = settings.limits.max_output_bytes;
+    ClientOptions {
+        message_limit: max_bytes.map_or(context.message_limit, |max| max.min(context.message_limit)),
+        cancel: context.stop.clone(),
+        capabilities: context.profile.capabilities.to_string(),
+        request_ids: context.profile.request_ids.clone(),
+        ..ClientOptions::default()
     }
 }
 

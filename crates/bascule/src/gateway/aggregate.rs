@@ -24,7 +24,7 @@ const STARTING: Duration = Duration::from_secs(10);
 impl Gateway {
     pub(super) async fn initialize_aggregate(&self, client: &Arc<ClientContext>) -> Reply {
         self.attach_all(client);
-        self.tools_known(client, INITIALIZING).await;
+        self.wait_for_tools(client, INITIALIZING).await;
         let snapshot = self.bridge.fleet.snapshot.load_full();
         let infos: Vec<(String, Arc<str>)> = snapshot
             .in_order()
@@ -32,24 +32,10 @@ impl Gateway {
             .collect();
         // A server that has never started may offer anything, and a client believes what it is told now.
         let may_come = snapshot.in_order().any(|base| base.is_starting_first());
-        let is_offered = |name: &str| {
-            may_come || infos.iter().any(|(_, raw)| patch::find(raw, &["capabilities", name]).is_some())
-        };
-        let mut capabilities = json!({ "tools": { "listChanged": true } });
-        for (name, value) in [
-            ("resources", json!({ "listChanged": true, "subscribe": true })),
-            ("prompts", json!({ "listChanged": true })),
-            ("completions", json!({})),
-            ("logging", json!({})),
-        ] {
-            // Long results of scripts are resources of the bridge itself.
-            if name == "resources" || is_offered(name) {
-                capabilities[name] = value;
-            }
-        }
+        let is_offered = |name: &str| may_come || infos.iter().any(|(_, info)| declares(info, name));
         let mut result = json!({
             "protocolVersion": "",
-            "capabilities": capabilities,
+            "capabilities": capabilities(is_offered),
             "serverInfo": { "name": "bascule", "version": env!("CARGO_PKG_VERSION") },
         });
         let instructions: Vec<String> = infos
@@ -151,7 +137,7 @@ impl Gateway {
     }
 
     /// Waits for the tools of servers that are starting, unless they are known from an earlier run.
-    pub(super) async fn tools_known(&self, client: &Arc<ClientContext>, at_most: Duration) {
+    pub(super) async fn wait_for_tools(&self, client: &Arc<ClientContext>, at_most: Duration) {
         let (by, servers) = (Instant::now() + at_most, self.servers_of(client));
         futures_util::future::join_all(servers.iter().map(|server| server.tools_known(by))).await;
     }
@@ -171,9 +157,30 @@ impl Gateway {
 
     /// Returns true if a server has declared a capability.
     pub(super) fn offers(&self, client: &Arc<ClientContext>, base: &Arc<Server>, capability: &str) -> bool {
-        let info = self.info(client, base);
-        info.is_some_and(|raw| patch::find(&raw, &["capabilities", capability]).is_some())
+        self.info(client, base).is_some_and(|info| declares(&info, capability))
     }
+}
+
+/// Returns true if an `initialize` result has a capability.
+pub(super) fn declares(info: &str, capability: &str) -> bool {
+    patch::find(info, &["capabilities", capability]).is_some()
+}
+
+/// Returns the capabilities of the bridge, with those that a server offers.
+fn capabilities(is_offered: impl Fn(&str) -> bool) -> serde_json::Value {
+    let mut capabilities = json!({ "tools": { "listChanged": true } });
+    for (name, value) in [
+        ("resources", json!({ "listChanged": true, "subscribe": true })),
+        ("prompts", json!({ "listChanged": true })),
+        ("completions", json!({})),
+        ("logging", json!({})),
+    ] {
+        // Long results of scripts are resources of the bridge itself.
+        if name == "resources" || is_offered(name) {
+            capabilities[name] = value;
+        }
+    }
+    capabilities
 }
 
 /// Returns text as a JSON string.

@@ -18,7 +18,7 @@ use super::Gateway;
 use super::client_request::ClientRequest;
 use super::correlation;
 use super::kept_results::ResultPage;
-use super::reply::{ErrorReply, Reply, call_failure};
+use super::reply::{ErrorReply, Reply, call_failure, failed_result};
 use super::script_reply::AnswerFormat;
 use super::search::{DESCRIBE, SEARCH, describe_definition, search_definition, summarise};
 use crate::call::{CallContext, refused_tool};
@@ -34,7 +34,7 @@ const EXECUTE: &str = "execute_code";
 /// The name in the record of a call that names no tool.
 const UNNAMED: &str = "unnamed";
 
-const HOW: &str = "Runs TypeScript that calls tools as functions, in a sandbox without files, network, imports, `require` or \
+const EXECUTE_DESCRIPTION: &str = "Runs TypeScript that calls tools as functions, in a sandbox without files, network, imports, `require` or \
 `fetch`. The tool `list_commits` of the server `github` is `await mcp.github.listCommits({ … })`. A call returns the tool's \
 structured result; without one, its text, parsed if it is JSON (numbers such as `1.10` stay text). `bascule.raw(call)` \
 returns the whole MCP result with `content`. A failed call throws an MCPToolError with `code`, `message`, `data` and \
@@ -252,8 +252,7 @@ fn own_definitions(view: ToolView, summary: &str) -> Vec<Value> {
 }
 
 pub(super) fn failure_result(message: &str, id: &CorrelationId) -> String {
-    let content = [json!({ "type": "text", "text": message })];
-    json!({ "content": content, "isError": true, "_meta": meta(id) }).to_string()
+    failed_result(message, meta(id)).to_string()
 }
 
 /// Returns the `_meta` of a failure that has no normalised error.
@@ -271,7 +270,11 @@ pub(super) fn always_loaded() -> Value {
 }
 
 fn execute_definition(tools: &str) -> Value {
-    let description = if tools.is_empty() { HOW.to_owned() } else { format!("{HOW}\n\nTools:{tools}") };
+    let description = if tools.is_empty() {
+        EXECUTE_DESCRIPTION.to_owned()
+    } else {
+        format!("{EXECUTE_DESCRIPTION}\n\nTools:{tools}")
+    };
     json!({
         "name": EXECUTE,
         "title": "Run a script",

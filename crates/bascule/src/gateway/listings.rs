@@ -74,7 +74,7 @@ pub(super) struct ListedItem {
 impl Gateway {
     /// Lists the tools of all servers, page by page. The cursor is the name after which the page begins.
     pub(super) async fn list_tools(&self, client: &Arc<ClientContext>, cursor: &str) -> Reply {
-        self.tools_known(client, FIRST_LISTINGS).await;
+        self.wait_for_tools(client, FIRST_LISTINGS).await;
         let meta = self.tools_meta(client);
         if self.shows_code() {
             let tools = self.own_tools(client).join(",");

@@ -300,14 +300,13 @@ impl Host for Gateway {
         let reply = reply.map_err(|error| error.with_correlation_id(&correlation_id_of(Some(params))));
         let is_accepted = reply.is_ok();
         stream.finish(reply::frame(id, reply));
-        if !is_accepted {
-            return None;
-        }
-        let ClientContext { identity, endpoint, .. } = &*client;
-        info!(%session, client = %identity, ?endpoint, %version, "session started");
-        client.set_initialized();
-        self.sessions.insert(client.clone());
-        Some(session)
+        is_accepted.then(|| {
+            let ClientContext { identity, endpoint, .. } = &*client;
+            info!(%session, client = %identity, ?endpoint, %version, "session started");
+            client.set_initialized();
+            self.sessions.insert(client.clone());
+            session
+        })
     }
 
     fn find_session(&self, endpoint: &Endpoint, session: &str) -> Option<Arc<ClientContext>> {

@@ -70,13 +70,7 @@ impl Gateway {
         let name = tool.or(parsed.name.as_deref()).unwrap_or_default();
         let empty = || serde_json::from_str("{}").expect("an empty object is JSON");
         let arguments = parsed.arguments.map_or_else(empty, RawValue::to_owned);
-        let tool_id = match &upstream {
-            Ok(upstream) => upstream.server.tool_id(name),
-            Err(_) => ServerName::parse(server)
-                .map(|server| ToolId::new(&server, name))
-                .map_err(|error| ErrorReply::invalid_params(error.to_string()))?,
-        };
-        let call = CallRequest { tool: tool_id, arguments, timeout: None };
+        let call = CallRequest { tool: tool_id(server, &upstream, name)?, arguments, timeout: None };
         let context = CallContext {
             caller: Caller::of_client(request.client, request.trace_in(parsed.meta)),
             params: Some(ClientParams {
@@ -94,16 +88,20 @@ impl Gateway {
         let correlation_id = request.correlation_id_in(parsed.meta).clone();
         match self.bridge.call_with(call, context, Some(correlation_id)).await {
             Ok(outcome) => Ok(into_text(outcome.result.raw)),
-            Err(error) if error.code == ErrorCode::ToolNotFound && upstream.is_ok() => {
-                Err(self.unknown_tool(request, error))
-            }
-            Err(error) => {
-                let error = match upstream {
-                    Ok(upstream) => upstream.redacted(error),
-                    Err(_) => error,
-                };
-                call_failure(with_shown_name(request, error))
-            }
+            Err(error) => self.call_failed(request, upstream.ok().as_deref(), error),
+        }
+    }
+
+    fn call_failed(
+        &self,
+        request: &ClientRequest<'_>,
+        upstream: Option<&UpstreamSession>,
+        error: Box<BridgeError>,
+    ) -> Reply {
+        let Some(upstream) = upstream else { return call_failure(with_shown_name(request, error)) };
+        match error.code {
+            ErrorCode::ToolNotFound => Err(self.unknown_tool(request, error)),
+            _ => call_failure(with_shown_name(request, upstream.redacted(error))),
         }
     }
 
@@ -129,7 +127,7 @@ impl Gateway {
     ) -> Reply {
         let (method, deadline) = (request.method, upstream.deadline());
         let in_flight = upstream.server.begin_request(method, request.origin());
-        upstream.server.started(deadline.next()).await;
+        upstream.server.start_and_wait(deadline.next()).await;
         let token = params.and_then(|params| patch::find(params.get(), &["_meta", "progressToken"]));
         let progress = token.map(|token| request.progress_sink(token));
         let build_params = |id: u64| {
@@ -220,6 +218,20 @@ fn parse_call<'a>(
         return Err(ErrorReply::invalid_params("`name` is missing"));
     }
     Ok((params, parsed))
+}
+
+/// Returns the id of a server's tool, also without an upstream session.
+fn tool_id(
+    server: &str,
+    upstream: &BridgeResult<Arc<UpstreamSession>>,
+    tool: &str,
+) -> Result<ToolId, ErrorReply> {
+    match upstream {
+        Ok(upstream) => Ok(upstream.server.tool_id(tool)),
+        Err(_) => ServerName::parse(server)
+            .map(|server| ToolId::new(&server, tool))
+            .map_err(|error| ErrorReply::invalid_params(error.to_string())),
+    }
 }
 
 /// Names the tool in the message as the client called it. The normalised error keeps its id.

@@ -123,7 +123,7 @@ pub(crate) fn call_failure(error: Box<BridgeError>) -> Reply {
             Ok(error.result.map(into_text).unwrap_or_default())
         }
         ErrorCode::InvalidInput => {
-            let mut result = failed_result(&error);
+            let mut result = failed_call(&error);
             if let Some(signature) = &error.signature {
                 result["content"][0]["text"] = json!(format!("{}\n{signature}", error.message));
             }
@@ -132,13 +132,18 @@ pub(crate) fn call_failure(error: Box<BridgeError>) -> Reply {
         }
         ErrorCode::ToolNotFound => Err(error.into()),
         ErrorCode::ProviderError if error.provider_error.is_some() => Err(error.into()),
-        _ => Ok(failed_result(&error).to_string()),
+        _ => Ok(failed_call(&error).to_string()),
     }
 }
 
-fn failed_result(error: &BridgeError) -> Value {
-    let content = [json!({ "type": "text", "text": error.message })];
-    json!({ "content": content, "isError": true, "_meta": { "bascule/error": error } })
+fn failed_call(error: &BridgeError) -> Value {
+    failed_result(&error.message, json!({ "bascule/error": error }))
+}
+
+/// Builds the result of a tool that failed.
+pub(super) fn failed_result(message: &str, meta: Value) -> Value {
+    let content = [json!({ "type": "text", "text": message })];
+    json!({ "content": content, "isError": true, "_meta": meta })
 }
 
 /// Returns the text of a result without copying it.

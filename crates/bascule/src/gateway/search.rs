@@ -115,8 +115,8 @@ fn names_of(server: &ServerTools) -> Vec<String> {
 /// Returns what a server says of itself, in one line: its description, title or instructions.
 fn purpose(info: &str) -> Option<String> {
     let paths: [&[&str]; 3] = [&["serverInfo", "description"], &["instructions"], &["serverInfo", "title"]];
-    let said = paths.into_iter().find_map(|path| patch::find_string(info, path))?;
-    let line = first_sentence_line(&said);
+    let description = paths.into_iter().find_map(|path| patch::find_string(info, path))?;
+    let line = first_sentence_line(&description);
     let sentence = line.split(". ").next().unwrap_or_default().trim_end_matches('.');
     let purpose: String = sentence.chars().filter(|letter| !letter.is_control()).take(MAX_PURPOSE).collect();
     (!purpose.trim().is_empty()).then_some(purpose)

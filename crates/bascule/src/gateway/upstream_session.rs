@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 
 use bascule_catalog::ServerTools;
-use bascule_mcp::patch;
 use bascule_model::{BridgeError, BridgeResult};
 use foldhash::HashMap;
 use tokio::time::Instant;
@@ -14,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::debug;
 
+use super::aggregate;
 use super::listing_requests::ServerItems;
 use super::listings::Listing;
 use super::routing::ListChange;
@@ -174,7 +174,7 @@ impl UpstreamSession {
     /// Waits for the server's start, and returns its backend.
     pub(super) async fn ready_backend(&self) -> BridgeResult<Arc<Backend>> {
         let settings = &self.server.settings;
-        self.server.started(Instant::now() + settings.start_timeout + settings.install_timeout).await;
+        self.server.start_and_wait(Instant::now() + settings.start_timeout + settings.install_timeout).await;
         self.server.backend().map_err(|error| self.redacted(error))
     }
 
@@ -228,8 +228,7 @@ impl UpstreamSession {
 
     /// Returns true if the server has declared a capability.
     pub(super) fn declares(&self, capability: &str) -> bool {
-        let info = self.server.info();
-        info.is_some_and(|raw| patch::find(&raw, &["capabilities", capability]).is_some())
+        self.server.info().is_some_and(|info| aggregate::declares(&info, capability))
     }
 
     /// Returns the lowest level that a client has set. Clients that have set none count with the default.

@@ -100,13 +100,7 @@ pub(crate) fn launch(
     if let Some(obstacle) = find_obstacle(&program) {
         return Err(failed(io::Error::new(io::ErrorKind::PermissionDenied, obstacle)));
     }
-    let Some(jailer) = jailer else {
-        let mut command = Command::new(command);
-        command.args(args);
-        set_environment(&mut command, settings, None);
-        let child = StdioChild::spawn(command, shutdown, None).map_err(LaunchError::Spawn)?;
-        return Ok(LaunchedServer { child, confined: None });
-    };
+    let Some(jailer) = jailer else { return launch_unconfined(settings, command, args, shutdown) };
     settings.resolved_paths().check().map_err(LaunchError::Refused)?;
     let folder = ServerFolder::from_settings(settings);
     folder.as_ref().map_or(Ok(()), ServerFolder::create).map_err(LaunchError::Folder)?;
@@ -121,6 +115,19 @@ pub(crate) fn launch(
     let policy = Arc::new(policy);
     let confined = child.pid().map(|pid| ConfinedProcess { watch: watch.start(pid), policy });
     Ok(LaunchedServer { child, confined })
+}
+
+fn launch_unconfined(
+    settings: &ServerSettings,
+    program: &str,
+    args: &[String],
+    shutdown: ShutdownTimeouts,
+) -> Result<LaunchedServer, LaunchError> {
+    let mut command = Command::new(program);
+    command.args(args);
+    set_environment(&mut command, settings, None);
+    let child = StdioChild::spawn(command, shutdown, None).map_err(LaunchError::Spawn)?;
+    Ok(LaunchedServer { child, confined: None })
 }
 
 /// Returns true if the server's command is a package manager.

@@ -8,7 +8,7 @@ use bascule_sandbox::{Access, FileAccess, FileNeed, Policy, TreeLimits};
 use super::proposal::Additions;
 use super::remedy::{FileRemedy, PathGrant, RemedySearch, name_of};
 use super::symptom::Symptom;
-use crate::config::{ServerSettings, TransportSettings};
+use crate::config::ServerSettings;
 
 /// Permission to look at the files that a server names, which may block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,19 +38,10 @@ impl Hints<'_> {
             Symptom::Permission { .. } => self.explain_unknown(),
             Symptom::Network if !self.policy.network => Some(self.explain_network()),
             Symptom::Network => None,
-            Symptom::Memory => {
-                let megabytes = self.limits.memory_bytes? >> 20;
-                let event =
-                    format!("`maxMemoryMb` probably met: an allocation failed, the limit is {megabytes} MB");
-                self.explain_limit(&event, |additions| additions.memory = true)
-            }
-            Symptom::NoReason => {
-                let megabytes = self.limits.memory_bytes? >> 20;
-                let event = format!(
-                    "the error gives no reason, like a failed allocation in Python: `maxMemoryMb` may be met, the limit is {megabytes} MB"
-                );
-                self.explain_limit(&event, |additions| additions.memory = true)
-            }
+            Symptom::Memory => self.explain_memory("`maxMemoryMb` probably met: an allocation failed"),
+            Symptom::NoReason => self.explain_memory(
+                "the error gives no reason, like a failed allocation in Python: `maxMemoryMb` may be met",
+            ),
             Symptom::Processes => {
                 let event = format!("`maxProcesses` probably met: the limit is {}", self.limits.processes?);
                 self.explain_limit(&event, |additions| additions.processes = true)
@@ -69,6 +60,12 @@ impl Hints<'_> {
         }
     }
 
+    fn explain_memory(&self, event: &str) -> Option<String> {
+        let megabytes = self.limits.memory_bytes? >> 20;
+        let event = format!("{event}, the limit is {megabytes} MB");
+        self.explain_limit(&event, |additions| additions.memory = true)
+    }
+
     /// Returns false for a name that only looks like a path, such as a part of a URL.
     fn is_file(&self, path: &Path, files: FileLookup) -> bool {
         let path = self.absolute(path);
@@ -77,11 +74,7 @@ impl Hints<'_> {
     }
 
     fn absolute(&self, path: &Path) -> PathBuf {
-        let folder = match &self.settings.transport {
-            TransportSettings::Stdio { cwd: Some(folder), .. } => folder.clone(),
-            _ => std::env::current_dir().unwrap_or_default(),
-        };
-        folder.join(path)
+        self.settings.base_folder().join(path)
     }
 
     fn is_confined(&self) -> bool {
