@@ -193,15 +193,8 @@ impl McpBridgeAdapter {
         let must_stay = context.server.is_some() || server.settings.start == StartMode::Lazy;
         let in_flight = must_stay.then(|| begin(&server));
         if server.is_starting() || server.is_on_demand() {
-            let deadline = deadline_of(request, &server.settings, started);
             // Boxed: most calls find their server up.
-            if !Box::pin(server.start_and_wait(deadline.next())).await {
-                let installing =
-                    server.installing().map(|progress| format!(": {progress}")).unwrap_or_default();
-                let name = request.tool.server();
-                let message = format!("server `{name}` did not start {}{installing}", deadline.passed());
-                return Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message));
-            }
+            Box::pin(wait_for_start(&server, deadline_of(request, &server.settings, started))).await?;
         }
         if let Some(in_flight) = in_flight {
             return match server.tool(&request.tool) {
@@ -233,6 +226,17 @@ impl McpBridgeAdapter {
         let current = snapshot.servers.get(&server.settings.name);
         server.is_stopped() && current.is_some_and(|current| current.serial != server.serial)
     }
+}
+
+/// Waits for the start of a server, which may install a package first.
+async fn wait_for_start(server: &Server, deadline: Deadline) -> BridgeResult<()> {
+    if server.start_and_wait(deadline.next()).await {
+        return Ok(());
+    }
+    let installing = server.installing().map(|progress| format!(": {progress}")).unwrap_or_default();
+    let name = &server.settings.name;
+    let message = format!("server `{name}` did not start {}{installing}", deadline.passed());
+    Err(BridgeError::new(ErrorCode::ProviderTimeout, Delivery::NotSent, message))
 }
 
 /// Returns true if the tool says that repeating a call has no further effect.

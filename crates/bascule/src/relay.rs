@@ -17,7 +17,7 @@ use bascule_mcp::{
 use bascule_model::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, BufReader, Split, Stdin};
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::config::{
@@ -112,17 +112,8 @@ async fn forward_messages(target: RelayTarget) -> Result<(), String> {
     let mut remote: Option<McpClient> = None;
     let mut requests = JoinSet::new();
     let mut requests_by_id = HashMap::<String, AbortHandle>::new();
-    loop {
-        let line = tokio::select! {
-            line = lines.next_segment() => line.map_err(|error| error.to_string())?,
-            Some(result) = requests.join_next() => {
-                // A cancelled request has no result.
-                result.unwrap_or(Ok(()))?;
-                requests_by_id.retain(|_, request| !request.is_finished());
-                continue;
-            }
-        };
-        let Some(line) = line else { break };
+    while let Some(line) = next_line(&mut lines, &mut requests).await? {
+        requests_by_id.retain(|_, request| !request.is_finished());
         match (Message::parse(&line), &remote) {
             (Ok(Message::Request { id, method, .. }), _) if method == "initialize" => {
                 let client = connect(&target).await?;
@@ -147,6 +138,20 @@ async fn forward_messages(target: RelayTarget) -> Result<(), String> {
         client.close().await;
     }
     Ok(())
+}
+
+/// Returns the next line, or `None` at the end of stdin. Fails if a request has failed.
+async fn next_line(
+    lines: &mut Split<BufReader<Stdin>>,
+    requests: &mut JoinSet<Result<(), String>>,
+) -> Result<Option<Vec<u8>>, String> {
+    loop {
+        tokio::select! {
+            line = lines.next_segment() => return line.map_err(|error| error.to_string()),
+            // A cancelled request has no result.
+            Some(result) = requests.join_next() => result.unwrap_or(Ok(()))?,
+        }
+    }
 }
 
 async fn connect(target: &RelayTarget) -> Result<McpClient, String> {

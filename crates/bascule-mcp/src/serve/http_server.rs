@@ -84,13 +84,7 @@ impl HttpServer {
     pub async fn serve(self, listener: TcpListener, router: Router, stop: CancellationToken) {
         let (max_connections, grace) = (self.max_connections, self.shutdown_grace);
         let mut access = self.access.clone();
-        let service = Arc::new(HttpService {
-            body_budget: Semaphore::new(self.body_budget.min(Semaphore::MAX_PERMITS)),
-            config: self,
-            router,
-            peer_check_slot: Arc::new(Semaphore::new(1)),
-            event_streams: Arc::default(),
-        });
+        let service = Arc::new(HttpService::new(self, router));
         let (tasks, mut connections) = (TaskTracker::new(), Connections::default());
         let places = Arc::new(Semaphore::new(max_connections));
         loop {
@@ -147,6 +141,16 @@ async fn accept(listener: &TcpListener, stop: &CancellationToken) -> Option<(Tcp
 }
 
 impl HttpService {
+    fn new(config: HttpServer, router: Router) -> Self {
+        Self {
+            body_budget: Semaphore::new(config.body_budget.min(Semaphore::MAX_PERMITS)),
+            config,
+            router,
+            peer_check_slot: Arc::new(Semaphore::new(1)),
+            event_streams: Arc::default(),
+        }
+    }
+
     async fn serve_connection(
         self: Arc<Self>,
         stream: TcpStream,

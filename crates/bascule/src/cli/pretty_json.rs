@@ -5,16 +5,9 @@ use std::str::Chars;
 
 /// Indents valid JSON by two spaces per level.
 pub(crate) fn pretty_json(json: &str) -> String {
-    let (mut out, mut depth, mut in_string, mut escaped) =
-        (String::with_capacity(json.len() * 2), 0, false, false);
+    let (mut out, mut depth) = (String::with_capacity(json.len() * 2), 0);
     let mut characters = json.chars().peekable();
     while let Some(c) = characters.next() {
-        if in_string {
-            out.push(c);
-            in_string = escaped || c != '"';
-            escaped = c == '\\' && !escaped;
-            continue;
-        }
         match c {
             _ if c.is_whitespace() => {}
             '{' | '[' => {
@@ -37,8 +30,8 @@ pub(crate) fn pretty_json(json: &str) -> String {
             }
             ':' => out.push_str(": "),
             '"' => {
-                in_string = true;
                 out.push(c);
+                copy_string(&mut characters, &mut out);
             }
             _ => out.push(c),
         }
@@ -50,6 +43,18 @@ pub(crate) fn pretty_json(json: &str) -> String {
 fn end_of_empty(characters: &mut Peekable<Chars<'_>>) -> Option<char> {
     while characters.next_if(|next| next.is_whitespace()).is_some() {}
     characters.next_if(|next| matches!(next, '}' | ']'))
+}
+
+/// Copies the rest of a string with its closing quotation mark.
+fn copy_string(characters: &mut Peekable<Chars<'_>>, out: &mut String) {
+    let mut is_escaped = false;
+    for c in characters {
+        out.push(c);
+        if c == '"' && !is_escaped {
+            return;
+        }
+        is_escaped = c == '\\' && !is_escaped;
+    }
 }
 
 fn new_line(out: &mut String, depth: usize) {

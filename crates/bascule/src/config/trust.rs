@@ -249,19 +249,7 @@ impl ServerSummary {
 
     /// Describes what a known server does beyond what is trusted.
     fn describe_beyond(&self, trusted: &Self, name: &str) -> Vec<String> {
-        let mut lines = Vec::new();
-        match (&self.url, &trusted.url) {
-            (Some(url), old) if Some(url) != old.as_ref() => {
-                lines.push(format!("now connects to `{}`", show(&url.shown)));
-            }
-            (None, _) if self.command != trusted.command => lines.push(format!(
-                "now runs {}: `{}` instead of `{}`",
-                show_sandbox(&self.sandbox),
-                show_command(&self.command),
-                trusted.describe_target(),
-            )),
-            _ => {}
-        }
+        let mut lines = Vec::from_iter(self.describe_new_target(trusted));
         if self.cwd != trusted.cwd {
             let folder = self
                 .cwd
@@ -285,6 +273,22 @@ impl ServerSummary {
         lines.extend(self.describe_limits(trusted));
         lines.extend(describe_other("", &self.other, &trusted.other));
         lines.into_iter().map(|line| format!("server `{name}` {line}")).collect()
+    }
+
+    /// Describes the URL or the command if it is another one than is trusted.
+    fn describe_new_target(&self, trusted: &Self) -> Option<String> {
+        match (&self.url, &trusted.url) {
+            (Some(url), old) if Some(url) != old.as_ref() => {
+                Some(format!("now connects to `{}`", show(&url.shown)))
+            }
+            (None, _) if self.command != trusted.command => Some(format!(
+                "now runs {}: `{}` instead of `{}`",
+                show_sandbox(&self.sandbox),
+                show_command(&self.command),
+                trusted.describe_target(),
+            )),
+            _ => None,
+        }
     }
 
     fn describe_target(&self) -> String {

@@ -134,17 +134,17 @@ impl Actor {
         let end = self.keep(&backend).await;
         self.fleet.in_flight.remove_all_abandoned(self.serial);
         self.notify_observer(|observer| observer.on_lost());
-        let (loss, reason) = match end {
-            Ending::Lost(loss, reason) => (loss, reason),
-            Ending::Stopped => {
-                backend.stop().await;
-                return RunEnd::Stopped;
-            }
-            Ending::Idle(reason) => {
-                backend.stop().await;
-                return RunEnd::Idle(reason);
-            }
+        let end = match end {
+            Ending::Stopped => RunEnd::Stopped,
+            Ending::Idle(reason) => RunEnd::Idle(reason),
+            Ending::Lost(loss, reason) => RunEnd::Lost(self.on_lost(&backend, loss, reason)),
         };
+        backend.stop().await;
+        end
+    }
+
+    /// Reports the loss of a server, whose process may still run.
+    fn on_lost(&mut self, backend: &Backend, loss: Loss, reason: String) -> Down {
         let since = Instant::now();
         let cause = Arc::new(backend.unavailable(&reason, &self.settings).as_ref().clone());
         // The status must not say healthy while the process is being ended.
@@ -154,8 +154,7 @@ impl Actor {
             cause: cause.clone(),
         });
         self.publish(Event::Disconnected { server: self.settings.name.clone(), cause: reason });
-        backend.stop().await;
-        RunEnd::Lost(Down { loss, cause, since, was_up: true })
+        Down { loss, cause, since, was_up: true }
     }
 
     async fn start(&mut self) -> BridgeResult<Arc<Backend>> {

@@ -277,15 +277,13 @@ impl Host for Gateway {
         let Ok(Message::Request { id, params, .. }) = Message::parse(&request) else { return None };
         let params = params.map_or("{}", RawValue::get);
         // A session id that others can guess would give them the session.
-        let session = match crate::token::generate() {
-            Ok(session) => session,
-            Err(error) => {
-                let error = ErrorReply::new(RpcError::INTERNAL_ERROR, error.to_string())
-                    .with_correlation_id(&correlation_id_of(Some(params)));
-                stream.finish(reply::frame(id, Err(error)));
-                return None;
-            }
-        };
+        let session = crate::token::generate();
+        let session = session.inspect_err(|error| {
+            let error = ErrorReply::new(RpcError::INTERNAL_ERROR, error.to_string())
+                .with_correlation_id(&correlation_id_of(Some(params)));
+            stream.finish(reply::frame(id.clone(), Err(error)));
+        });
+        let session = session.ok()?;
         let client = Arc::new(ClientContext::new(session.clone(), endpoint, sender, params));
         let _initializing = Initializing { gateway: self, client: &client };
         self.make_room();

@@ -164,9 +164,7 @@ impl<'a> TraceJudge<'a> {
     fn decide_file(&self, path: &Path, need: FileNeed) -> Judgement {
         // The bridge's own processes stand in `/proc/self`, not the server's.
         if is_kernel_file(path) {
-            let is_refused = self.policy.judge(path, need) != FileVerdict::Allowed;
-            let by = if is_refused { RefusedBy::Sandbox } else { RefusedBy::System };
-            return Judgement { tolerated: true, ..Judgement::new(by, Remedy::None) };
+            return self.decide_kernel_file(path, need);
         }
         let tolerated = is_usually_tolerated(path, need);
         let by_sandbox = |note: Option<String>| Judgement {
@@ -198,6 +196,12 @@ impl<'a> TraceJudge<'a> {
                 path.display()
             ))),
         }
+    }
+
+    fn decide_kernel_file(&self, path: &Path, need: FileNeed) -> Judgement {
+        let is_refused = self.policy.judge(path, need) != FileVerdict::Allowed;
+        let by = if is_refused { RefusedBy::Sandbox } else { RefusedBy::System };
+        Judgement { tolerated: true, ..Judgement::new(by, Remedy::None) }
     }
 
     /// Proposes what allows the refusals of the phase that failed, or of the other one if that has none.
