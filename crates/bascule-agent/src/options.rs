@@ -34,7 +34,7 @@ impl Default for ProxyOptions {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProxyOptionsError {
     #[error(
-        "the agent's time-out ({agent_ms} ms) must be longer than the bridge's ({bridge_ms} ms): else calls fail here that the bridge still runs"
+        "the agent's time-out ({agent_ms} ms) must be longer than the bridge's ({bridge_ms} ms): otherwise the agent gives up calls that the bridge still runs"
     )]
     TimeoutTooShort { agent_ms: u128, bridge_ms: u128 },
     #[error("`{0}` must not be zero")]

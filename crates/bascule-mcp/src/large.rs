@@ -13,7 +13,6 @@ use tokio_util::task::TaskTracker;
 /// A longer message, or value, is large.
 const MAX_SMALL_BYTES: usize = 256 << 10;
 
-/// The name of the thread.
 pub(crate) const THREAD_NAME: &str = "large-messages";
 
 thread_local! {

@@ -55,7 +55,6 @@ stored_enum! {
         Cli = "cli",
         /// An MCP client.
         Mcp = "mcp",
-        /// A script.
         Script = "script",
         /// A message bus.
         Bus = "bus",

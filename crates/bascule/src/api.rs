@@ -174,7 +174,6 @@ pub(crate) async fn refresh(
     Ok(status(bridge))
 }
 
-/// Runs a script.
 pub(crate) async fn run_script(
     bridge: &McpBridgeAdapter,
     face: Face,

@@ -1,11 +1,17 @@
 //! Bascule, the bridge between agents and MCP tools, as a library. "The bridge" is this program, or an
 //! [`McpBridgeAdapter`] inside another program.
 //!
-//! Reading order: [`config`] reads the configuration file. [`McpBridgeAdapter`] is the bridge. `call` makes every tool call
-//! `call_record` records it, `metrics` counts it, `audit` logs it, and `result_observer` learns from its result; `in_flight` registers the requests. `fleet` runs the servers. `gateway` serves MCP clients
-//! (`client`), `bus_face` serves an agent over a message bus, `control` serves the commands of other processes through `api`, `script` runs scripts, and `search` finds
-//! tools, on request with the vectors of an `encoder`; `tool_queries` answers queries about them. [`cli`] is the command
-//! line. `clients` knows the configuration files of MCP clients, and `document` edits them.
+//! Reading order:
+//!
+//! - [`config`] reads the configuration file, and [`McpBridgeAdapter`] is the bridge.
+//! - `call` makes every tool call. `call_record` records it, `metrics` counts it, `audit` logs it, and `result_observer` learns
+//!   from its result. `in_flight` registers the requests.
+//! - `fleet` runs the servers.
+//! - `gateway` serves MCP clients (`client`), `bus_face` serves an agent over a message bus, and `control` serves the commands of
+//!   other processes through `api`.
+//! - `script` runs scripts. `search` finds tools, if configured with the vectors of an `encoder`; `tool_queries` answers queries
+//!   about them.
+//! - [`cli`] is the command line. `clients` knows the configuration files of MCP clients, and `document` edits them.
 
 pub mod cli;
 pub mod config;

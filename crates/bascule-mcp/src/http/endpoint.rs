@@ -24,7 +24,7 @@ pub enum InvalidEndpoint {
     #[error("`{url}` is not a usable URL: {reason}")]
     Url { url: String, reason: &'static str },
     /// The value may be secret and is not shown.
-    #[error("header `{0}` is not legal in HTTP")]
+    #[error("header `{0}` has a name or a value that HTTP does not allow")]
     Header(String),
 }
 

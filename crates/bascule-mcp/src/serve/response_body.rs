@@ -26,9 +26,7 @@ pub(super) struct ResponseBody {
     _guard: RequestGuard,
 }
 
-/// The content of a response.
 pub enum ResponseContent {
-    /// One buffer.
     Buffer(Bytes),
     /// Server-sent events.
     Events(Box<EventStream>),

@@ -18,10 +18,10 @@ pub(crate) struct BusArguments {
     /// joined by commas), amqp://HOST:PORT, amqps://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = read_secret)]
     bus: Option<Secret<String>>,
-    /// Prove the identity with this .creds file (NATS) instead of the configured credentials
+    /// Authenticate to NATS with this .creds file instead of the configured credentials
     #[arg(long, value_name = "FILE", conflicts_with = "nkey_file")]
     creds: Option<PathBuf>,
-    /// Prove the identity with the NKey whose seed is in this file (NATS)
+    /// Authenticate to NATS with the NKey whose seed is in this file
     #[arg(long, value_name = "FILE")]
     nkey_file: Option<PathBuf>,
     /// Trust the certificates (PEM) in this file instead of the machine's own

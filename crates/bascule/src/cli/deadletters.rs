@@ -20,7 +20,7 @@ use crate::normalise::error_chain;
 /// The most letters that a command looks at.
 const MAX_LETTERS: usize = 10_000;
 
-/// Look at messages of the bus that could not be handled, and queue them again
+/// List, show and requeue messages that no bridge could handle
 #[derive(Debug, clap::Args)]
 pub(crate) struct DeadLetters {
     #[command(subcommand)]
@@ -173,15 +173,18 @@ async fn requeue_all(bus: &Bus, printer: &Printer) -> CommandResult {
             Some(_) | None => {}
         }
     }
-    let code = if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) };
+    print_requeued(&requeued, &failed, printer);
+    Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(3) })
+}
+
+fn print_requeued(requeued: &[&str], failed: &[Value], printer: &Printer) {
     if printer.json {
         printer.print_json(&json!({ "requeued": requeued, "failed": failed }));
-    } else if letters.is_empty() {
+    } else if requeued.is_empty() && failed.is_empty() {
         printer.print_note("no dead letters: nothing to queue");
     } else {
         printer.print_line(&format!("{} queued again", format_count(requeued.len(), "message")));
     }
-    Ok(code)
 }
 
 /// The reason why a dead letter is not queued again.

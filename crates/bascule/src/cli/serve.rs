@@ -80,7 +80,7 @@ pub(crate) struct Serve {
     /// Tools that clients see
     #[arg(long, value_enum)]
     show: Option<ToolView>,
-    /// The proof that HTTP clients must give
+    /// Authentication of HTTP clients
     #[arg(long, value_enum)]
     auth: Option<AuthOption>,
     /// Time for calls in flight to finish when the bridge or their server stops
@@ -92,7 +92,7 @@ pub(crate) struct Serve {
 enum AuthOption {
     /// A token in each request (default); `bascule token` shows it
     Token,
-    /// None: serves only processes of your user on this machine that no bridge confines
+    /// No token: serve only unconfined processes of your user on this machine
     None,
 }
 
@@ -116,7 +116,7 @@ struct Prepared {
     ports: Ports,
 }
 
-/// The open ports, and the proof that their clients must give.
+/// The open ports, and the token of their clients.
 struct Ports {
     /// The port for HTTP clients, if there is one.
     clients: Option<TcpListener>,

@@ -48,7 +48,7 @@ pub(crate) struct Traces {
 /// Show one recorded call, or a script with its calls, over time
 #[derive(Debug, clap::Args)]
 pub(crate) struct TraceCommand {
-    /// Id of a trace, of a span, or a correlation id; the beginning of one suffices. A correlation id shows its last ten traces
+    /// Trace id, span id or correlation id; a unique beginning is enough. A correlation id shows its last ten traces
     id: String,
     /// Print OpenTelemetry spans (OTLP JSON) instead
     #[arg(long)]

@@ -14,10 +14,10 @@ use crate::trust_store;
 
 /// Trust the configuration file of this folder
 ///
-/// A file that is found in the working folder (./mcp.json or ./.mcp.json) may be somebody else's work, and it runs
-/// programs. So its first use asks, and again when it runs other programs or confines them less; without a terminal it is
-/// refused. This command prints what the file does and records that you trust it. A running bridge then applies it.
-/// Files named with --config, and your own file in ~/.config/bascule, need no trust.
+/// A file in the working folder (./mcp.json or ./.mcp.json) runs programs, and somebody else may have written it. Bascule
+/// asks before its first use, and again when the file runs other programs or confines them less. Without a terminal it
+/// refuses the file. This command prints what the file does and records that you trust it; a running bridge then applies
+/// it. Files named with --config, and your own file in ~/.config/bascule, need no trust.
 #[derive(Debug, clap::Args)]
 pub(crate) struct TrustCommand {
     /// File to trust [default: ./mcp.json or ./.mcp.json]

@@ -114,7 +114,7 @@ impl Default for BridgeSettings {
     }
 }
 
-/// `bascule.auth`: the proof that HTTP clients must give.
+/// `bascule.auth`: authentication of HTTP clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Authentication {
     /// A token.

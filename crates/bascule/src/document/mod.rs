@@ -42,7 +42,7 @@ pub(crate) enum DocumentError {
     #[error("{line}:{column}: `{key}` must be {expected}, is {found}: correct the file first")]
     WrongType { line: usize, column: usize, key: String, expected: &'static str, found: &'static str },
     #[error(
-        " the file is written in a way that cannot be changed safely; change it yourself, to this:\n{wanted}"
+        "the file is written in a way that cannot be changed safely; change it yourself, to this:\n{wanted}"
     )]
     Unsupported { wanted: String },
 }

@@ -105,7 +105,6 @@ impl ServerLoad {
         Counted::new(&self.in_flight)
     }
 
-    /// Counts a restart.
     pub(crate) fn count_restart(&self) {
         self.restarts.fetch_add(1, Ordering::Relaxed);
     }

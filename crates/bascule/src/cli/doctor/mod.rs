@@ -17,11 +17,11 @@ use crate::config::{self, ConfigLocation};
 use crate::normalise::error_chain;
 use crate::trust_store;
 
-/// Find out what is wrong, and how to mend it
+/// Check the installation and print the command that fixes each problem
 ///
 /// Checks the kernel, the programs that servers need, the port, the permissions of files, the entries in MCP clients, the
 /// configuration, and each server, which is started once. Each line is ok, warn or fail. Exit code 2: the configuration is
-/// wrong; 3: something else is.
+/// wrong; 3: another check failed.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Doctor {
     /// Do not start the servers

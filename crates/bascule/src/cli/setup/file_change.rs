@@ -149,7 +149,11 @@ pub(crate) fn parse_file(file: &SettingsFile, format: Format) -> CommandResult<D
 }
 
 pub(crate) fn at_file(file: &SettingsFile, error: &DocumentError) -> CommandError {
-    CommandError::Usage(format!("{}:{error}", file.path.display()))
+    let path = file.path.display();
+    CommandError::Usage(match error {
+        DocumentError::Unsupported { .. } => format!("{path}: {error}"),
+        _ => format!("{path}:{error}"),
+    })
 }
 
 fn failed(error: &FileError) -> CommandError {
