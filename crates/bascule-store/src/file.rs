@@ -181,7 +181,11 @@ fn create(path: &Path) -> Result<(), StoreError> {
         .truncate(false)
         .mode(0o600)
         .custom_flags(private_file_flags());
-    let file = options.open(path)?;
+    make_private(&options.open(path)?)
+}
+
+/// Fails if the file is no regular file of this user. Others lose their access to it.
+fn make_private(file: &fs::File) -> Result<(), StoreError> {
     let metadata = file.metadata()?;
     if !metadata.is_file() {
         return Err(StoreError::Irregular);

@@ -62,7 +62,6 @@ pub(crate) struct ClientGroup {
     name: Arc<str>,
 }
 
-/// One client.
 pub(crate) struct ClientContext {
     /// Distinguishes clients within the process.
     pub(crate) serial: u64,

@@ -50,8 +50,7 @@ impl SettingsFile {
             return Err(unusable(format!("is larger than {} MiB", MAX_BYTES >> 20)));
         }
         let bytes = read_bounded(&target).map_err(failed)?;
-        if let Err(error) = std::str::from_utf8(&bytes) {
-            let line = 1 + bytes[..error.valid_up_to()].iter().filter(|byte| **byte == b'\n').count();
+        if let Some(line) = find_invalid_line(&bytes) {
             return Err(unusable(format!("is not UTF-8 text: line {line} contains an invalid byte")));
         }
         Ok(Self { path: path.into(), target, bytes: Some(bytes) })
@@ -134,6 +133,12 @@ impl SettingsFile {
             )),
         }
     }
+}
+
+/// Returns the number of the first line that is not UTF-8.
+fn find_invalid_line(bytes: &[u8]) -> Option<usize> {
+    let valid = std::str::from_utf8(bytes).err()?.valid_up_to();
+    Some(1 + bytes[..valid].iter().filter(|byte| **byte == b'\n').count())
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {

@@ -163,13 +163,10 @@ impl HttpLink {
         if self.is_session_expired(status) {
             self.expire_session(None);
         }
-        let cause = TransportError::Status {
-            url: self.client.redacted_url(),
-            status: status.as_u16(),
-            body: String::new(),
-        };
+        let (url, status) = (self.client.redacted_url(), status.as_u16());
+        let cause = TransportError::Status { url, status, body: String::new() };
         // 409: the server has not noticed yet that the previous stream has ended.
-        Err(match status.as_u16() {
+        Err(match status {
             408 | 409 | 429 | 500 | 502..=504 => OpenError::Temporary(cause),
             _ => OpenError::Permanent(cause),
         })

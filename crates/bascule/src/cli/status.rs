@@ -198,11 +198,15 @@ fn format_server(server: &ServerStatus, width: usize, printer: &Printer) -> Vec<
     } else if let Some(next) = describe_next_attempt(health) {
         line += &format!("  {next}");
     }
+    std::iter::once(line).chain(format_failure(health, printer)).collect()
+}
+
+/// Formats the cause of a server's state and the end of its stderr.
+fn format_failure(health: &ServerHealth, printer: &Printer) -> Vec<String> {
     let cause = health.cause.iter().map(|cause| format!("  {}", sanitize_line(cause)));
     let stderr = health.stderr.iter().flat_map(|stderr| excerpt(stderr));
     let mark = printer.style.dim("stderr |");
-    let stderr = stderr.map(|text| format!("  {mark} {}", sanitize_line(&text)));
-    std::iter::once(line).chain(cause).chain(stderr).collect()
+    cause.chain(stderr.map(|text| format!("  {mark} {}", sanitize_line(&text)))).collect()
 }
 
 /// A server that has never been up cannot start; one that was up is degraded or unavailable.

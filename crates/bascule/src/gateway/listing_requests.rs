@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use bascule_mcp::patch;
 use bascule_model::BridgeResult;
-use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use futures_util::{Stream, StreamExt};
 use tokio::time::{Instant, timeout_at};
 
 use super::Gateway;
@@ -60,14 +60,21 @@ impl Gateway {
             let upstreams = upstreams.to_vec();
             let missing = |number: &usize| results[*number].is_none();
             (0..upstreams.len()).filter(missing).for_each(|number| upstreams[number].set_late(listing, true));
-            self.tasks.spawn(async move {
-                while let Some((number, items)) = pending.next().await {
-                    upstreams[number].on_late_items(listing, &items);
-                }
-            });
+            self.tasks.spawn(keep_late_items(pending, upstreams, listing));
         }
         let results = results.into_iter().zip(upstreams);
         results.map(|(items, upstream)| items.unwrap_or_else(|| upstream.last_items(listing))).collect()
+    }
+}
+
+/// Keeps the items of servers that answer late, each with the number of its server.
+async fn keep_late_items(
+    mut pending: impl Stream<Item = (usize, BridgeResult<ServerItems>)> + Unpin,
+    upstreams: Vec<Arc<UpstreamSession>>,
+    listing: Listing,
+) {
+    while let Some((number, items)) = pending.next().await {
+        upstreams[number].on_late_items(listing, &items);
     }
 }
 

@@ -281,7 +281,7 @@ impl Host for Gateway {
         let session = session.inspect_err(|error| {
             let error = ErrorReply::new(RpcError::INTERNAL_ERROR, error.to_string())
                 .with_correlation_id(&correlation_id_of(Some(params)));
-            stream.finish(reply::frame(id.clone(), Err(error)));
+            stream.finish(reply::frame(id, Err(error)));
         });
         let session = session.ok()?;
         let client = Arc::new(ClientContext::new(session.clone(), endpoint, sender, params));

@@ -413,24 +413,26 @@ fn list(machine: &Machine, printer: &Printer) -> CommandResult {
         printer.print_json(&states.iter().map(state_json).collect::<Vec<_>>());
         return Ok(ExitCode::SUCCESS);
     }
-    for state in states.iter().filter(|state| state.is_found) {
-        let path = state.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
-        let text = match &state.entry {
-            Ok(Some(_)) => printer.style.green("installed    "),
-            Ok(None) => "not installed".into(),
-            Err(_) => printer.style.red("broken file  "),
-        };
-        printer.print_line(&format!("{}  {text}  {path}", pad(state.client.id, 14)));
-        if let Err(error) = &state.entry {
-            printer.print_line(&format!("                {}", sanitize_line(&error.to_string())));
-        }
-    }
+    states.iter().filter(|state| state.is_found).for_each(|state| print_state(state, printer));
     let absent: Vec<&str> =
         states.iter().filter(|state| !state.is_found).map(|state| state.client.id).collect();
     if !absent.is_empty() {
         printer.print_line(&printer.style.dim(&format!("not found here: {}", absent.join(", "))));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn print_state(state: &ClientState, printer: &Printer) {
+    let path = state.path.as_ref().map(|path| path.display().to_string()).unwrap_or_default();
+    let text = match &state.entry {
+        Ok(Some(_)) => printer.style.green("installed    "),
+        Ok(None) => "not installed".into(),
+        Err(_) => printer.style.red("broken file  "),
+    };
+    printer.print_line(&format!("{}  {text}  {path}", pad(state.client.id, 14)));
+    if let Err(error) = &state.entry {
+        printer.print_line(&format!("                {}", sanitize_line(&error.to_string())));
+    }
 }
 
 fn state(client: &'static ClientProgram, machine: &Machine) -> ClientState {
