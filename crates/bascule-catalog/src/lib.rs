@@ -21,6 +21,6 @@ pub use name_pattern::NamePattern;
 pub use nearest::nearest_name;
 pub use observed::{Look, ObservedResult, ResultData, StoredObservation};
 pub use schema::{Schema, SchemaError, Validation};
-pub use server::ServerTools;
+pub use server::{ServerTools, SharedResult};
 pub use tool::CatalogTool;
 pub use typescript::{DeclaredServer, DeclaredTool, declarations};

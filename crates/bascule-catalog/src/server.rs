@@ -1,6 +1,6 @@
 //! The tools of one server after its filter is applied.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use bascule_model::{ServerName, ToolDefinition, ToolId};
@@ -20,6 +20,14 @@ pub struct ServerTools {
     denied: HashSet<Box<str>>,
     warnings: Vec<String>,
     is_from_last_listing: bool,
+}
+
+/// The type of the result of most tools of a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SharedResult {
+    /// TypeScript on one line.
+    pub result: Box<str>,
+    pub is_of_all: bool,
 }
 
 impl ServerTools {
@@ -140,6 +148,18 @@ impl ServerTools {
         &self.tools
     }
 
+    /// Returns the type of the result of most of the tools, in short TypeScript; `None` if fewer than two, or not more than half
+    /// of them, share one.
+    pub fn shared_result(&self) -> Option<SharedResult> {
+        let mut counts: BTreeMap<Box<str>, usize> = BTreeMap::new();
+        for result in self.tools.iter().filter_map(|tool| tool.short_result()) {
+            *counts.entry(result).or_default() += 1;
+        }
+        let (result, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
+        let is_shared = count >= 2 && count * 2 > self.tools.len();
+        is_shared.then(|| SharedResult { result, is_of_all: count == self.tools.len() })
+    }
+
     /// Returns true if the server has not listed its tools in this run.
     pub fn is_from_last_listing(&self) -> bool {
         self.is_from_last_listing
@@ -256,6 +276,46 @@ pub(crate) mod tests {
         assert!(server.warnings().is_empty());
         let [warning] = &server.get("odd").unwrap().warnings()[..] else { panic!("one warning") };
         assert!(warning.starts_with("the arguments of `s:odd` are not checked: "), "{warning}");
+    }
+
+    // req: CM-15
+    #[test]
+    fn most_tools_may_share_a_short_result() {
+        let content =
+            r#"{"type":"object","properties":{"content":{"type":"string"}},"required":["content"]}"#;
+        let titled = content.replacen('{', r#"{"title":"ReadOutput","#, 1);
+        let (long, any) = (content.replace("content", &"c".repeat(60)), r#"{"type":"object"}"#);
+        let shared = |schemas: &[Option<&str>]| {
+            let tool = |(n, schema): (usize, &Option<&str>)| {
+                let output = schema.map_or_else(String::new, |schema| format!(r#","outputSchema":{schema}"#));
+                ToolDefinition::parse(raw(&format!(r#"{{"name":"t{n}"{output}}}"#))).unwrap()
+            };
+            let tools = schemas.iter().enumerate().map(tool).collect();
+            let server = ServerTools::new(ServerName::parse("s").unwrap(), ToolFilter::default(), tools);
+            server.shared_result().map(|shared| (shared.result.to_string(), shared.is_of_all))
+        };
+        let (content, titled) = (Some(content), Some(titled.as_str()));
+        let text = "{ content: string }".to_owned();
+        assert_eq!(shared(&[content, None, titled]), Some((text.clone(), false)));
+        assert_eq!(shared(&[content, titled]), Some((text, true)));
+        for others in [
+            &[content][..],
+            &[content, titled, None, None],
+            &[Some(long.as_str()); 3],
+            &[Some(any); 3],
+            &[None, None],
+        ] {
+            assert_eq!(shared(others), None, "{others:?}");
+        }
+    }
+
+    // req: CM-15
+    #[test]
+    fn observed_results_are_shared_too() {
+        let server = server("s", ToolFilter::default(), &["a", "b", "c"]);
+        server.tools()[..2].iter().for_each(|tool| drop(tool.observed().look(crate::ResultData::Text)));
+        let shared = SharedResult { result: "string".into(), is_of_all: false };
+        assert_eq!(server.shared_result(), Some(shared));
     }
 
     // req: BR-01

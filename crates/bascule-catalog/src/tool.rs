@@ -6,7 +6,7 @@ use bascule_model::{ServerName, ToolDefinition, ToolId, Violation};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 use serde_json::value::RawValue;
 
-use crate::typescript::{ResultTypes, ToolTypes};
+use crate::typescript::{ResultTypes, ToolTypes, short_result_type, short_type};
 use crate::{ObservedResult, Schema, SchemaError, Validation};
 
 /// A tool of the catalog. Schemas are compiled on first use, because most tools are never called.
@@ -19,6 +19,7 @@ pub struct CatalogTool {
     input: OnceLock<Result<Schema, SchemaError>>,
     output: OnceLock<Result<Schema, SchemaError>>,
     types: OnceLock<ToolTypes>,
+    short_result: OnceLock<Option<Box<str>>>,
     /// Shared by all versions of the tool with one definition.
     observed: Arc<ObservedResult>,
 }
@@ -26,9 +27,16 @@ pub struct CatalogTool {
 impl CatalogTool {
     pub fn new(server: &ServerName, definition: ToolDefinition) -> Self {
         let id = ToolId::new(server, &definition.name);
-        let (input, output, types) = (OnceLock::new(), OnceLock::new(), OnceLock::new());
-        let observed = Arc::default();
-        Self { id, definition, is_from_last_listing: false, input, output, types, observed }
+        Self {
+            id,
+            definition,
+            is_from_last_listing: false,
+            input: OnceLock::new(),
+            output: OnceLock::new(),
+            types: OnceLock::new(),
+            short_result: OnceLock::new(),
+            observed: Arc::default(),
+        }
     }
 
     /// Shares the answers of another version of the tool.
@@ -135,6 +143,14 @@ impl CatalogTool {
     /// Returns the declared type of the result, else the observed one.
     pub(crate) fn result_types(&self) -> Option<Arc<ResultTypes>> {
         self.types().result().cloned().or_else(|| self.observed.types())
+    }
+
+    /// Returns the type of the result on one line, if it is known and short. Keeps no other types: it is asked of all tools.
+    pub(crate) fn short_result(&self) -> Option<Box<str>> {
+        match &self.definition.output_schema {
+            Some(schema) => self.short_result.get_or_init(|| short_result_type(schema.get())).clone(),
+            None => short_type(self.observed.types()?.compact()),
+        }
     }
 
     fn input(&self) -> &Result<Schema, SchemaError> {

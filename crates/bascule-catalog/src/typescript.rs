@@ -25,6 +25,9 @@ use types::TypeDocument;
 
 /// The longest call in an error message.
 const MAX_CALL: usize = 800;
+/// The longest type of a result that many tools share, and the longest schema of one.
+const MAX_SHORT: usize = 60;
+const MAX_SHORT_SCHEMA: usize = 2_000;
 /// A type that is too long for one line.
 const TOO_LONG: &str = "object /* too long: see the declaration */";
 /// The comment of a type that was learned from answers.
@@ -110,6 +113,17 @@ impl ToolTypes {
     fn parameter(&self) -> &'static str {
         if self.arguments.accepts_empty_object() { "args?: " } else { "args: " }
     }
+}
+
+/// Returns the type of a result schema if it is short.
+pub(crate) fn short_result_type(schema: &str) -> Option<Box<str>> {
+    let is_short = schema.len() <= MAX_SHORT_SCHEMA;
+    short_type(ResultTypes::new(is_short.then_some(schema)?, false).compact())
+}
+
+/// Returns the type if it is short and says something about the value.
+pub(crate) fn short_type(compact: &str) -> Option<Box<str>> {
+    (compact.len() <= MAX_SHORT && !compact.contains("unknown")).then(|| compact.into())
 }
 
 fn inline(document: &TypeDocument, prefix: &str) -> String {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bascule_catalog::ServerTools;
+use bascule_catalog::{ServerTools, SharedResult};
 use bascule_mcp::patch;
 use bascule_script::display_names;
 use bascule_script::names::to_camel_case;
@@ -96,15 +96,22 @@ fn reason_of(server: &Server) -> String {
     }
 }
 
-/// Returns `mcp.github (26 tools; manages repositories)`.
+/// Returns `mcp.github (26 tools; most return { content: string }; manages repositories)`.
 fn head_of(server: &ServerTools, info: Option<&str>) -> String {
     let count = server.tools().iter().filter(|tool| is_callable(tool)).count();
     let tools = if count == 1 { "1 tool".into() } else { format!("{count} tools") };
     let name = to_camel_case(server.name().as_str());
-    match info.and_then(purpose) {
-        Some(purpose) => format!("mcp.{name} ({tools}; {purpose})"),
-        None => format!("mcp.{name} ({tools})"),
-    }
+    let parts: Vec<String> =
+        [tools].into_iter().chain(shared_result(server)).chain(info.and_then(purpose)).collect();
+    format!("mcp.{name} ({})", parts.join("; "))
+}
+
+/// Returns what the tools of a server return, as far as most of them return the same: without it, a script is written for text.
+fn shared_result(server: &ServerTools) -> Option<String> {
+    let SharedResult { result, is_of_all } = server.shared_result()?;
+    let subject = if is_of_all { "all" } else { "most" };
+    let result = if &*result == "string" { "text" } else { &result };
+    Some(format!("{subject} return {result}"))
 }
 
 fn names_of(server: &ServerTools) -> Vec<String> {
@@ -179,4 +186,40 @@ pub(super) fn describe_definition() -> Value {
         "annotations": { "readOnlyHint": true },
         "_meta": always_loaded(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use bascule_catalog::ToolFilter;
+    use bascule_model::{ServerName, ToolDefinition};
+    use serde_json::value::RawValue;
+
+    use super::*;
+
+    // req: GW-08, CM-15
+    #[test]
+    fn head_names_the_result_that_most_tools_share() {
+        let content =
+            r#"{"type":"object","properties":{"content":{"type":"string"}},"required":["content"]}"#;
+        let head = |schemas: [&str; 3]| {
+            let definition = |(n, schema): (usize, &str)| {
+                let text = format!(r#"{{"name":"t{n}","outputSchema":{schema}}}"#);
+                ToolDefinition::parse(RawValue::from_string(text).unwrap()).unwrap()
+            };
+            let tools = schemas.into_iter().enumerate().map(definition).collect();
+            let name = ServerName::parse("filesystem").unwrap();
+            head_of(
+                &ServerTools::new(name, ToolFilter::default(), tools),
+                Some(r#"{"instructions":"Reads files."}"#),
+            )
+        };
+        let most = "mcp.filesystem (3 tools; most return { content: string }; Reads files)";
+        assert_eq!(head([content, content, "{}"]), most);
+        assert_eq!(head([content; 3]), most.replace("most", "all"));
+        assert_eq!(head([content, "{}", "{}"]), "mcp.filesystem (3 tools; Reads files)");
+        assert_eq!(
+            head([r#"{"type":"string"}"#; 3]),
+            "mcp.filesystem (3 tools; all return text; Reads files)"
+        );
+    }
 }
