@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::typescript::ResultTypes;
 use difference::{MAX_POINTERS, differences, general_pointer};
-use json_schema::{from_schema, to_schema};
+use json_schema::{from_schema, to_open_schema, to_schema};
 use reader::read_shape;
 use shape::{BoundedShape, MAX_DEPTH, Scalars, Shape};
 
@@ -106,7 +106,7 @@ impl ObservedResult {
     fn learn(&self, answer: BoundedShape) -> Look {
         let mut state = self.state();
         let joined = state.shape.clone().join(answer);
-        let has_changed = !joined.describes_same(&state.shape);
+        let has_changed = !joined.is_shown_like(&state.shape);
         let was_stable = state.unchanged >= STABLE;
         state.unchanged = if has_changed { 0 } else { state.unchanged.saturating_add(1) };
         let has_become_stable = state.unchanged == STABLE;
@@ -138,15 +138,21 @@ impl ObservedResult {
         pointers
     }
 
-    /// Returns the JSON Schema of the answers so far; `None` without answers.
+    /// Returns the JSON Schema of the answers so far, to show and to check scripts against; `None` without answers.
     pub fn schema(&self) -> Option<Value> {
+        let state = self.state();
+        (state.shape.shape != Shape::default()).then(|| to_open_schema(&state.shape.shape))
+    }
+
+    /// Returns the JSON Schema of the answers so far, without a word about answers to come; `None` without answers.
+    fn closed_schema(&self) -> Option<Value> {
         let state = self.state();
         (state.shape.shape != Shape::default()).then(|| to_schema(&state.shape.shape))
     }
 
     /// Returns the form to store; `None` without answers.
     pub fn to_stored(&self) -> Option<StoredObservation> {
-        let schema = self.schema()?;
+        let schema = self.closed_schema()?;
         let state = self.state();
         Some(StoredObservation { depth: state.shape.depth, is_stable: state.unchanged >= STABLE, schema })
     }
@@ -181,7 +187,7 @@ impl ObservedResult {
 
 /// Returns the types of a shape. The one-line form leaves out the deepest levels if it would be long.
 fn types_of(shape: &Shape) -> ResultTypes {
-    let types = |shape: &Shape| ResultTypes::new(&to_schema(shape).to_string(), true);
+    let types = |shape: &Shape| ResultTypes::new(&to_open_schema(shape).to_string(), true);
     let whole = types(shape);
     let reduced = |depth: usize| {
         let mut reduced = shape.clone();

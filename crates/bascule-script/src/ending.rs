@@ -250,7 +250,7 @@ impl ScriptWorker {
         let mistakes = self.engine.state.transpiled.get().map_or(&[][..], |script| &script.mistakes);
         for Mistake { position, finding } in mistakes {
             let (Some(tool), Some(member)) = (&finding.tool, &finding.missing_member) else { continue };
-            if self.engine.state.last_results.borrow().lacks(tool, member) {
+            if self.engine.state.last_results.borrow().lack(tool, member) {
                 self.warn(&format!("line {}: {}", position.line, finding.message));
             }
         }

@@ -1,6 +1,6 @@
 //! Keeps the beginning of the last result of each tool, to describe it in errors.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
 use serde_json::Value;
@@ -20,6 +20,8 @@ pub(crate) struct LastResults {
     by_tool: HashMap<String, KeptValue>,
     /// Number of results so far.
     count: u64,
+    /// Members, by tool, that a result had or may have had.
+    present: HashSet<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -48,11 +50,26 @@ impl LastResults {
         described.take(MAX_LATEST).collect()
     }
 
-    /// Returns true if the last result of a tool is data in which no object has this member.
-    pub(crate) fn lacks(&self, tool: &str, member: &str) -> bool {
+    /// Notes which of these members the last result of a tool had or may have had.
+    pub(crate) fn note_members<'m>(&mut self, tool: &str, members: impl Iterator<Item = &'m str>) {
+        for member in members {
+            if !self.last_lacks(tool, member) {
+                self.present.insert((tool.to_owned(), member.to_owned()));
+            }
+        }
+    }
+
+    /// Returns true if a tool has answered, and no answer had this member, which every answer was searched for.
+    pub(crate) fn lack(&self, tool: &str, member: &str) -> bool {
+        self.by_tool.contains_key(tool) && !self.present.contains(&(tool.to_owned(), member.to_owned()))
+    }
+
+    /// Returns true if the last result of a tool is data with objects, none of which has this member.
+    fn last_lacks(&self, tool: &str, member: &str) -> bool {
         let Some(kept) = self.by_tool.get(tool) else { return false };
         let key = Value::from(member).to_string();
-        !kept.is_text && !kept.is_cut && !kept.beginning.contains(&key)
+        let has_objects = !kept.is_text && kept.beginning.contains('{');
+        has_objects && !kept.is_cut && !kept.beginning.contains(&key)
     }
 
     /// Describes the last result of a tool, or the value at a path in it; `None` if that is not known.
@@ -144,13 +161,17 @@ mod tests {
         };
         assert_eq!(part(&["a", "b"]).as_deref(), Some("a string: \"words\""));
         assert_eq!(part(&["a", "c"]), None);
-        assert!(results.lacks("a:b", "c") && !results.lacks("a:b", "b") && !results.lacks("other", "c"));
+        assert!(
+            results.last_lacks("a:b", "c")
+                && !results.last_lacks("a:b", "b")
+                && !results.last_lacks("other", "c")
+        );
         results.keep("a:c", true, "words");
         results.keep("a:d", false, "[1]");
         let latest = results.describe_latest();
         assert_eq!(latest, [("a:d", "an array".into()), ("a:c", "a string: \"words\"".into())]);
-        assert!(!results.lacks("a:c", "c"), "text");
+        assert!(!results.last_lacks("a:c", "c"), "text");
         results.keep("a:b", false, &format!("[{}", "1,".repeat(5000)));
-        assert!(!results.lacks("a:b", "c"), "the rest is not known");
+        assert!(!results.last_lacks("a:b", "c"), "the rest is not known");
     }
 }

@@ -10,6 +10,13 @@ pub(super) fn to_schema(shape: &Shape) -> Value {
     write(&shape.without_data_names())
 }
 
+/// Returns the schema to show: objects may have more names than are known if none of these is in all of them.
+pub(super) fn to_open_schema(shape: &Shape) -> Value {
+    let mut shape = shape.without_data_names();
+    shape.open();
+    write(&shape)
+}
+
 fn write(shape: &Shape) -> Value {
     if shape.is_any {
         return Value::Bool(true);

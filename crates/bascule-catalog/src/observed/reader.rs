@@ -115,6 +115,7 @@ impl<'de> Visitor<'de> for ShapeReader<'_> {
             object.forget_names();
         }
         object.note_alike();
+        object.note_names();
         Ok(if self.depth == 0 { Shape::any() } else { Shape::object(object) })
     }
 }

@@ -10,6 +10,7 @@
 //! - Nothing below [`MAX_DEPTH`] is kept.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// The deepest level that is kept.
 pub(super) const MAX_DEPTH: usize = 8;
@@ -18,6 +19,10 @@ pub(super) const MAX_PROPERTIES: usize = 100;
 /// An object without a required property is a map from this number of properties on, if they are alike: the names of its
 /// properties are probably data, such as those of users.
 pub(super) const MIN_DATA_NAMES: usize = 8;
+/// An object without a required property is a map from this number of properties on, if their values have no parts and the
+/// objects had at least [`MIN_NAME_SETS`] different sets of names: they are probably rows of queries with columns of their own.
+const MIN_COLUMNS: usize = 4;
+const MIN_NAME_SETS: usize = 3;
 /// The largest shape, in nodes. A map counts as an object with the most properties: then joining never makes a shape lighter,
 /// which the bound needs to be associative.
 const MAX_WEIGHT: usize = 10_000;
@@ -77,6 +82,9 @@ pub(super) struct ObjectShape {
     pub(super) is_map: bool,
     /// The kinds of alike objects among those that were joined: all values of an alike object are of one kind, or null.
     pub(super) alike: Scalars,
+    /// The sets of names that single objects had, as hashes: the smallest [`MIN_NAME_SETS`] in order, because the smallest of a
+    /// union do not depend on the order of joining.
+    pub(super) name_sets: Vec<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -126,6 +134,12 @@ impl BoundedShape {
         self.depth == other.depth && self.shape.describes_same(&other.shape)
     }
 
+    /// Returns true if both describe the same values, also without the names that are probably data.
+    pub(super) fn is_shown_like(&self, other: &Self) -> bool {
+        let shown = |bounded: &Self| bounded.shape.without_data_names();
+        self == other || (self.describes_same(other) && shown(self).describes_same(&shown(other)))
+    }
+
     pub(super) fn join(self, other: Self) -> Self {
         let depth = self.depth.min(other.depth);
         Self::new(self.shape.join(other.shape), depth)
@@ -166,7 +180,8 @@ impl Shape {
         }
     }
 
-    /// Makes objects whose names are probably data maps: [`ObjectShape::has_alike_names`] at every level.
+    /// Makes objects whose names are probably data maps: [`ObjectShape::has_alike_names`] and [`ObjectShape::has_columns`] at every
+    /// level.
     ///
     /// Joining does not do this: two objects may be alike until a third one is joined.
     pub(super) fn without_data_names(&self) -> Self {
@@ -180,14 +195,27 @@ impl Shape {
             items.forget_data_names();
         }
         let Some(object) = &mut self.object else { return };
-        if object.has_alike_names() {
+        if object.has_alike_names() || object.has_columns() {
             object.forget_names();
         }
         object.properties.values_mut().for_each(|property| property.shape.forget_data_names());
         object.rest.iter_mut().for_each(Self::forget_data_names);
     }
 
-    /// Returns true if the shapes describe the same values. What is known about alike objects may differ.
+    /// Opens objects without a required property for more names, at every level: the next object may have others again.
+    ///
+    /// Only types for people and for the check of scripts are open: an open stored shape would take up all names that come later.
+    pub(super) fn open(&mut self) {
+        self.array.iter_mut().for_each(|items| items.open());
+        let Some(object) = &mut self.object else { return };
+        if !object.properties.is_empty() && !object.has_required() {
+            object.rest = Some(Self::any());
+        }
+        object.properties.values_mut().for_each(|property| property.shape.open());
+        object.rest.iter_mut().for_each(Self::open);
+    }
+
+    /// Returns true if the shapes describe the same values. What is known about alike objects and sets of names may differ.
     pub(super) fn describes_same(&self, other: &Self) -> bool {
         self == other || self.without_alike() == other.without_alike()
     }
@@ -202,6 +230,7 @@ impl Shape {
         self.array.iter_mut().for_each(|items| items.forget_alike());
         let Some(object) = &mut self.object else { return };
         object.alike = Scalars::default();
+        object.name_sets.clear();
         object.rest.iter_mut().for_each(Self::forget_alike);
         for property in object.properties.values_mut() {
             (property.alike, property.always_alike) = (Scalars::default(), Scalars::default());
@@ -277,6 +306,7 @@ impl ObjectShape {
             }
         }
         self.alike = self.alike.union(other.alike);
+        self.add_name_sets(&other.name_sets);
         if let Some(rest) = other.rest {
             self.add_rest(rest);
         }
@@ -295,6 +325,24 @@ impl ObjectShape {
             property.alike = kind;
             property.always_alike = if property.is_required { kind } else { Scalars::default() };
         }
+    }
+
+    /// Notes the names of one object.
+    pub(super) fn note_names(&mut self) {
+        if self.properties.is_empty() || self.is_map {
+            return;
+        }
+        // The same in every process.
+        let mut hasher = DefaultHasher::new();
+        self.properties.keys().for_each(|name| name.hash(&mut hasher));
+        self.name_sets = vec![hasher.finish()];
+    }
+
+    fn add_name_sets(&mut self, others: &[u64]) {
+        self.name_sets.extend(others);
+        self.name_sets.sort_unstable();
+        self.name_sets.dedup();
+        self.name_sets.truncate(MIN_NAME_SETS);
     }
 
     /// Returns the kind of all values, beside null.
@@ -339,6 +387,16 @@ impl ObjectShape {
             && shapes.all(|shape| shape.is_alike(first))
     }
 
+    /// Returns true if objects had several sets of names, with no name in all of them, and all values have no parts. The two kinds
+    /// of answers that many tools have, such as a record or an error, keep their names.
+    fn has_columns(&self) -> bool {
+        let mut shapes = self.properties.values().map(|property| &property.shape).chain(&self.rest);
+        self.properties.len() >= MIN_COLUMNS
+            && self.name_sets.len() == MIN_NAME_SETS
+            && !self.has_required()
+            && shapes.all(|shape| shape.scalars_only().is_some())
+    }
+
     /// Adds a property of one object.
     pub(super) fn add_own(&mut self, name: &str, shape: Shape) {
         match self.is_map {
@@ -365,6 +423,7 @@ impl ObjectShape {
     pub(super) fn forget_names(&mut self) {
         self.is_map = true;
         self.alike = Scalars::default();
+        self.name_sets.clear();
         for property in std::mem::take(&mut self.properties).into_values() {
             self.add_rest(property.shape);
         }

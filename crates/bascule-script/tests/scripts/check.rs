@@ -503,6 +503,44 @@ fn warns_of_members_that_results_did_not_have() {
     assert_eq!((ran.value(), ran.log().as_str()), (json!([1]), ""));
 }
 
+/// The type of a query's result is that of earlier queries. Each answer of the tool may have other members.
+// req: CM-14, CM-15
+#[test]
+fn warns_of_no_member_that_an_answer_of_the_tool_had() {
+    let add_query = |init: &mut Init| {
+        let row = json!({ "type": "object", "properties": { "name": { "type": "string" }, "stock": { "type": "number" } }, "required": ["name", "stock"] });
+        init.tool_definitions.push(InjectedTool {
+            server: "db".into(),
+            name: "query".into(),
+            input_schema: Some(to_raw_value(&json!({ "type": "object" })).unwrap()),
+            observed_schema: Some(to_raw_value(&json!({ "type": "array", "items": row })).unwrap()),
+            ..InjectedTool::default()
+        });
+    };
+    // As SQLite servers answer: the text of a Python list.
+    let answer = |call: &bascule_script::wire::RpcCall| {
+        let rows = match call.args.get() {
+            r#"{"q":"id"}"# => "[{'id': 1}]",
+            r#"{"q":"none"}"# => "[]",
+            _ => "[{'name': 'x', 'stock': 2}]",
+        };
+        Some(Ok(json!({ "content": [{ "type": "text", "text": rows }] })))
+    };
+    let check = |code: &str, expected: &str| {
+        let ran = run_with(code, add_query, answer);
+        assert!(ran.completed.success, "{code}: {:?}", ran.completed.error);
+        assert_eq!(ran.log(), expected, "{code}");
+    };
+    let first = "const a = await db.query({ q: 'id' });\n";
+    check(&format!("{first}return a[0].id"), "");
+    check(&format!("{first}const b = await db.query({{ q: 'name' }});\nreturn [a[0].id, b[0].name]"), "");
+    check(&format!("const b = await db.query({{ q: 'name' }});\n{first}return [a[0].id, b[0].name]"), "");
+    check("const a = await db.query({ q: 'none' });\nreturn a.map((row) => row.id)", "");
+    let warning =
+        "line 2: `a[0]` has no member `id`: earlier results of db:query were an object with `name`, `stock`";
+    check("const a = await db.query({ q: 'name' });\nreturn a[0].id ", warning);
+}
+
 fn add_clock(init: &mut Init) {
     let now = json!({ "type": "object", "properties": {
         "timeZone": { "type": "string" },
