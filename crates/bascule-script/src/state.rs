@@ -279,8 +279,7 @@ impl ScriptState {
     pub(crate) fn report_dropped_lines(&self) {
         let dropped = self.dropped_lines.take();
         if dropped > 0 {
-            let text = format!("{dropped} more lines dropped: the console limit was reached");
-            self.send(&FromWorker::Console(ConsoleLine { level: "warn".into(), text }));
+            self.send(&FromWorker::Console(ConsoleLine::dropped(dropped)));
         }
     }
 

@@ -214,6 +214,9 @@ pub struct RefusedToolCall {
     pub message: String,
 }
 
+/// The end of the line about lines above the limit.
+const DROPPED: &str = " more lines dropped: the console limit was reached";
+
 /// A line of console output.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ConsoleLine {
@@ -221,6 +224,18 @@ pub struct ConsoleLine {
     pub level: String,
     /// The text.
     pub text: String,
+}
+
+impl ConsoleLine {
+    /// The last line, which tells how many lines were above the limit.
+    pub fn dropped(count: u64) -> Self {
+        Self { level: "warn".into(), text: format!("{count}{DROPPED}") }
+    }
+
+    /// Returns the number of lines above the limit if this is the line that tells it.
+    pub fn dropped_lines(&self) -> Option<u64> {
+        self.text.strip_suffix(DROPPED)?.parse().ok()
+    }
 }
 
 /// The end of a script.

@@ -2,7 +2,7 @@
 //! a summary of its calls.
 
 use bascule_model::clip;
-use bascule_script::wire::ScriptError;
+use bascule_script::wire::{ConsoleLine, ScriptError};
 use serde_json::{Value, json};
 
 use super::correlation;
@@ -39,8 +39,9 @@ impl AnswerFormat<'_> {
         let console = lines.collect::<Vec<_>>().join("\n");
         // The console gets what the value leaves, at least a quarter.
         let for_console = self.budget.saturating_sub(main.len()).max(self.budget / 4);
-        let console = self.fit(console, for_console, "console output");
-        let main = self.fit(main, self.budget.saturating_sub(console.text.len()).max(self.budget / 2), title);
+        let console = self.fit(console, for_console, "console output", dropped_lines(outcome));
+        let for_main = self.budget.saturating_sub(console.text.len()).max(self.budget / 2);
+        let main = self.fit(main, for_main, title, 0);
         let mut text = main.text;
         if !console.text.is_empty() {
             text.push_str(&format!("\n\nconsole:\n{}", console.text));
@@ -58,16 +59,20 @@ impl AnswerFormat<'_> {
         )
     }
 
-    /// Cuts a text that exceeds its share of the budget, and keeps the whole.
-    fn fit(&self, text: String, limit: usize, title: &str) -> FittedText {
+    /// Cuts a text that exceeds its share of the budget, and keeps the whole. `dropped` lines were above a limit before.
+    fn fit(&self, text: String, limit: usize, title: &str, dropped: u64) -> FittedText {
         if text.len() <= limit {
             return FittedText { text, kept: None };
         }
         let id = self.results.keep(self.session, &text);
         let shown = clip(&text, limit);
         let (uri, total) = (uri_of(&id), text.len());
+        let whole = match dropped {
+            0 => "The whole".to_owned(),
+            _ => format!("{dropped} more lines are lost: the console limit was reached. What was kept"),
+        };
         let text = format!(
-            "{shown}\n… cut: these are {} of {total} bytes of the {title}. The whole is the resource {uri}, in pages; in a script, \
+            "{shown}\n… cut: these are {} of {total} bytes of the {title}. {whole} is the resource {uri}, in pages; in a script, \
              `await bascule.result('{id}')`. Better: return only what you need.",
             shown.len()
         );
@@ -102,6 +107,11 @@ struct FittedText {
     text: String,
     /// The handle of the whole text, if it was cut.
     kept: Option<Value>,
+}
+
+/// Returns the number of lines of console output that were above a limit: the worker's, or the bridge's own.
+fn dropped_lines(outcome: &ScriptOutcome) -> u64 {
+    outcome.logs.iter().rev().map_while(ConsoleLine::dropped_lines).fold(0, u64::saturating_add)
 }
 
 /// Returns the stack of an error, which begins with its message.
@@ -186,6 +196,27 @@ mod tests {
             let id = structured["errorHandle"]["id"].as_str().unwrap();
             assert!(results.get(1, id).unwrap().contains(&long));
         }
+    }
+
+    // req: CM-15
+    #[test]
+    fn cut_console_tells_how_many_lines_are_lost() {
+        let results = KeptResults::default();
+        let format = AnswerFormat { results: &results, session: 1, budget: 1_000, is_detailed: false };
+        let line = || ConsoleLine { level: "log".into(), text: "x".repeat(100) };
+        let mut outcome = failed(ScriptError::default());
+        outcome.logs = std::iter::repeat_with(line).take(100).collect();
+        let text = |outcome: &ScriptOutcome| -> String {
+            let answer: Value = serde_json::from_str(&format.build(outcome)).unwrap();
+            answer["content"][0]["text"].as_str().unwrap().to_owned()
+        };
+        let whole = text(&outcome);
+        assert!(whole.contains("The whole is the resource") && !whole.contains("lost"), "{whole}");
+        outcome.logs.push(ConsoleLine::dropped(193_580));
+        outcome.logs.push(ConsoleLine::dropped(2));
+        let cut = text(&outcome);
+        let lost = "console output. 193582 more lines are lost: the console limit was reached. What was kept is the resource";
+        assert!(cut.contains(lost) && !cut.contains("The whole"), "{cut}");
     }
 
     // req: CM-15

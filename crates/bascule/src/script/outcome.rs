@@ -101,8 +101,7 @@ impl ScriptRecorder {
 
     pub(super) fn finish(mut self, result: Result<Option<Box<RawValue>>, Box<ScriptError>>) -> ScriptOutcome {
         if self.dropped_lines > 0 {
-            let text = format!("{} more lines dropped: the console limit was reached", self.dropped_lines);
-            self.logs.push(ConsoleLine { level: "warn".into(), text });
+            self.logs.push(ConsoleLine::dropped(self.dropped_lines));
         }
         let (result, error) = match result {
             Ok(result) => (result, None),
