@@ -112,11 +112,8 @@ fn add_lookup<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>
         {
             return advice.into_js(&ctx);
         }
-        lookup_to_js(&ctx, tools.find_server(&name), || match tools.not_granted(&name, None) {
-            Some(_) => format!(
-                "the server `{name}` exists, but none of its tools was granted to this script: name them in `tools`"
-            ),
-            None => format!("no server is named `{name}`"),
+        lookup_to_js(&ctx, tools.find_server(&name), || {
+            tools.server_not_granted(&name).unwrap_or_else(|| format!("no server is named `{name}`"))
         })
     });
     add!(ctx, object, state, "findTool", move |ctx: Ctx<'js>, server: usize, name: String| {
@@ -128,9 +125,9 @@ fn add_lookup<'js>(ctx: &Ctx<'js>, object: &Object<'js>, state: &Rc<ScriptState>
         if let Some(id) = tools(&state).denied(&entry.name, &name).filter(|_| is_missing(&result)) {
             return format!("`{id}` is denied by the configuration").into_js(&ctx);
         }
-        lookup_to_js(&ctx, result, || match tools(&state).not_granted(&entry.name, Some(&name)) {
-            Some(id) => format!("`{id}` exists, but was not granted to this script: name it in `tools`"),
-            None => format!("server `{}` has no tool `{name}`", entry.name),
+        lookup_to_js(&ctx, result, || {
+            let withheld = tools(&state).tool_not_granted(&entry.name, &name);
+            withheld.unwrap_or_else(|| format!("server `{}` has no tool `{name}`", entry.name))
         })
     });
     add!(ctx, object, "probes", || names::PROBES.to_vec());

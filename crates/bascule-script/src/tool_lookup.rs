@@ -25,6 +25,8 @@ pub(crate) struct ToolLookup {
     by_name: NameIndex,
     /// Ids of tools that exist, but that the script may not call.
     not_granted: Vec<String>,
+    /// The tools were selected by a purpose, not only by name.
+    is_limited_by_intent: bool,
     /// Ids of tools that the configuration denies.
     denied: Vec<String>,
     /// The names of the author's own values in `context`, which come before servers.
@@ -162,6 +164,11 @@ impl ToolLookup {
         self.servers.len() - 1
     }
 
+    /// Notes that the tools were selected by a purpose.
+    pub(crate) fn limited_by_intent(self, is_limited_by_intent: bool) -> Self {
+        Self { is_limited_by_intent, ..self }
+    }
+
     /// Adds the context of the script, a JSON object.
     pub(crate) fn with_context(mut self, context: &str) -> Self {
         let members = serde_json::from_str::<HashMap<String, IgnoredAny>>(context);
@@ -192,6 +199,32 @@ impl ToolLookup {
     /// Returns the id of a tool (or of any tool of the server) that exists, but that the script may not call.
     pub(crate) fn not_granted(&self, server: &str, tool: Option<&str>) -> Option<&str> {
         find_id(&self.not_granted, server, tool)
+    }
+
+    /// Returns the message about a server that exists, but none of whose tools the script may call.
+    pub(crate) fn server_not_granted(&self, name: &str) -> Option<String> {
+        self.not_granted(name, None)?;
+        Some(format!(
+            "the server `{name}` exists, but none of its tools was granted to this script: {}",
+            self.grant_advice("name them in `tools`, or leave `tools` out")
+        ))
+    }
+
+    /// Returns the message about a tool that exists, but that the script may not call.
+    pub(crate) fn tool_not_granted(&self, server: &str, tool: &str) -> Option<String> {
+        let id = self.not_granted(server, Some(tool))?;
+        let advice = self.grant_advice("name it in `tools`");
+        Some(format!("`{id}` exists, but was not granted to this script: {advice}"))
+    }
+
+    /// Returns the reason why tools were not granted, and the way to get them.
+    fn grant_advice(&self, of_names: &'static str) -> &'static str {
+        match self.is_limited_by_intent {
+            true => {
+                "the call was limited to the best `k` tools for its `intent`; leave `intent` out, or name the tools in `tools` instead"
+            }
+            false => of_names,
+        }
     }
 
     /// Returns the id of a tool that the configuration denies.

@@ -89,6 +89,9 @@ pub struct Init {
     /// Ids of tools that exist, but that the script may not call.
     #[serde(default)]
     pub not_granted: Vec<String>,
+    /// The tools were selected by a purpose (`intent`), not only by name.
+    #[serde(default)]
+    pub is_limited_by_intent: bool,
     /// Ids of tools that the configuration denies.
     #[serde(default)]
     pub denied: Vec<String>,

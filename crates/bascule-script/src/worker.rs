@@ -183,6 +183,7 @@ impl ScriptWorker {
         let context = init.context.as_deref().map_or("{}", RawValue::get);
         let tools = ToolLookup::new(init.tool_definitions, init.absent_servers, init.not_granted)
             .with_denied(init.denied)
+            .limited_by_intent(init.is_limited_by_intent)
             .with_context(context);
         let globals = ctx.globals();
         let is_global = |name: &str| globals.contains_key(name).unwrap_or(true);

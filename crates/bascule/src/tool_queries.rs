@@ -30,6 +30,9 @@ const MAX_NAMES: usize = 200;
 pub(crate) const MAX_OMITTED: usize = 50;
 /// The way to tools that an answer leaves out.
 const FIND_OTHERS: &str = "`search_tools` finds the tools for one step: describe those";
+/// The way to tools that a script may not call.
+const GRANT: &str =
+    "its call was limited by `tools` or `intent`; name the tool in `tools`, or leave both out";
 /// The longest unknown name that is repeated in an answer, in characters.
 const MAX_REPEATED: usize = 200;
 
@@ -270,14 +273,14 @@ impl NameResolver {
         if let Some(tool) = withheld {
             let error = match bascule_script::names::check(tool.id().server(), tool.id().tool()) {
                 Err(error) => error.to_string(),
-                Ok(()) => format!("`{}` exists, but was not granted to this script", tool.id()),
+                Ok(()) => format!("`{}` exists, but was not granted to this script: {GRANT}", tool.id()),
             };
             return refused(shown, error);
         }
         let meant = meant_id(&shown);
         if let Some(id) = meant.as_ref().filter(|id| self.is_withheld(id)) {
             let error = format!(
-                "the server `{}` exists, but none of its tools was granted to this script",
+                "the server `{}` exists, but none of its tools was granted to this script: {GRANT}",
                 id.server()
             );
             return refused(shown, error);

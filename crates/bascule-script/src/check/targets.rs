@@ -236,14 +236,8 @@ impl<'a> Checker<'a, '_> {
                 if let Some(advice) = names::advice_for_member(name) {
                     return Target::Unknown { message: advice, id: None, code: TOOL_NOT_FOUND };
                 }
-                let message = match self.tools.not_granted(name, None) {
-                    Some(_) => {
-                        format!(
-                            "the server `{name}` exists, but none of its tools was granted to this script"
-                        )
-                    }
-                    None => format!("no server is named `{name}`{}", suggestion(&nearest)),
-                };
+                let unknown = || format!("no server is named `{name}`{}", suggestion(&nearest));
+                let message = self.tools.server_not_granted(name).unwrap_or_else(unknown);
                 Target::Unknown { message, id: Some(format!("{name}:*")), code: TOOL_NOT_FOUND }
             }
             _ => Target::Other,
@@ -259,13 +253,11 @@ impl<'a> Checker<'a, '_> {
             LookupResult::Found(tool) => Target::Tool { server, tool },
             LookupResult::NotFound { nearest } if !names::is_probe(name) => {
                 let is_denied = self.tools.denied(&entry.name, name);
-                let message = match is_denied.or(self.tools.not_granted(&entry.name, Some(name))) {
-                    Some(id) if is_denied.is_some() => format!("`{id}` is denied by the configuration"),
-                    Some(id) => {
-                        format!("`{id}` exists, but was not granted to this script: name it in `tools`")
-                    }
-                    None => format!("server `{}` has no tool `{name}`{}", entry.name, suggestion(&nearest)),
-                };
+                let denied = is_denied.map(|id| format!("`{id}` is denied by the configuration"));
+                let unknown =
+                    || format!("server `{}` has no tool `{name}`{}", entry.name, suggestion(&nearest));
+                let withheld = || self.tools.tool_not_granted(&entry.name, name);
+                let message = denied.or_else(withheld).unwrap_or_else(unknown);
                 let code = self.tools.refusal_code(&entry.name, name);
                 Target::Unknown { message, id: Some(format!("{}:{name}", entry.name)), code }
             }

@@ -53,8 +53,8 @@ impl<'a> Checker<'a, '_> {
         if let Some(advice) = names::advice_for_global(name) {
             return format!(": {advice}");
         }
-        if self.tools.not_granted(name, None).is_some() {
-            return format!(": the server `{name}` exists, but none of its tools was granted to this script");
+        if let Some(message) = self.tools.server_not_granted(name) {
+            return format!(": {message}");
         }
         let lower = name.to_ascii_lowercase();
         let scoping = self.semantic.scoping();

@@ -224,6 +224,27 @@ fn tool_that_was_not_granted_is_no_unknown_tool() {
     assert_eq!(run_with(caught, not_granted, |_| None).value(), message);
     let error = run_with("await mcp.other.x({})", not_granted, |_| None).error();
     assert!(error.message.contains("exists, but none of its tools was granted"), "{}", error.message);
+    assert!(error.message.contains("name them in `tools`"), "{}", error.message);
+}
+
+// req: CM-05
+#[test]
+fn tool_that_an_intent_left_out_names_the_intent() {
+    let limited = |init: &mut bascule_script::wire::Init| {
+        init.not_granted = vec!["github:delete_repo".into(), "other:x".into()];
+        init.is_limited_by_intent = true;
+    };
+    for code in [
+        "await github.deleteRepo({})",
+        "await mcp.other.x({})",
+        "await other.x({})",
+        "try { await github.deleteRepo({}) } catch (e) { throw e }",
+        "const name = 'oth' + 'er'; await mcp[name].x({})",
+    ] {
+        let error = run_with(code, limited, |_| None).error();
+        let reason = "limited to the best `k` tools for its `intent`; leave `intent` out";
+        assert!(error.message.contains(reason), "{code}: {}", error.message);
+    }
 }
 
 // req: CM-15

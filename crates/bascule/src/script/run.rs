@@ -113,6 +113,7 @@ impl<'a> ScriptRun<'a> {
             code: request.code,
             absent_servers: self.tools.absent_servers.clone(),
             not_granted: self.tools.not_granted(self.bridge),
+            is_limited_by_intent: request.intent.is_some(),
             denied: InjectedTools::denied(self.bridge),
             context: request.context,
             limits,
