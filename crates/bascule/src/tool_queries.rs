@@ -3,7 +3,7 @@
 //! MCP clients ask with `search_tools` and `describe_tools`, scripts with `mcp.search` and `mcp.describe`. Both get the same
 //! entries. Nothing here calls a tool.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use bascule_catalog::{Catalog, CatalogTool};
@@ -104,6 +104,8 @@ pub(crate) struct ToolEntries {
     pub(crate) is_empty: bool,
     /// The tools that did not fit, for each server.
     pub(crate) omitted: Vec<(String, usize)>,
+    /// The answers to unknown names, which are part of the text.
+    notes: Vec<String>,
     /// The unknown names that did not fit.
     omitted_names: usize,
     /// The most bytes of the text, and of the entries as JSON.
@@ -311,6 +313,7 @@ impl ToolEntries {
             text: String::new(),
             is_empty: true,
             omitted: Vec::new(),
+            notes: Vec::new(),
             omitted_names: 0,
             budget,
             size: 0,
@@ -348,8 +351,9 @@ impl ToolEntries {
             text.push_str(&format!("; the nearest tools are {}", nearest.join(", ")));
         }
         let entry = json!({ "id": name.shown, "error": name.error, "nearest": name.nearest });
-        if !self.push(text, entry) {
-            self.omitted_names += 1;
+        match self.push(text.clone(), entry) {
+            true => self.notes.push(text),
+            false => self.omitted_names += 1,
         }
     }
 
@@ -375,6 +379,21 @@ impl ToolEntries {
             Some((_, known)) => *known += count,
             None => self.omitted.push((server.to_owned(), count)),
         }
+    }
+
+    /// Writes the declarations of all entries together: those of a server's tools share the objects `mcp` and that of the server.
+    fn declare_together(&mut self, catalog: &Catalog) {
+        let tools: HashMap<String, &Arc<CatalogTool>> =
+            catalog.tools().map(|tool| (tool.id().to_string(), tool)).collect();
+        let declared = self.tools.iter().filter(|entry| entry.get("declaration").is_some());
+        let declared = declared.filter_map(|entry| tools.get(entry["id"].as_str()?));
+        let declared: Vec<Arc<CatalogTool>> = declared.map(|tool| (*tool).clone()).collect();
+        let mut text = self.notes.join("\n");
+        if !declared.is_empty() {
+            text.push_str(if text.is_empty() { "" } else { "\n" });
+            text.push_str(&declare_tools(&declared));
+        }
+        self.text = text;
     }
 
     /// Says what was left out, and the way to it.
@@ -440,6 +459,9 @@ fn describe_all(
         let listed = usable.map(|tool| listed(tool, &calls, format)).collect();
         entries.add_server(server.name().as_str(), listed);
     }
+    if format == DescriptionFormat::Declaration {
+        entries.declare_together(catalog);
+    }
     entries.finish(FIND_OTHERS);
     entries
 }
@@ -461,6 +483,9 @@ fn describe_named(
                 }
             }
         }
+    }
+    if format == DescriptionFormat::Declaration {
+        entries.declare_together(catalog);
     }
     entries.finish(FIND_OTHERS);
     entries
@@ -581,6 +606,35 @@ mod tests {
         }
         let whole = describe_all(&catalog(), &ToolSelection::all(), DescriptionFormat::Schema, usize::MAX);
         assert_eq!((whole.tools.len(), whole.omitted.len()), (1_003, 0));
+    }
+
+    // req: GW-08, CM-15
+    #[test]
+    fn declarations_of_a_server_are_one_block() {
+        let catalog: Catalog = [server("my-big", 3), server("small", 3)].into_iter().collect();
+        let all = |name: &str| {
+            ResolvedName::Tools(ToolSpellings::new(&catalog).find(name).into_iter().cloned().collect())
+        };
+        let unknown = UnknownName {
+            shown: "smal".into(),
+            error: "there is no `smal`".into(),
+            nearest: Vec::new(),
+            needs_search: false,
+        };
+        let named = vec![all("small:*"), ResolvedName::Unknown(unknown), all("my-big:tool_1")];
+        let entries = describe_named(&catalog, named, DescriptionFormat::Declaration, BUDGET);
+        let count = |part: &str| entries.text.matches(part).count();
+        for once in ["declare const mcp:", "declare const small:", "readonly small:", "// there is no `smal`"]
+        {
+            assert_eq!(count(once), 1, "{once}: {}", entries.text);
+        }
+        assert_eq!((count("): Promise<"), entries.tools.len()), (4, 5), "{}", entries.text);
+        let text = describe_all(&catalog, &ToolSelection::all(), DescriptionFormat::Declaration, BUDGET).text;
+        assert_eq!(
+            (text.matches("declare const").count(), text.matches("): Promise<").count()),
+            (3, 6),
+            "{text}"
+        );
     }
 
     // req: GW-08, CM-15
