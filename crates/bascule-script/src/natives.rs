@@ -37,8 +37,8 @@ pub(crate) fn natives<'js>(ctx: &Ctx<'js>, state: &Rc<ScriptState>) -> rquickjs:
     add_random(ctx, &object)?;
     add_urls(ctx, &object)?;
     add_locales(ctx, &object)?;
-    add!(ctx, &object, "absence", |path: String, argument: Option<String>| {
-        names::absence(&path, argument.as_deref()).map(|(_, message)| message)
+    add!(ctx, &object, state, "absence", move |path: String, argument: Option<String>| {
+        tools(&state).absence(&path, argument.as_deref()).map(|(_, message)| message)
     });
     add!(ctx, &object, "load", |ctx: Ctx<'js>, name: String| module(&ctx, &name));
     Ok(object)

@@ -201,6 +201,18 @@ impl ToolLookup {
         find_id(&self.not_granted, server, tool)
     }
 
+    /// Returns the class and message of the error about a function that scripts do not have: see [`names::absence`]. A tool of
+    /// the name `fetch` is the example of what to call instead.
+    pub(crate) fn absence(&self, path: &str, argument: Option<&str>) -> Option<(&'static str, String)> {
+        let (class, message) = names::absence(path, argument)?;
+        let fetcher = self.servers.iter().find(|server| path == "fetch" && server.tool(path).is_some());
+        let name = fetcher.map(|server| names::to_camel_case(&server.name));
+        match name.filter(|name| name.chars().all(|letter| letter.is_ascii_alphanumeric())) {
+            Some(name) => Some((class, message.replace("SERVER.TOOL", &format!("{name}.{path}")))),
+            None => Some((class, message)),
+        }
+    }
+
     /// Returns the message about a server that exists, but none of whose tools the script may call.
     pub(crate) fn server_not_granted(&self, name: &str) -> Option<String> {
         self.not_granted(name, None)?;

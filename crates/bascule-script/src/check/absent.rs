@@ -5,7 +5,6 @@ use oxc::semantic::NodeId;
 use oxc::span::GetSpan;
 
 use super::{Checker, Finding, FindingKind};
-use crate::names;
 
 impl<'a> Checker<'a, '_> {
     pub(super) fn check_absent(&mut self, node: NodeId, callee: &Expression<'a>, arguments: &[Argument<'a>]) {
@@ -14,7 +13,7 @@ impl<'a> Checker<'a, '_> {
             Some(Argument::StringLiteral(text)) => Some(text.value.as_str()),
             _ => None,
         };
-        let Some((class, message)) = names::absence(&path, argument) else { return };
+        let Some((class, message)) = self.tools.absence(&path, argument) else { return };
         let mut names = path.split('.');
         if names.next().is_some_and(|global| self.may_be_replaced(global))
             || names.any(|member| self.may_be_assigned(member))

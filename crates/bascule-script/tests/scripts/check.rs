@@ -682,6 +682,21 @@ fn items_after_those_of_a_tuple_have_the_schema_of_the_rest() {
 
 // req: CM-14
 #[test]
+fn absent_fetch_names_a_tool_of_that_name() {
+    let add_fetch = |init: &mut Init| {
+        let (server, name) = ("web-pages".into(), "fetch".into());
+        init.tool_definitions.push(InjectedTool { server, name, ..InjectedTool::default() });
+    };
+    for code in ["await fetch('http://x')", "const f = globalThis['fet' + 'ch']; await f('http://x')"] {
+        let message = run_with(code, add_fetch, |_| None).error().message;
+        assert!(message.contains("such as mcp.webPages.fetch({ … })"), "{code}: {message}");
+        let message = run(code).error().message;
+        assert!(message.contains("such as mcp.SERVER.TOOL({ … })"), "{code}: {message}");
+    }
+}
+
+// req: CM-14
+#[test]
 fn stops_calls_of_absent_functions() {
     let call = "await shop.search({ query: 'x' });\n";
     for (code, part) in [
