@@ -264,6 +264,16 @@ impl McpClient {
         self.connection.stderr()
     }
 
+    /// Returns the number of bytes that the server's process has written to stderr.
+    pub fn stderr_position(&self) -> u64 {
+        self.connection.stderr_position()
+    }
+
+    /// Returns what the server's process has written to stderr after a position, as far as it is kept.
+    pub fn stderr_after(&self, position: u64) -> String {
+        self.connection.stderr_after(position)
+    }
+
     /// Returns the process id of a stdio server.
     pub fn pid(&self) -> Option<u32> {
         self.connection.pid()

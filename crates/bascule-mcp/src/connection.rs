@@ -170,6 +170,16 @@ impl Connection {
         self.0.stderr.text()
     }
 
+    /// Returns the number of bytes that the process has written to stderr.
+    pub fn stderr_position(&self) -> u64 {
+        self.0.stderr.position()
+    }
+
+    /// Returns what the process has written to stderr after a position, as far as it is kept.
+    pub fn stderr_after(&self, position: u64) -> String {
+        self.0.stderr.text_after(position)
+    }
+
     /// Returns the id of the server's process, if it has one.
     pub fn pid(&self) -> Option<u32> {
         self.0.pid

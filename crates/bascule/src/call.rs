@@ -157,6 +157,7 @@ impl McpBridgeAdapter {
                 extra_members: context.extra_members,
                 meter: Some(meter),
             };
+            let stderr_start = server.backend().ok().and_then(|backend| backend.stderr_position());
             match server.run(in_flight, &upstream_request, is_idempotent(&tool), &deadline).await {
                 Ok(response) => {
                     let result = check_result(&tool, response.raw, id).await.map_err(|mut error| {
@@ -165,7 +166,7 @@ impl McpBridgeAdapter {
                         error
                     })?;
                     self.observe_result(&tool, &result, id);
-                    let hint = explain_result(&result, &server, request).await;
+                    let hint = explain_result(&result, &server, request, stderr_start).await;
                     return Ok((result, hint));
                 }
                 Err(error) if error.delivery == Delivery::NotSent && self.was_replaced(&server) => {}

@@ -67,16 +67,19 @@ pub(crate) fn explain_quickly(
     redact_secrets(error, settings)
 }
 
-/// Returns the likely refusal behind a failure that a tool reports.
+/// Returns the likely refusal behind a failure that a tool reports. Where the failure gives no sign of one, that in the lines
+/// counts which the server has written to stderr since `stderr_start`: during the call.
 pub(crate) async fn explain_result(
     result: &ToolResult,
     server: &Server,
     request: &CallRequest,
+    stderr_start: Option<u64>,
 ) -> Option<String> {
     if !result.is_error || result.raw.get().len() > MAX_SEARCHED_BYTES {
         return None;
     }
-    let policy = server.backend().ok()?.policy()?;
+    let backend = server.backend().ok()?;
+    let policy = backend.policy()?;
     let reply = CallToolResult::parse(result.raw.clone()).ok()?;
     let has_other_content = reply.structured_content().is_some() || reply.content().len() > 1;
     let text = reply.text();
@@ -85,7 +88,8 @@ pub(crate) async fn explain_result(
         None => {
             let no_reason = !has_other_content && gives_no_reason(&text);
             let named = find_named_paths(&text, request.arguments.get());
-            named.into_iter().chain(no_reason.then_some(Symptom::NoReason)).collect()
+            let written = stderr_start.and_then(|start| find_symptom(&backend.stderr_after(start)));
+            named.into_iter().chain(written).chain(no_reason.then_some(Symptom::NoReason)).collect()
         }
     };
     let settings = server.settings.clone();

@@ -136,6 +136,22 @@ impl Backend {
         }
     }
 
+    /// Returns the place in the stderr of the server's process; `None` if each call has a process.
+    pub(crate) fn stderr_position(&self) -> Option<u64> {
+        match self {
+            Self::Shared(upstream) => Some(upstream.stderr_position()),
+            Self::PerCall(_) => None,
+        }
+    }
+
+    /// Returns what the server's process has written to stderr after a position, as far as it is kept.
+    pub(crate) fn stderr_after(&self, position: u64) -> String {
+        match self {
+            Self::Shared(upstream) => upstream.stderr_after(position),
+            Self::PerCall(_) => String::new(),
+        }
+    }
+
     pub(crate) fn pid(&self) -> Option<u32> {
         match self {
             Self::Shared(upstream) => upstream.pid(),

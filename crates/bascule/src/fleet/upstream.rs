@@ -333,6 +333,16 @@ impl Upstream {
         self.confined.as_ref().map(|confined| confined.policy.clone())
     }
 
+    /// Returns the number of bytes that the server's process has written to stderr.
+    pub(crate) fn stderr_position(&self) -> u64 {
+        self.client.stderr_position()
+    }
+
+    /// Returns what the server's process has written to stderr after a position, as far as it is kept.
+    pub(crate) fn stderr_after(&self, position: u64) -> String {
+        self.client.stderr_after(position)
+    }
+
     async fn explain(&self, error: Box<BridgeError>) -> Box<BridgeError> {
         explain(error, self.confined.as_ref(), &self.settings).await
     }

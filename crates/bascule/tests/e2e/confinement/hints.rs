@@ -59,6 +59,25 @@ fn refused_file_is_explained_and_the_proposed_entry_allows_it() {
     }
 }
 
+/// Many servers answer with a failure without a reason, and write the reason to stderr.
+// req: SB-09
+#[test]
+fn reason_that_a_server_writes_to_stderr_during_the_call_is_explained() {
+    for user in users() {
+        let hostile = HostileServer::new(user, json!({}));
+        let plain = quoted(&hostile.path("other/plain"));
+        let refused = |report: &str| {
+            format!(
+                "import sys, time\ntry: open({plain})\nexcept OSError as e:\n    {report}\n    time.sleep(0.2)\n    raise Exception('Error executing tool fetch') from None"
+            )
+        };
+        let explained = hint(&hostile, &refused("print(e, file=sys.stderr, flush=True)"));
+        check(&explained, &["the sandbox may have refused", "other/plain"]);
+        let silent = call(&hostile, &refused("pass")).document();
+        assert!(silent["hint"].is_null(), "{silent:#}");
+    }
+}
+
 // req: SB-09
 #[test]
 fn shared_folders_are_named() {
