@@ -157,7 +157,7 @@ impl ServerTools {
         }
         let (result, count) = counts.into_iter().max_by_key(|(_, count)| *count)?;
         let is_shared = count >= 2 && count * 2 > self.tools.len();
-        is_shared.then(|| SharedResult { result, is_of_all: count == self.tools.len() })
+        is_shared.then_some(SharedResult { result, is_of_all: count == self.tools.len() })
     }
 
     /// Returns true if the server has not listed its tools in this run.
