@@ -133,10 +133,13 @@ pub(crate) fn call_origins<'a>(
     tools: &ToolLookup,
     expression: &Expression<'a>,
 ) -> Vec<CallOrigin> {
-    let flow = JumpsAndAwaits::default();
-    let assigned = OnceCell::new();
-    let checker = Checker { semantic, tools, is_global: &|_| true, flow, assigned, findings: Vec::new() };
-    checker.origins_of(expression, 8)
+    Checker::without_flow(semantic, tools).origins_of(expression, 8)
+}
+
+/// Returns true if an expression is the function of a tool.
+pub(crate) fn is_tool<'a>(semantic: &Semantic<'a>, tools: &ToolLookup, expression: &Expression<'a>) -> bool {
+    let target = Checker::without_flow(semantic, tools).resolve(expression, 0);
+    matches!(target, Target::Tool { .. } | Target::Query(_) | Target::CallById)
 }
 
 struct Checker<'a, 's> {
@@ -146,6 +149,14 @@ struct Checker<'a, 's> {
     flow: JumpsAndAwaits,
     assigned: OnceCell<Assignments>,
     findings: Vec<Finding>,
+}
+
+impl<'a, 's> Checker<'a, 's> {
+    /// Makes a checker for questions that do not depend on the order of statements.
+    fn without_flow(semantic: &'s Semantic<'a>, tools: &'s ToolLookup) -> Self {
+        let (flow, assigned) = (JumpsAndAwaits::default(), OnceCell::new());
+        Self { semantic, tools, is_global: &|_| true, flow, assigned, findings: Vec::new() }
+    }
 }
 
 impl<'a> Checker<'a, '_> {

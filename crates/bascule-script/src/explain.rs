@@ -5,17 +5,21 @@ mod destructuring;
 
 use oxc::allocator::Allocator;
 use oxc::ast::AstKind;
-use oxc::ast::ast::{Expression, ForOfStatement, ForStatementLeft};
+use oxc::ast::ast::{Argument, Expression, ForOfStatement, ForStatementLeft};
 use oxc::parser::{ParseOptions, Parser};
 use oxc::semantic::{Semantic, SemanticBuilder};
 use oxc::span::{GetSpan, SourceType, Span};
 
-use crate::check::{CallOrigin, call_origins};
+use crate::check::{CallOrigin, call_origins, is_tool};
 use crate::last_results::LastResults;
 use crate::names::advice_for_global;
 use crate::tool_lookup::ToolLookup;
 use crate::typescript::{SourcePosition, offset_of, position_of, without_fence};
 use destructuring::{DestructuredValue, Destructuring};
+
+/// Objects of the language. Scripts call functions of these that exist.
+const LANGUAGE: [&str; 10] =
+    ["Array", "Boolean", "Date", "JSON", "Math", "Number", "Object", "Promise", "String", "console"];
 
 /// A clearer message, and the place of the error if the engine's is not the right one.
 #[derive(Debug, PartialEq, Eq)]
@@ -94,18 +98,59 @@ struct Explainer<'a, 's> {
 impl<'a> Explainer<'a, '_> {
     /// Explains a call of a value that is no function.
     fn call(&self, at: u32) -> Option<String> {
-        let callee = self.semantic.nodes().iter().find_map(|node| match node.kind() {
-            AstKind::CallExpression(call) => Some(&call.callee).filter(|callee| called_at(callee) == at),
-            AstKind::NewExpression(new) => Some(&new.callee).filter(|callee| callee.span().start == at),
-            _ => None,
-        })?;
+        let callee = self.callee(at)?;
         let object = match callee.get_inner_expression() {
             Expression::StaticMemberExpression(member) => Some(&member.object),
+            Expression::ComputedMemberExpression(member) => Some(&member.object),
             _ => None,
         };
         let value = object.map(|object| self.value(object)).unwrap_or_default();
         let envelope = object.and_then(|object| self.envelope(object)).unwrap_or_default();
         Some(format!("{} is not a function{value}{envelope}", self.text(callee)))
+    }
+
+    /// Returns the callee that is no function. The engine reports the last position before the call, which may be that of a
+    /// function among its arguments, or of a call there that succeeded.
+    fn callee(&self, at: u32) -> Option<&'a Expression<'a>> {
+        let nodes = self.semantic.nodes();
+        let exact = nodes.iter().find_map(|node| match node.kind() {
+            AstKind::CallExpression(call) if called_at(&call.callee) == at => Some((&call.callee, call.span)),
+            AstKind::NewExpression(new) if new.callee.span().start == at => Some((&new.callee, new.span)),
+            _ => None,
+        });
+        let inner = match exact {
+            Some((callee, span)) if self.is_known_function(callee) => span,
+            Some((callee, _)) => return Some(callee),
+            None => Span::sized(at, 0),
+        };
+        let around = nodes.iter().filter_map(|node| match node.kind() {
+            AstKind::CallExpression(call) => {
+                let is_argument = |argument: &Argument<'_>| argument.span().contains_inclusive(inner);
+                let is_around = call.arguments.iter().any(is_argument);
+                (is_around && !self.is_known_function(&call.callee)).then_some((&call.callee, call.span))
+            }
+            _ => None,
+        });
+        let nearest = around.min_by_key(|(_, span)| span.size()).map(|(callee, _)| callee);
+        nearest.or(exact.map(|(callee, _)| callee))
+    }
+
+    /// Returns true for tools, and for functions of the language such as `Math.max`.
+    fn is_known_function(&self, callee: &Expression<'a>) -> bool {
+        if is_tool(self.semantic, self.tools, callee) {
+            return true;
+        }
+        let root = match callee.get_inner_expression() {
+            Expression::StaticMemberExpression(member) => member.object.get_inner_expression(),
+            Expression::Identifier(_) => callee.get_inner_expression(),
+            _ => return false,
+        };
+        let Expression::Identifier(root) = root else { return false };
+        let is_global = root
+            .reference_id
+            .get()
+            .is_some_and(|id| self.semantic.scoping().get_reference(id).symbol_id().is_none());
+        is_global && LANGUAGE.contains(&root.name.as_str())
     }
 
     /// Explains `JSON.parse(undefined)`.
@@ -226,8 +271,13 @@ impl<'a> Explainer<'a, '_> {
 
     /// Describes the value of an expression: by the call that it comes from, else by the latest calls of the script.
     fn value(&self, expression: &Expression<'a>) -> String {
-        match call_origins(self.semantic, self.tools, expression).as_slice() {
-            [origin] => self.value_of(expression, origin),
+        let origins = call_origins(self.semantic, self.tools, expression);
+        let is_same = |other: &CallOrigin| (&other.tool, &other.path) == (&origins[0].tool, &origins[0].path);
+        let is_parsed = origins.iter().any(|origin| origin.is_parsed && self.is_text(origin));
+        match origins.as_slice() {
+            [origin, others @ ..] if !is_parsed && others.iter().all(is_same) => {
+                self.value_of(expression, origin)
+            }
             origins => origins.iter().find_map(|origin| self.whole_result(origin)),
         }
         .unwrap_or_else(|| self.latest())
@@ -245,6 +295,11 @@ impl<'a> Explainer<'a, '_> {
             return Some(format!(" ({text} is {value}, {part} result of {tool})"));
         }
         self.whole_result(origin)
+    }
+
+    /// Returns true if the value at an origin is text: `JSON.parse` returns another value then.
+    fn is_text(&self, CallOrigin { tool, path, .. }: &CallOrigin) -> bool {
+        self.calls.results.describe(tool, path).is_some_and(|value| value.starts_with("a string"))
     }
 
     fn whole_result(&self, CallOrigin { tool, .. }: &CallOrigin) -> Option<String> {

@@ -1,7 +1,7 @@
 //! Checks the members that a script reads from the results of tools whose type is known.
 
 use oxc::ast::AstKind;
-use oxc::ast::ast::{BindingPattern, Expression, VariableDeclarator};
+use oxc::ast::ast::{BindingPattern, CallExpression, Expression, VariableDeclarator};
 use oxc::semantic::{NodeId, SymbolId};
 use oxc::span::GetSpan;
 use serde_json::Value;
@@ -33,6 +33,8 @@ pub(crate) struct CallOrigin {
     /// The tool, as `server:tool`.
     pub(crate) tool: String,
     pub(crate) is_awaited: bool,
+    /// `JSON.parse` was called with the value: it returns data of a result as it is.
+    pub(crate) is_parsed: bool,
     /// The members of the result that lead to the value.
     pub(crate) path: Vec<String>,
 }
@@ -72,11 +74,33 @@ struct ResultSchema<'v> {
     is_observed: bool,
 }
 
+impl KnownType<'_> {
+    /// Returns true for objects and lists.
+    fn is_data(&self) -> bool {
+        matches!(self, Self::Schema(result) if result.schema["type"] == "object" || result.schema["type"] == "array")
+    }
+
+    /// Returns true if both are the same part of the result of a tool, and data.
+    fn is_same_data(&self, other: &Self) -> bool {
+        let (Self::Schema(one), Self::Schema(other)) = (self, other) else { return false };
+        self.is_data() && one.tool == other.tool && std::ptr::eq(one.schema, other.schema)
+    }
+}
+
 impl<'a, 's> Checker<'a, 's> {
     fn type_of(&self, expression: &Expression<'a>, depth: usize) -> Option<KnownType<'s>> {
         let depth = depth.checked_sub(1)?;
         match expression.get_inner_expression() {
-            Expression::CallExpression(call) => self.called(&call.callee).map(KnownType::Promise),
+            Expression::CallExpression(call) => match self.parsed_text(call) {
+                Some(text) => self.type_of(text, depth).filter(KnownType::is_data),
+                None => self.called(&call.callee).map(KnownType::Promise),
+            },
+            // `typeof raw === 'string' ? JSON.parse(raw) : raw`
+            Expression::ConditionalExpression(choice) => {
+                let other = self.type_of(&choice.alternate, depth)?;
+                let known = self.type_of(&choice.consequent, depth)?;
+                known.is_same_data(&other).then_some(known)
+            }
             Expression::AwaitExpression(awaited) => match self.type_of(&awaited.argument, depth)? {
                 KnownType::Promise(AsyncFunction::Tool(tool)) => self.result_type(tool),
                 KnownType::Promise(AsyncFunction::Query(_)) => None,
@@ -150,6 +174,15 @@ impl<'a, 's> Checker<'a, 's> {
         }
     }
 
+    /// Returns the argument of `JSON.parse(text)`.
+    fn parsed_text<'e>(&self, call: &'e CallExpression<'a>) -> Option<&'e Expression<'a>> {
+        let Expression::StaticMemberExpression(callee) = &call.callee else { return None };
+        let Expression::Identifier(object) = &callee.object else { return None };
+        let is_parse =
+            callee.property.name == "parse" && object.name == "JSON" && self.symbol(object).is_none();
+        call.arguments.first().filter(|_| is_parse)?.as_expression()
+    }
+
     /// Returns the call of a function as scripts write it.
     fn call_text(&self, function: AsyncFunction) -> String {
         match function {
@@ -168,10 +201,13 @@ impl<'a, 's> Checker<'a, 's> {
                     AsyncFunction::Tool(tool) => self.tool_id(tool),
                     AsyncFunction::Query(name) => format!("mcp.{name}"),
                 });
-                called
-                    .map(|tool| CallOrigin { tool, is_awaited: false, path: Vec::new() })
-                    .into_iter()
-                    .collect()
+                if let Some(text) = self.parsed_text(call) {
+                    let parsed = origins(text).into_iter();
+                    return parsed.map(|origin| CallOrigin { is_parsed: true, ..origin }).collect();
+                }
+                let origin =
+                    |tool| CallOrigin { tool, is_awaited: false, is_parsed: false, path: Vec::new() };
+                called.map(origin).into_iter().collect()
             }
             Expression::AwaitExpression(awaited) => {
                 let awaited = origins(&awaited.argument).into_iter();

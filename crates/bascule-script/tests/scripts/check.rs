@@ -263,6 +263,12 @@ fn follows_results_into_callbacks_loops_and_patterns() {
     check_told(&format!("{list}\nfor (const order of r.orders) order.id.join()"), "`order.id` has no member");
     check_told(&format!("{list}\nreturn r.orders[0].total.split('.')"), "has no member `split`");
     check_told(
+        &format!(
+            "{list}\nconst rows = typeof r === 'string' ? JSON.parse(r) : r;\nreturn rows.map(async (o) => o)"
+        ),
+        "line 3: `rows` has no member `map`",
+    );
+    check_told(
         "await shop.listOrders({ customerId: 'a' }).then((r) => r.map((x) => x))",
         "`r` has no member `map`",
     );

@@ -380,3 +380,31 @@ fn names_results_that_are_read_as_the_whole_mcp_result() {
     assert!(!raw.contains("`bascule.raw`"), "{raw}");
     assert!(run("JSON.parse(undefined)").error().message.contains("was given undefined"));
 }
+
+// req: CM-05
+#[test]
+fn names_the_value_without_a_method_also_before_a_function_argument() {
+    let check = |code: &str, expected: &str| {
+        let content = json!([{ "type": "text", "text": r#"{"content":"words"}"# }]);
+        let ran = run_with(code, |_| {}, |_| Some(Ok(json!({ "content": content }))));
+        assert_eq!(ran.error().message, expected, "{code}");
+    };
+    let raw = "`raw.map` is not a function (`raw` is an object with `content`, the result of my-server:echo)";
+    for callback in ["async (x: any) => x", "async x => x", "function (x) { return x }", "[Math.max(1)]"] {
+        check(&format!("const raw: any = await myServer.echo({{}}); return raw.map({callback})"), raw);
+        check(&format!("const o: any = {{ a: 1 }}; return o.map({callback})"), "`o.map` is not a function");
+    }
+    check(
+        "const raw: any = await myServer.echo({});\nreturn await Promise.all(\n  raw.map(async (x) => {\n    return await x;\n  }))",
+        raw,
+    );
+    check(
+        "const raw: any = await myServer.echo({});\nconst rows = typeof raw === 'string' ? JSON.parse(raw) : raw;\nreturn rows.map(async (x) => x)",
+        "`rows.map` is not a function (`rows` is an object with `content`, the result of my-server:echo)",
+    );
+    check(
+        "const raw: any = await myServer.echo({});\nreturn JSON.parse(raw).map(async (x) => x)",
+        "`JSON.parse(raw).map` is not a function (`JSON.parse(raw)` is an object with `content`, the result of my-server:echo)",
+    );
+    check("const f = 1; return f(async () => 1)", "`f` is not a function");
+}
