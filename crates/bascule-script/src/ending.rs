@@ -28,6 +28,30 @@ pub(crate) struct ScriptEnding {
     has_returned: bool,
 }
 
+/// The value that a script returned.
+struct ReturnedValue<'js> {
+    value: Value<'js>,
+    /// The promise of the last call of a script without a `return`: the script does not wait for it.
+    last_call: Option<Promise<'js>>,
+}
+
+impl<'js> ReturnedValue<'js> {
+    /// `is_in_list`: see [`return_last_call`](crate::unreturned::return_last_call).
+    fn new(value: Value<'js>, is_in_list: bool) -> Self {
+        let listed = value.as_array().filter(|_| is_in_list).and_then(|list| list.get::<Value>(0).ok());
+        let last_call = listed.as_ref().and_then(|listed| listed.as_promise()).cloned();
+        Self { value: listed.unwrap_or(value), last_call }
+    }
+
+    fn is_undefined(&self) -> bool {
+        match &self.last_call {
+            Some(call) if call.state() != PromiseState::Resolved => false,
+            Some(call) => matches!(call.result::<Value>(), Some(Ok(value)) if value.is_undefined()),
+            None => self.value.is_undefined(),
+        }
+    }
+}
+
 /// A value as JSON text, or the reason why it is not one yet.
 enum ConvertedValue {
     /// Promises in the value have not settled.
@@ -53,7 +77,7 @@ impl ScriptWorker {
             }
             PromiseState::Pending => None,
             PromiseState::Resolved => match promise.result::<Value>() {
-                Some(Ok(value)) => self.check_returned(ctx, &value, ending),
+                Some(Ok(value)) => self.check_returned(ctx, &self.returned_value(value), ending),
                 _ => Some(failed(out_of_memory(self.engine.state.limits()))),
             },
             PromiseState::Rejected => {
@@ -78,8 +102,7 @@ impl ScriptWorker {
         match promise.result::<Value>() {
             Some(Ok(value)) if waits_for_timers => {
                 self.engine.deadline.extend(TIME_TO_DESCRIBE);
-                let converted = self.convert(ctx, &value);
-                self.finish(ctx, converted, value.is_undefined())
+                self.finish(ctx, &self.returned_value(value), None)
             }
             _ => failed(self.describe_timeout(ctx, promise)),
         }
@@ -102,18 +125,25 @@ impl ScriptWorker {
         self.describe(ctx, ctx.catch())
     }
 
+    fn returned_value<'js>(&self, value: Value<'js>) -> ReturnedValue<'js> {
+        let script = self.engine.state.transpiled.get();
+        ReturnedValue::new(value, script.is_some_and(|script| script.unreturned.has_result()))
+    }
+
     /// Returns the end of a script that has returned, if nothing is left to run.
     fn check_returned<'js>(
         &self,
         ctx: &Ctx<'js>,
-        value: &Value<'js>,
+        returned: &ReturnedValue<'js>,
         ending: &mut ScriptEnding,
     ) -> Option<Completed> {
         let mut converted = None;
         if !ending.has_returned {
-            match self.convert(ctx, value) {
-                ConvertedValue::Waiting => return None,
-                done => converted = Some(done),
+            if returned.last_call.is_none() {
+                match self.convert(ctx, &returned.value) {
+                    ConvertedValue::Waiting => return None,
+                    done => converted = Some(done),
+                }
             }
             ending.has_returned = true;
             self.engine.state.note_unawaited_calls();
@@ -121,22 +151,31 @@ impl ScriptWorker {
         if self.engine.state.has_work() && !self.has_only_late_timers() {
             return None;
         }
-        // Calls that ended meanwhile may have changed the value.
-        let converted = converted.unwrap_or_else(|| self.convert(ctx, value));
-        Some(self.finish(ctx, converted, value.is_undefined()))
+        Some(self.finish(ctx, returned, converted))
     }
 
-    fn finish(&self, ctx: &Ctx<'_>, converted: ConvertedValue, is_undefined: bool) -> Completed {
+    /// `converted` is the value, if it was converted just now: calls that ended meanwhile may have changed it.
+    fn finish<'js>(
+        &self,
+        ctx: &Ctx<'js>,
+        returned: &ReturnedValue<'js>,
+        converted: Option<ConvertedValue>,
+    ) -> Completed {
         if self.engine.state.has_work() {
             self.warn(
                 "timers that were still running when the script had returned were stopped at its time limit",
             );
         }
-        self.log_unawaited_calls(matches!(&converted, ConvertedValue::Text(text) if text == "null"));
+        let is_undefined = returned.is_undefined();
+        // The conversion of a promise handles its rejection, which must fail the script first.
+        let convert = || self.convert(ctx, &returned.value);
+        let converted = converted.or_else(|| returned.last_call.is_none().then(convert));
+        let is_null = matches!(&converted, Some(ConvertedValue::Text(text)) if text == "null");
+        self.log_unawaited_calls(is_null || is_undefined);
         if let Some(error) = self.unhandled_rejection(ctx) {
             return self.failed_with_notes(error);
         }
-        match converted {
+        match converted.unwrap_or_else(convert) {
             ConvertedValue::Text(text) => {
                 self.log_missing_members();
                 if is_undefined {
@@ -145,6 +184,8 @@ impl ScriptWorker {
                 self.returned(ctx, text)
             }
             ConvertedValue::Failed(error) => failed(*error),
+            // The last call waits for something that the script does not wait for.
+            ConvertedValue::Waiting if returned.last_call.is_some() => self.returned(ctx, "null".into()),
             ConvertedValue::Waiting => failed(deadlock()),
         }
     }
@@ -261,7 +302,7 @@ impl ScriptWorker {
         let state = &self.engine.state;
         let (Some(script), Some(source)) = (state.transpiled.get(), state.source.get()) else { return };
         let dropped = || {
-            let call = script.unreturned.call.as_ref().filter(|call| call.is_result)?;
+            let call = script.unreturned.call.as_ref().filter(|call| call.is_result && call.is_lost())?;
             let is_told = state.unawaited_warning().is_some();
             (!is_told)
                 .then(|| (call.offset, format!("the value of the call is not returned: {}", call.advice)))
@@ -288,6 +329,7 @@ impl ScriptWorker {
         let call = self.engine.state.transpiled.get().and_then(|script| script.unreturned.call.as_ref());
         let value = match call {
             _ if !is_null => String::new(),
+            Some(call) if !call.is_lost() => String::new(),
             Some(call) => format!("; the script returned no value: {}", call.advice),
             None => "; the script returned no value".into(),
         };

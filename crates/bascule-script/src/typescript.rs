@@ -15,7 +15,7 @@ use oxc::transformer::{TransformOptions, Transformer};
 
 use crate::check::{Finding, check};
 use crate::tool_lookup::ToolLookup;
-use crate::unreturned::{self, Unreturned, call_sole_function};
+use crate::unreturned::{self, Unreturned, call_sole_function, return_last_call};
 
 #[derive(Debug, Default)]
 pub(crate) struct TranspiledScript {
@@ -88,6 +88,9 @@ impl TranspiledScript {
         call_sole_function(&arena, &mut program);
         let found = strip_types(source, &arena, &mut program, tools, is_global)?;
         refuse_modules(source, &mut program)?;
+        if found.unreturned.has_result() {
+            return_last_call(&arena, &mut program);
+        }
         let TranspiledScript { code, positions, .. } = print(&program);
         Ok(Self { code, positions, ..found })
     }

@@ -29,8 +29,24 @@ pub(crate) struct DroppedCall {
     pub(crate) offset: u32,
     /// The text to write.
     pub(crate) advice: String,
-    /// The value is probably the result of the script.
+    /// The call is the last statement of a script without a `return`, and has a value: the script returns it.
     pub(crate) is_result: bool,
+    /// `main().then(…)`: the value of the function may end there.
+    has_then: bool,
+}
+
+impl Unreturned {
+    /// Returns true if the script returns the value of its last call.
+    pub(crate) fn has_result(&self) -> bool {
+        self.call.as_ref().is_some_and(|call| call.is_result)
+    }
+}
+
+impl DroppedCall {
+    /// Returns true if the script lost the value of the call, if its own is undefined.
+    pub(crate) fn is_lost(&self) -> bool {
+        !self.is_result || self.has_then
+    }
 }
 
 /// A function at the top of the script.
@@ -65,11 +81,32 @@ pub(crate) fn call_sole_function<'a>(arena: &'a Allocator, program: &mut Program
         return;
     }
     let (builder, span) = (AstBuilder::new(arena), only.span);
-    let nothing = Expression::new_null_literal(span, &builder);
-    let function = std::mem::replace(&mut only.expression, nothing);
+    let function = take(&mut only.expression, &builder);
     let arguments = ArenaVec::new_in(&builder);
     let call = Expression::new_call_expression(span, function, None, arguments, false, &builder);
     *statement = Statement::new_return_statement(span, Some(call), &builder);
+}
+
+/// Makes the last statement, a call such as `main()`, return its promise in a list: so the script does not wait for it.
+pub(crate) fn return_last_call<'a>(arena: &'a Allocator, program: &mut Program<'a>) {
+    let Some(statement) = program.body.iter_mut().rev().find(|statement| is_effective(statement)) else {
+        return;
+    };
+    let Statement::ExpressionStatement(last) = &mut *statement else { return };
+    let (builder, span) = (AstBuilder::new(arena), last.span);
+    let mut value = take(&mut last.expression, &builder);
+    // `void main()` and `!function () { … }()` drop the value.
+    while let Expression::UnaryExpression(unary) = &mut value {
+        value = take(&mut unary.argument, &builder);
+    }
+    let list = ArenaVec::from_array_in([value.into()], &builder);
+    let list = Expression::new_array_expression(span, list, &builder);
+    *statement = Statement::new_return_statement(span, Some(list), &builder);
+}
+
+fn take<'a>(expression: &mut Expression<'a>, builder: &AstBuilder<'a>) -> Expression<'a> {
+    let nothing = Expression::new_null_literal(expression.span(), builder);
+    std::mem::replace(expression, nothing)
 }
 
 /// Finds the value and the call that a script does not return.
@@ -108,14 +145,14 @@ pub(crate) fn find<'a>(source: &str, semantic: &Semantic<'a>) -> Unreturned {
     };
     let call = body.iter().rev().find_map(|statement| {
         let Statement::ExpressionStatement(statement) = statement else { return None };
-        let (call, is_awaited) = called(&statement.expression)?;
+        let CalledFunction { call, is_awaited, has_then } = called(&statement.expression)?;
         let declared = function_of(symbol_of(&call.callee));
         let value = declared.map(|declared| declared.value).or_else(|| FunctionValue::of(&call.callee))?;
         let is_last = last.is_some_and(|last| last.span() == statement.span);
         let is_main = value.is_async() || declared.is_some_and(|declared| MAIN.contains(&declared.name));
         let is_result = is_last && value.returns_value(semantic) && !returns(semantic);
         let advice = return_advice(source, call, declared.is_some());
-        let dropped = DroppedCall { offset: statement.span.start, advice, is_result };
+        let dropped = DroppedCall { offset: statement.span.start, advice, is_result, has_then };
         // Nothing is lost by a call that is awaited and has no value.
         (is_main && (is_result || !is_awaited)).then_some(dropped)
     });
@@ -124,9 +161,11 @@ pub(crate) fn find<'a>(source: &str, semantic: &Semantic<'a>) -> Unreturned {
 
 /// Returns the last statement that does anything.
 pub(crate) fn last_statement<'s, 'a>(body: &'s [Statement<'a>]) -> Option<&'s Statement<'a>> {
-    body.iter().rev().find(|statement| {
-        !matches!(statement, Statement::EmptyStatement(_) | Statement::FunctionDeclaration(_))
-    })
+    body.iter().rev().find(|statement| is_effective(statement))
+}
+
+fn is_effective(statement: &Statement<'_>) -> bool {
+    !matches!(statement, Statement::EmptyStatement(_) | Statement::FunctionDeclaration(_))
 }
 
 /// Returns the functions that a statement declares.
@@ -260,19 +299,28 @@ fn is_short(text: &str) -> bool {
     !text.contains('\n') && text.chars().count() <= MAX_QUOTED
 }
 
-/// Returns the call of a function in an expression, also in `main().catch(…)`, `void main()` and `await main()`, and true if it
-/// is awaited.
-fn called<'a>(expression: &'a Expression<'a>) -> Option<(&'a CallExpression<'a>, bool)> {
+struct CalledFunction<'a> {
+    call: &'a CallExpression<'a>,
+    is_awaited: bool,
+    has_then: bool,
+}
+
+/// Returns the call of a function in an expression, also in `main().catch(…)`, `void main()` and `await main()`.
+fn called<'a>(expression: &'a Expression<'a>) -> Option<CalledFunction<'a>> {
     match expression.get_inner_expression() {
         Expression::UnaryExpression(unary) => called(&unary.argument),
-        Expression::AwaitExpression(awaited) => called(&awaited.argument).map(|(call, _)| (call, true)),
+        Expression::AwaitExpression(awaited) => {
+            Some(CalledFunction { is_awaited: true, ..called(&awaited.argument)? })
+        }
         Expression::CallExpression(call) => match call.callee.get_inner_expression() {
             Expression::StaticMemberExpression(member)
                 if ["then", "catch", "finally"].contains(&member.property.name.as_str()) =>
             {
-                called(&member.object)
+                let called = called(&member.object)?;
+                let has_then = called.has_then || member.property.name == "then";
+                Some(CalledFunction { has_then, ..called })
             }
-            _ => Some((call, false)),
+            _ => Some(CalledFunction { call, is_awaited: false, has_then: false }),
         },
         _ => None,
     }

@@ -184,24 +184,8 @@ fn names_what_a_script_does_not_return() {
             "line 1: the function `main` is never called: write `return await main()`",
         ),
         (
-            "async function main() { return { done: 1 }; }\nmain();",
-            "line 2: the value of the call is not returned: write `return await main()`",
-        ),
-        (
-            "const go = async () => 1;\ngo().catch(console.error)",
-            "line 2: the value of the call is not returned: write `return await go()`",
-        ),
-        (
-            "async function main(a) { return { a }; }\nawait main(1);",
-            "line 2: the value of the call is not returned: write `return await main(1)`",
-        ),
-        (
-            "function run(a) { return a }\nrun({\n  a: 1,\n});",
-            "line 2: the value of the call is not returned: write `return await` before the call of the function",
-        ),
-        (
-            "(async () => { return 1 })()",
-            "line 1: the value of the call is not returned: write `return await` before the call of the function",
+            "async function main() { return { done: 1 }; }\nmain().then(console.debug);",
+            "{ done: 1 }\nline 2: the value of the call is not returned: write `return await main()`",
         ),
     ] {
         let ran = run(code);
@@ -244,4 +228,40 @@ fn names_what_a_script_does_not_return() {
     assert_eq!(log(valued).lines().count(), 1, "{}", log(valued));
     let nameless = "(async () => { await null; await myServer.echo({}); })()";
     assert!(log(nameless).ends_with("before the call of the function"), "{}", log(nameless));
+}
+
+// req: CM-13
+#[test]
+fn value_of_last_call_is_that_of_a_script_without_return() {
+    let declared = "async function main(n = 1) { await myServer.echo({}); return { n } }\n";
+    let unawaited =
+        "these calls were not awaited, and were finished after the script had returned: `my-server:echo`";
+    for (call, n) in [
+        ("main();", 1),
+        ("main(2).catch(console.error)", 2),
+        ("void main()", 1),
+        ("main().then((x) => x)", 1),
+    ] {
+        let ran = run(&format!("{declared}{call}"));
+        assert_eq!((ran.value(), ran.log()), (json!({ "n": n }), unawaited.into()), "{call}");
+    }
+    for code in [
+        "const go = async () => 1;\ngo().catch(console.error)",
+        "(async () => { return 1 })()",
+        "function run(a) { return a.a }\nrun({\n  a: 1,\n});",
+        "const f = async (a) => { return a };\nawait f(1);",
+        "go(); async function go() { await bascule.sleep(2); return 1 }",
+        "(async () => { const all = []; setTimeout(() => all.push(1), 5); return { get n() { return all[0] } } })()",
+    ] {
+        let (value, ran) = (run(code).value(), run(code));
+        let value = value.get("n").cloned().unwrap_or(value);
+        assert_eq!((value, ran.log()), (json!(1), String::new()), "{code}");
+    }
+    let error =
+        run("async function main() {\n  throw new RangeError('lost');\n  return 1;\n}\nmain()").error();
+    assert_eq!(error.message, "lost (in a promise that was not awaited and has no `catch`)");
+    let own = run("async function main() { return 1 }\nmain();\nreturn 2");
+    assert_eq!(own.value(), json!(2));
+    let pending = run("async function main() { await new Promise(() => {}); return 1 }\nmain()");
+    assert_eq!(pending.value(), json!(null));
 }
