@@ -9,6 +9,7 @@ mod arguments;
 mod assigned;
 mod certainty;
 mod members;
+mod reads;
 mod results;
 mod targets;
 mod variables;
@@ -20,10 +21,12 @@ use oxc::ast::ast::{CallExpression, Expression};
 use oxc::semantic::{NodeId, Semantic};
 use oxc::span::GetSpan;
 
+use crate::result_reads::ResultRead;
 use crate::tool_lookup::ToolLookup;
 use assigned::Assignments;
 use certainty::JumpsAndAwaits;
-pub(crate) use results::CallOrigin;
+pub(crate) use members::is_member_of_type;
+pub(crate) use results::{CallOrigin, literal_key};
 use targets::Target;
 
 /// Number of certain mistakes, and of others, to report.
@@ -79,15 +82,22 @@ impl FindingKind {
     }
 }
 
+/// What the check of a script finds.
+pub(crate) struct CheckedScript {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) reads: Vec<ResultRead>,
+}
+
 /// Checks a script. `is_global` tells the names of the engine's globals.
 pub(crate) fn check(
     semantic: &Semantic<'_>,
     tools: &ToolLookup,
     is_global: &dyn Fn(&str) -> bool,
-) -> Vec<Finding> {
+) -> CheckedScript {
     let flow = JumpsAndAwaits::of(semantic);
     let assigned = OnceCell::new();
-    let mut checker = Checker { semantic, tools, is_global, flow, assigned, findings: Vec::new() };
+    let (findings, reads) = (Vec::new(), Vec::new());
+    let mut checker = Checker { semantic, tools, is_global, flow, assigned, findings, reads };
     for node in semantic.nodes().iter() {
         if checker.findings.len() >= MAX_FOUND {
             break;
@@ -102,10 +112,14 @@ pub(crate) fn check(
                 let name = member.property.name.as_str();
                 checker.check_name(node.id(), &member.object, name, member.property.span.start);
                 checker.check_member(node.id(), &member.object, name, member.property.span.start);
+                checker.add_read(node.id(), &member.object, name, member.property.span.start);
             }
             AstKind::ComputedMemberExpression(member) => {
                 if let Expression::StringLiteral(name) = &member.expression {
                     checker.check_name(node.id(), &member.object, name.value.as_str(), name.span.start);
+                }
+                if let Some(key) = literal_key(&member.expression) {
+                    checker.add_read(node.id(), &member.object, &key, member.expression.span().start);
                 }
             }
             AstKind::ForOfStatement(statement) if !statement.r#await => {
@@ -124,7 +138,7 @@ pub(crate) fn check(
         *count += 1;
         *count <= MAX_FINDINGS
     });
-    checker.findings
+    CheckedScript { findings: checker.findings, reads: checker.reads }
 }
 
 /// Returns the calls whose results an expression may be, or be a part of.
@@ -149,13 +163,15 @@ struct Checker<'a, 's> {
     flow: JumpsAndAwaits,
     assigned: OnceCell<Assignments>,
     findings: Vec<Finding>,
+    reads: Vec<ResultRead>,
 }
 
 impl<'a, 's> Checker<'a, 's> {
     /// Makes a checker for questions that do not depend on the order of statements.
     fn without_flow(semantic: &'s Semantic<'a>, tools: &'s ToolLookup) -> Self {
         let (flow, assigned) = (JumpsAndAwaits::default(), OnceCell::new());
-        Self { semantic, tools, is_global: &|_| true, flow, assigned, findings: Vec::new() }
+        let (findings, reads) = (Vec::new(), Vec::new());
+        Self { semantic, tools, is_global: &|_| true, flow, assigned, findings, reads }
     }
 }
 

@@ -288,12 +288,21 @@ impl ScriptWorker {
 
     /// Names members that the script read from results which do not have them: its value may be wrong.
     fn log_missing_members(&self) {
-        let mistakes = self.engine.state.transpiled.get().map_or(&[][..], |script| &script.mistakes);
-        for Mistake { position, finding } in mistakes {
+        let state = &self.engine.state;
+        let (Some(script), Some(source)) = (state.transpiled.get(), state.source.get()) else { return };
+        let mut told = Vec::new();
+        for Mistake { position, finding } in &script.mistakes {
             let (Some(tool), Some(member)) = (&finding.tool, &finding.missing_member) else { continue };
-            if self.engine.state.last_results.borrow().lack(tool, member) {
+            if state.last_results.borrow().lack(tool, member) {
                 self.warn(&format!("line {}: {}", position.line, finding.message));
+                told.push(finding.offset);
             }
+        }
+        let read_members = state.read_members.borrow();
+        let untold = read_members.warnings(&script.reads).filter(|(read, _)| !told.contains(&read.offset));
+        for (read, warning) in untold.take(MAX_NAMED) {
+            let line = position_of(source, read.offset as usize).line;
+            self.warn(&format!("line {line}: {warning}"));
         }
     }
 

@@ -10,7 +10,7 @@ use oxc::parser::{ParseOptions, Parser};
 use oxc::semantic::{Semantic, SemanticBuilder};
 use oxc::span::{GetSpan, SourceType, Span};
 
-use crate::check::{CallOrigin, call_origins, is_tool};
+use crate::check::{CallOrigin, call_origins, is_tool, literal_key};
 use crate::last_results::LastResults;
 use crate::names::advice_for_global;
 use crate::tool_lookup::ToolLookup;
@@ -202,7 +202,7 @@ impl<'a> Explainer<'a, '_> {
         });
         let indexed = self.semantic.nodes().iter().filter_map(|node| match node.kind() {
             AstKind::ComputedMemberExpression(member)
-                if key_of(&member.expression).is_some_and(|key| key == name)
+                if literal_key(&member.expression).is_some_and(|key| key == name)
                     && (member.span.start..member.span.end).contains(&at) =>
             {
                 Some((member.span, &member.object))
@@ -334,15 +334,6 @@ impl<'a> Explainer<'a, '_> {
             None if !text.contains('\n') => format!("`{text}`"),
             _ => "the value".into(),
         }
-    }
-}
-
-/// Returns the key of `object[key]` if it is a literal.
-fn key_of(key: &Expression<'_>) -> Option<String> {
-    match key {
-        Expression::NumericLiteral(number) => Some(number.value.to_string()),
-        Expression::StringLiteral(text) => Some(text.value.to_string()),
-        _ => None,
     }
 }
 

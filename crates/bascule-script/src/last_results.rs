@@ -83,13 +83,21 @@ impl LastResults {
         }
         // A result that was cut does not parse.
         let whole: Value = serde_json::from_str(beginning).ok().filter(|_| !is_text)?;
-        let value = path.iter().try_fold(&whole, |value, name| value.get(name))?;
+        let value = path.iter().try_fold(&whole, |value, name| member(value, name))?;
         described(&value.to_string())
     }
 }
 
+/// Returns a member of an object, or an element of a list.
+pub(crate) fn member<'v>(value: &'v Value, name: &str) -> Option<&'v Value> {
+    match value {
+        Value::Array(items) => items.get(name.parse::<usize>().ok()?),
+        value => value.get(name),
+    }
+}
+
 /// Describes a JSON text, which may be cut.
-fn described(json: &str) -> Option<String> {
+pub(crate) fn described(json: &str) -> Option<String> {
     Some(match json.trim_start().as_bytes().first()? {
         b'{' => match keys(json).as_slice() {
             [] => "an object".into(),

@@ -27,6 +27,7 @@ mod large_integers;
 mod last_results;
 mod natives;
 mod python_literal;
+mod result_reads;
 mod script_error;
 mod state;
 mod time_zones;

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::last_results::LastResults;
+use crate::result_reads::ReadMembers;
 use crate::timers::Timers;
 use crate::tool_lookup::ToolLookup;
 use crate::typescript::TranspiledScript;
@@ -51,6 +52,7 @@ pub(crate) struct ScriptState {
     /// The source of the script.
     pub(crate) source: OnceCell<String>,
     pub(crate) last_results: RefCell<LastResults>,
+    pub(crate) read_members: RefCell<ReadMembers>,
     /// Warnings about arguments so far.
     argument_warnings: RefCell<HashSet<String>>,
     /// Warnings about results so far: the tool, and the kind of warning.
@@ -99,6 +101,7 @@ impl ScriptState {
             limits: Cell::new(ScriptLimits::default()),
             source: OnceCell::new(),
             last_results: RefCell::default(),
+            read_members: RefCell::default(),
             argument_warnings: RefCell::default(),
             result_warnings: RefCell::default(),
             log_bytes_left: Cell::new(ScriptLimits::default().log_bytes),
@@ -234,6 +237,16 @@ impl ScriptState {
         self.log_bytes_left.set(left);
         self.send(&FromWorker::Console(ConsoleLine { level, text }));
         self.flush();
+    }
+
+    /// Keeps what warnings and errors tell of the result of a call.
+    pub(crate) fn keep_result(&self, tool: &str, is_text: bool, value: &str) {
+        let mut results = self.last_results.borrow_mut();
+        results.keep(tool, is_text, value);
+        let Some(script) = self.transpiled.get() else { return };
+        let of_tool = script.mistakes.iter().filter(|mistake| mistake.finding.tool.as_deref() == Some(tool));
+        results.note_members(tool, of_tool.filter_map(|mistake| mistake.finding.missing_member.as_deref()));
+        self.read_members.borrow_mut().note(&script.reads, tool, is_text, value);
     }
 
     /// Warns of arguments that the tool does not have: it has probably ignored them.

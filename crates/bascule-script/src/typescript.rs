@@ -13,7 +13,8 @@ use oxc::semantic::{Semantic, SemanticBuilder};
 use oxc::span::{GetSpan, SourceType, Span};
 use oxc::transformer::{TransformOptions, Transformer};
 
-use crate::check::{Finding, check};
+use crate::check::{CheckedScript, Finding, check};
+use crate::result_reads::ResultRead;
 use crate::tool_lookup::ToolLookup;
 use crate::unreturned::{self, Unreturned, call_sole_function, return_last_call};
 
@@ -24,6 +25,8 @@ pub(crate) struct TranspiledScript {
     positions: PositionMap,
     /// Mistakes that were found before the script runs.
     pub(crate) mistakes: Vec<Mistake>,
+    /// The members of results that are read without a test.
+    pub(crate) reads: Vec<ResultRead>,
     /// The lines in which loops begin.
     pub(crate) loop_lines: Vec<u32>,
     /// The advice if the script returns nothing.
@@ -135,11 +138,13 @@ fn strip_types<'a>(
     let semantic = builder.with_build_nodes(true).build(program);
     check_diagnostics(source, semantic.diagnostics)?;
     let lines = Lines::of(source);
-    let mistakes = check(&semantic.semantic, tools, is_global)
+    let CheckedScript { findings, reads } = check(&semantic.semantic, tools, is_global);
+    let mistakes = findings
         .into_iter()
         .map(|finding| Mistake { position: lines.position_of(finding.offset as usize), finding });
     let found = TranspiledScript {
         mistakes: mistakes.collect(),
+        reads,
         loop_lines: loop_lines(&lines, &semantic.semantic),
         unreturned: unreturned::find(source, &semantic.semantic),
         ..TranspiledScript::default()

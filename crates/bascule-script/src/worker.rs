@@ -245,7 +245,7 @@ impl ScriptWorker {
             ParsedResult::Value(ScriptValue::Text(text)) => ("text", text.into()),
         };
         if matches!(kind, "json" | "data" | "text") {
-            self.keep_result(&call.tool, kind == "text", &payload);
+            self.engine.state.keep_result(&call.tool, kind == "text", &payload);
             self.engine.state.warn_of_arguments(&call);
             if !call.wants_raw {
                 let value = (kind != "text").then_some(&*payload);
@@ -260,17 +260,6 @@ impl ScriptWorker {
         let arguments = (number as f64, kind, &*payload, raw_result, advice);
         // This fails only if the script runs out of memory or has broken its promises. The script sees that when it awaits.
         let _ = self.call::<()>(ctx, &self.engine.prelude.settle_call, arguments);
-    }
-
-    /// Keeps the beginning of a result, and notes the members of it that its type does not have.
-    fn keep_result(&self, tool: &str, is_text: bool, value: &str) {
-        let state = &self.engine.state;
-        let mistakes = state.transpiled.get().map_or(&[][..], |script| &script.mistakes);
-        let of_tool = mistakes.iter().filter(|mistake| mistake.finding.tool.as_deref() == Some(tool));
-        let missing = of_tool.filter_map(|mistake| mistake.finding.missing_member.as_deref());
-        let mut results = state.last_results.borrow_mut();
-        results.keep(tool, is_text, value);
-        results.note_members(tool, missing);
     }
 
     /// Warns of what the value of a call does not have of the tool's result. The value is JSON; `None` if it is text.

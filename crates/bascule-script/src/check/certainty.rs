@@ -73,6 +73,23 @@ impl<'a> Checker<'a, '_> {
         !matches!(self.promise_use(call), PromiseUse::Other) && self.is_reached(call, MAX_CALLS, true)
     }
 
+    /// Returns true if no condition of the script decides if the node runs, as far as its functions run.
+    pub(super) fn is_unconditional(&self, node: NodeId) -> bool {
+        let nodes = self.semantic.nodes();
+        let mut inner = nodes.kind(node).span();
+        if self.flow.jumps.precede(function_of(self.semantic, node), inner.start) {
+            return false;
+        }
+        for ancestor in nodes.ancestor_kinds(node) {
+            let is_choice = !matches!(ancestor, AstKind::TryStatement(_) | AstKind::ChainExpression(_));
+            if is_choice && is_avoidable(ancestor, inner) {
+                return false;
+            }
+            inner = ancestor.span();
+        }
+        true
+    }
+
     /// `is_at_once`: the functions that were followed so far await nothing before the mistake.
     fn is_reached(&self, node: NodeId, calls: usize, is_at_once: bool) -> bool {
         let nodes = self.semantic.nodes();

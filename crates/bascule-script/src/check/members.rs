@@ -106,6 +106,17 @@ const OF_TEXT: [&str; 47] = [
 ];
 const OF_NUMBERS: [&str; 3] = ["toFixed", "toExponential", "toPrecision"];
 
+/// Returns true for members that all values of a JSON type have.
+pub(crate) fn is_member_of_type(kind: &str, name: &str) -> bool {
+    let own = match kind {
+        "array" => &OF_ARRAYS[..],
+        "string" => &OF_TEXT,
+        "number" => &OF_NUMBERS,
+        _ => &[],
+    };
+    own.contains(&name) || OF_OBJECTS.contains(&name)
+}
+
 /// Returns the description of a schema that names no such member.
 pub(super) fn missing_member(schema: &Value, name: &str) -> Option<String> {
     if ["anyOf", "oneOf", "allOf", "$ref", "enum", "const"].iter().any(|key| schema.get(key).is_some()) {

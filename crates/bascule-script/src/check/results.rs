@@ -12,7 +12,7 @@ use super::targets::{Receiver, Target};
 use super::{Checker, Finding, FindingKind};
 
 /// Variables and members are followed this far.
-const MAX_DEPTH: usize = 6;
+pub(super) const MAX_DEPTH: usize = 6;
 /// Methods of arrays that pass each element to a function.
 const ELEMENT_CALLBACKS: [&str; 10] = [
     "map",
@@ -48,7 +48,7 @@ impl CallOrigin {
 
 /// A function that returns a promise.
 #[derive(Clone, Copy)]
-enum AsyncFunction {
+pub(super) enum AsyncFunction {
     /// The tool of a server, by their indices.
     Tool((usize, usize)),
     /// A function of `mcp`.
@@ -56,7 +56,7 @@ enum AsyncFunction {
 }
 
 /// The known type of an expression.
-enum KnownType<'v> {
+pub(super) enum KnownType<'v> {
     /// A call of this function without `await`.
     Promise(AsyncFunction),
     /// The result of this tool, or a part of it.
@@ -66,9 +66,9 @@ enum KnownType<'v> {
 }
 
 #[derive(Clone, Copy)]
-struct ResultSchema<'v> {
+pub(super) struct ResultSchema<'v> {
     tool: (usize, usize),
-    schema: &'v Value,
+    pub(super) schema: &'v Value,
     root: &'v Value,
     /// The schema is that of earlier results: this one may differ.
     is_observed: bool,
@@ -88,7 +88,7 @@ impl KnownType<'_> {
 }
 
 impl<'a, 's> Checker<'a, 's> {
-    fn type_of(&self, expression: &Expression<'a>, depth: usize) -> Option<KnownType<'s>> {
+    pub(super) fn type_of(&self, expression: &Expression<'a>, depth: usize) -> Option<KnownType<'s>> {
         let depth = depth.checked_sub(1)?;
         match expression.get_inner_expression() {
             Expression::CallExpression(call) => match self.parsed_text(call) {
@@ -229,6 +229,10 @@ impl<'a, 's> Checker<'a, 's> {
                 let name = &member.property.name;
                 origins(&member.object).into_iter().map(|origin| origin.member(name.to_string())).collect()
             }
+            Expression::ComputedMemberExpression(member) => {
+                let Some(key) = literal_key(&member.expression) else { return Vec::new() };
+                origins(&member.object).into_iter().map(|origin| origin.member(key.clone())).collect()
+            }
             Expression::ConditionalExpression(choice) => {
                 [origins(&choice.consequent), origins(&choice.alternate)].concat()
             }
@@ -305,7 +309,7 @@ impl<'a, 's> Checker<'a, 's> {
     }
 
     /// Returns true if the script tests the value of an expression: then it may be undefined.
-    fn is_tested(&self, node: NodeId) -> bool {
+    pub(super) fn is_tested(&self, node: NodeId) -> bool {
         let span = self.semantic.nodes().kind(node).span();
         let Some(user) = self.user_of(node) else { return false };
         match user.kind() {
@@ -342,7 +346,7 @@ impl<'a, 's> Checker<'a, 's> {
         self.add(value.span().start, message, is_certain);
     }
 
-    fn text(&self, expression: &Expression<'a>) -> String {
+    pub(super) fn text(&self, expression: &Expression<'a>) -> String {
         let text = expression.span().source_text(self.semantic.source_text());
         let line = text.lines().next().unwrap_or_default();
         if line.len() == text.len() && text.chars().count() <= 60 {
@@ -350,6 +354,15 @@ impl<'a, 's> Checker<'a, 's> {
         } else {
             "the result".into()
         }
+    }
+}
+
+/// Returns the key of `object[key]` if it is a literal.
+pub(crate) fn literal_key(key: &Expression<'_>) -> Option<String> {
+    match key {
+        Expression::NumericLiteral(number) => Some(number.value.to_string()),
+        Expression::StringLiteral(text) => Some(text.value.to_string()),
+        _ => None,
     }
 }
 

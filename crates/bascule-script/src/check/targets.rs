@@ -129,7 +129,7 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// Returns true if a variable has one declaration and never changes.
-    fn is_set_once(&self, symbol: SymbolId) -> bool {
+    pub(super) fn is_set_once(&self, symbol: SymbolId) -> bool {
         let scoping = self.semantic.scoping();
         !scoping.symbol_is_mutated(symbol) && scoping.symbol_redeclarations(symbol).is_empty()
     }

@@ -547,6 +547,66 @@ fn warns_of_no_member_that_an_answer_of_the_tool_had() {
     check("const a = await db.query({ q: 'name' });\nreturn a[0].id ", warning);
 }
 
+// req: CM-13
+#[test]
+fn warns_of_undefined_in_the_value_or_an_argument() {
+    let check = |code: &str, result: serde_json::Value, expected: &str| {
+        let answer = |_: &_| Some(structured(&result));
+        let ran =
+            run_with(&format!("const r: any = await mcp.myServer.echo({{}});\n{code}"), add_tools, answer);
+        assert!(ran.completed.success, "{code}: {:?}", ran.completed.error);
+        assert_eq!(ran.log(), expected, "{code}");
+    };
+    let words = json!({ "content": "words" });
+    let warning = "line 2: `r.content[0]` has no member `text`: it is a character of a string: \"words\", of the result of my-server:echo";
+    for code in [
+        "return r.content[0].text",
+        "return { text: r.content[0].text }",
+        "const text = r.content[0].text; return [{ text }]",
+        "const text = r.content[0].text; if (r.content) 1; return `${text}`.length ? { text } : 1",
+        "return JSON.stringify({ text: r.content[0].text })",
+        "await mcp.github.getSum({ text: r.content[0].text }); return 1",
+    ] {
+        check(code, words.clone(), warning);
+    }
+    let time =
+        "line 2: `r` has no member `time`: it is an object with `content`, the result of my-server:echo";
+    check("return r.time?.split(':')", words.clone(), time);
+    check("return r.time?.parts[0].hour", words.clone(), time);
+    check(
+        "async function main() {\n  return { at: r.time }\n}\nreturn await main()",
+        words.clone(),
+        &time.replace('2', "3"),
+    );
+    for tested in [
+        "return r.time ?? 'none'",
+        "return r.time?.split(':') ?? []",
+        "return r.time ? 1 : 2",
+        "const t = r.time; if (t) return t; return 1",
+        "const t = r.time; return t ?? 1",
+        "r.time = 1; return r.time",
+        "return r.content[99]",
+        "return r.content.length",
+        "return r.content.toUpperCase()",
+        "return r.time === undefined",
+        "String(r.time); return 1",
+        "return Array.isArray(r.content) ? r.time : r.content",
+        "const rows = typeof r === 'object' ? r : r.rows; return rows",
+        "if (Array.isArray(r)) return r.foo; return r.content",
+        "if (r.content) return 1; return r.time",
+    ] {
+        check(tested, words.clone(), "");
+    }
+    check("return r.rows[0]", json!({ "rows": [] }), "");
+    // A member that the declared type has may be absent.
+    let ran = run_with(
+        "const r = await shop.listOrders({ customer_id: 'a' }); return { next: r.next }",
+        add_tools,
+        |_| Some(structured(&json!({ "orders": [] }))),
+    );
+    assert_eq!(ran.log(), "");
+}
+
 fn add_clock(init: &mut Init) {
     let now = json!({ "type": "object", "properties": {
         "timeZone": { "type": "string" },
