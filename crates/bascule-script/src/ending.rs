@@ -18,6 +18,8 @@ use crate::unawaited::named_tools;
 use crate::wire::{Completed, ScriptError};
 use crate::worker::ScriptWorker;
 
+/// An answer that waits for so long for timers says so.
+const LONG_WAIT: Duration = Duration::from_secs(1);
 /// Number of calls or loops to name.
 const MAX_NAMED: usize = 10;
 
@@ -26,6 +28,8 @@ const MAX_NAMED: usize = 10;
 pub(crate) struct ScriptEnding {
     /// The script has returned, and the promises in its value have settled.
     has_returned: bool,
+    /// The time since when only what the script left running can delay its answer.
+    done_at: Option<Instant>,
 }
 
 /// The value that a script returned.
@@ -41,6 +45,10 @@ impl<'js> ReturnedValue<'js> {
         let listed = value.as_array().filter(|_| is_in_list).and_then(|list| list.get::<Value>(0).ok());
         let last_call = listed.as_ref().and_then(|listed| listed.as_promise()).cloned();
         Self { value: listed.unwrap_or(value), last_call }
+    }
+
+    fn is_settled(&self) -> bool {
+        self.last_call.as_ref().is_none_or(|call| call.state() != PromiseState::Pending)
     }
 
     fn is_undefined(&self) -> bool {
@@ -148,9 +156,13 @@ impl ScriptWorker {
             ending.has_returned = true;
             self.engine.state.note_unawaited_calls();
         }
+        if ending.done_at.is_none() && returned.is_settled() {
+            ending.done_at = Some(Instant::now());
+        }
         if self.engine.state.has_work() && !self.has_only_late_timers() {
             return None;
         }
+        self.log_wait_for_timers(ending);
         Some(self.finish(ctx, returned, converted))
     }
 
@@ -319,6 +331,19 @@ impl ScriptWorker {
         if let Some((offset, advice)) = script.unreturned.value.clone().or_else(dropped) {
             let line = position_of(source, offset as usize).line;
             self.warn(&format!("line {line}: {advice}"));
+        }
+    }
+
+    /// Tells the time that the answer has waited for timers alone.
+    fn log_wait_for_timers(&self, ending: &ScriptEnding) {
+        let Some(done_at) = ending.done_at else { return };
+        let waited = done_at.elapsed().saturating_sub(self.engine.state.waited_for_calls());
+        if waited >= LONG_WAIT {
+            self.warn(&format!(
+                "the answer waited {:.1} s for timers after the script had returned: stop them with `clearTimeout` when they are \
+                 no longer needed, for example after a `Promise.race`, or create them with `setTimeout(…).unref()`",
+                waited.as_secs_f64()
+            ));
         }
     }
 

@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::AsFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rquickjs::{Persistent, Value};
 use serde::Serialize;
@@ -156,6 +156,11 @@ impl ScriptState {
     /// From now on calls count as not awaited: the script has returned. So do the calls in flight.
     pub(crate) fn note_unawaited_calls(&self) {
         *self.unawaited.borrow_mut() = Some(UnawaitedCalls::new(self.tools_in_flight(), Instant::now()));
+    }
+
+    /// Returns the time with calls in flight since the script returned.
+    pub(crate) fn waited_for_calls(&self) -> Duration {
+        self.unawaited.borrow().as_ref().map_or(Duration::ZERO, UnawaitedCalls::waited)
     }
 
     /// Returns a warning about the calls that the script did not await, if there are any.

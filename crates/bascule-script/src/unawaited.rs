@@ -37,6 +37,11 @@ impl UnawaitedCalls {
         self.waited += since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since));
     }
 
+    /// Returns the time with calls in flight, without those that have not ended.
+    pub(crate) fn waited(&self) -> Duration {
+        self.waited
+    }
+
     /// Returns a warning that names the calls; `None` if there were none.
     pub(crate) fn warning(&self) -> Option<String> {
         let wait = match self.waited >= LONG_WAIT {

@@ -6,6 +6,8 @@ function (native, own, stacks, format, sleep, values) {
   // The calls in flight, by number, and the number of each promise.
   const pending = own.create(null);
   const numbers = new own.WeakMap();
+  // The promises of calls that were refused here.
+  const refusals = new own.WeakMap();
   const define = (target, name, value) =>
     own.defineProperty(target, name, { __proto__: null, value, writable: true, configurable: true });
 
@@ -56,15 +58,22 @@ function (native, own, stacks, format, sleep, values) {
   }
 
   // Starts a call. `settleCall` settles its promise; calls may end in any order.
-  function startCall(server, tool, names, args) {
+  function startCall(server, tool, names, args, options) {
     const sites = stacks.capture(startCall);
     const refuse = (message, cause) => {
       const code = 'INVALID_INPUT';
       native.refuseCall(names.server, names.tool, code, message);
       const signature = native.signature(server, tool);
       const text = signature === undefined ? message : message + '\n  ' + signature;
-      return own.reject(newToolError(text, { __proto__: null, ...names, code, cause, sites }));
+      const refused = own.reject(newToolError(text, { __proto__: null, ...names, code, cause, sites }));
+      own.weakSet(refusals, refused, true);
+      return refused;
     };
+    // Callbacks of arrays get an index too, which is no mistake.
+    if (typeof options === 'object' && options !== null) {
+      return refuse(quoted(names) + ' takes one argument, the object for the tool, and was not called: there are no options and no signal ' +
+        'for a call; the time limit is `timeoutMs` of the script, and `Promise.race` with a timer stops waiting earlier');
+    }
     let text;
     try {
       text = args === undefined ? '{}' : values.argumentsToJson(args, quoted(names));
@@ -207,13 +216,27 @@ function (native, own, stacks, format, sleep, values) {
     return newToolError(about(names, message, advice), { __proto__: null, ...names, code: 'TOOL_ERROR', data, cause: result, sites });
   }
 
+  const PASS_THE_CALL = 'the call itself, and was given its value: pass the call itself, without `await`: `bascule.raw(server.tool({ … }))`';
+  const isObject = (value) => typeof value === 'object' && value !== null;
+  const isPromise = (value) => isObject(value) && own.classOf(value) === '[object Promise]';
+  function isToolId(text) {
+    const parts = native.splitId(text);
+    return parts !== undefined && typeof native.findServer(parts[0]) === 'number';
+  }
+
   // Returns the whole result of a call in flight, or calls a tool (a function or an id) and returns its whole result.
-  function rawResult(call, args) {
-    const promise = typeof call === 'function' ? call(args) : typeof call === 'string' ? callById(call, args) : call;
-    const number = typeof promise === 'object' && promise !== null ? own.weakGet(numbers, promise) : undefined;
+  function rawResult(call, args, options) {
+    // The value of a call may be text.
+    if (typeof call === 'string' && args === undefined && !isToolId(call)) {
+      return own.reject(new own.TypeError('bascule.raw takes ' + PASS_THE_CALL));
+    }
+    const promise = typeof call === 'function' ? call(args, options) : typeof call === 'string' ? callById(call, args, options) : call;
+    const number = isObject(promise) ? own.weakGet(numbers, promise) : undefined;
     const entry = number === undefined ? undefined : pending[number];
     if (entry === undefined) {
-      return own.reject(new own.TypeError('bascule.raw takes a call in flight, or a tool and its arguments'));
+      if (isObject(promise) && own.weakGet(refusals, promise) === true) return promise;
+      const advice = isPromise(promise) ? 'a call in flight, or a tool and its arguments' : PASS_THE_CALL;
+      return own.reject(new own.TypeError('bascule.raw takes ' + advice));
     }
     if (entry.raw !== undefined) return entry.raw.promise;
     native.requestRaw(number);
@@ -226,10 +249,10 @@ function (native, own, stacks, format, sleep, values) {
   }
 
   // Calls a tool by its id, which works for every name, or by another of its spellings.
-  function callById(id, args) {
+  function callById(id, args, options) {
     const parts = typeof id === 'string' ? native.splitId(id) : undefined;
     if (parts === undefined) throw new own.TypeError('bascule.call takes a tool id such as `server:tool`, not `' + format(id) + '`');
-    return toolFunction(serverIndex(parts[0], parts[1]), parts[1])(args);
+    return toolFunction(serverIndex(parts[0], parts[1]), parts[1])(args, options);
   }
 
   // Properties that JavaScript and its libraries read from any object. Reading them gives undefined instead of an error.
@@ -299,7 +322,7 @@ function (native, own, stacks, format, sleep, values) {
     if (typeof found === 'string') throw notFound(server, key, found);
     const tool = found < 0 ? key : native.toolName(index, found);
     const names = { __proto__: null, server, tool };
-    return own.freeze({ __proto__: null, [tool]: (args) => startCall(index, tool, names, args) }[tool]);
+    return own.freeze({ __proto__: null, [tool]: (args, options) => startCall(index, tool, names, args, options) }[tool]);
   }
 
   // `tool` is the tool that the script wants, as far as that is known.
@@ -347,6 +370,12 @@ function (native, own, stacks, format, sleep, values) {
     return text;
   }
 
+  // Returns the name of an error, or of its class if the class has given it none.
+  function nameOf({ name, constructor }) {
+    const given = name === 'Error' && typeof constructor === 'function' ? constructor.name : name;
+    return typeof given === 'string' && given !== '' ? given : name;
+  }
+
   // Returns a thrown value as JSON text with clipped fields.
   const MAX_LENGTH = 65_536;
   function describeError(thrown) {
@@ -356,14 +385,19 @@ function (native, own, stacks, format, sleep, values) {
         const message = own.substring('the script threw ' + value, 0, MAX_LENGTH);
         return own.stringify({ __proto__: null, name: 'Error', message: own.toWellFormed(message) });
       }
-      const { name, message, code, stack, toolName, retryable } = thrown;
+      const { message, code, stack, toolName, retryable } = thrown;
+      const name = nameOf(thrown);
       const text = (value) =>
         value === undefined || value === null ? undefined : own.toWellFormed(own.substring('' + value, 0, MAX_LENGTH));
       const isFromBridge = own.weakGet(codes, thrown) !== undefined;
       const details = reasons(thrown, 3);
       const heading = text(name) + (text(message) ? ': ' + text(message) : '');
-      const withDetails = (stack) => own.startsWith(stack, heading)
-        ? heading + details + own.substring(stack, heading.length, stack.length) : stack;
+      // The stack has the name and message that the error had when it was made.
+      const withDetails = (stack) => {
+        const first = own.startsWith(stack, heading) ? heading.length : own.indexOf(stack, '\n    at ');
+        const isHeading = first >= 0 && (own.startsWith(stack, heading) || own.startsWith(stack, 'Error'));
+        return isHeading ? heading + details + own.substring(stack, first, stack.length) : stack;
+      };
       const ownCode = (code) =>
         (typeof code === 'string' && reserved[code] !== true) || typeof code === 'number' ? text(code) : undefined;
       return own.stringify({

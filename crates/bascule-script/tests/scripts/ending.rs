@@ -265,3 +265,36 @@ fn value_of_last_call_is_that_of_a_script_without_return() {
     let pending = run("async function main() { await new Promise(() => {}); return 1 }\nmain()");
     assert_eq!(pending.value(), json!(null));
 }
+
+// req: CM-13
+#[test]
+fn long_wait_for_timers_is_told() {
+    let race = "const late = new Promise((_, reject) => setTimeout(() => reject(new Error('late')), 1_100));
+        return await Promise.race([myServer.echo({ n: 1 }), late])";
+    let ran = run(race);
+    assert_eq!(ran.value()["args"]["n"], 1);
+    let warning = "s for timers after the script had returned: stop them with `clearTimeout`";
+    assert!(ran.log().starts_with("the answer waited 1.") && ran.log().contains(warning), "{}", ran.log());
+    let worked = "async function main() { await bascule.sleep(1_100); return 1 }\nmain()";
+    assert_eq!((run(worked).value(), run(worked).log()), (json!(1), String::new()));
+}
+
+// req: CM-13
+#[test]
+fn second_argument_of_a_call_is_an_error() {
+    for code in [
+        "await myServer.echo({ n: 1 }, { timeoutMs: 500 })",
+        "await myServer.echo({ n: 1 }, { signal: new AbortController().signal })",
+        "await bascule.call('my-server:echo', { n: 1 }, { timeoutMs: 500 })",
+        "await bascule.raw(myServer.echo, { n: 1 }, { timeoutMs: 500 })",
+    ] {
+        let ran = run(code);
+        assert_eq!(ran.error().code.as_deref(), Some("INVALID_INPUT"), "{code}");
+        let message = ran.error().message;
+        assert!(message.starts_with("`my-server:echo` takes one argument"), "{message}");
+        assert!(message.contains("`timeoutMs` of the script"), "{message}");
+        assert_eq!(ran.calls.len(), 0, "{code}");
+    }
+    let mapped = run("return (await Promise.all([{ n: 1 }, { n: 2 }].map(myServer.echo))).length");
+    assert_eq!((mapped.value(), mapped.calls.len()), (json!(2), 2));
+}

@@ -408,3 +408,39 @@ fn names_the_value_without_a_method_also_before_a_function_argument() {
     );
     check("const f = 1; return f(async () => 1)", "`f` is not a function");
 }
+
+// req: CM-05
+#[test]
+fn error_has_the_name_that_the_script_gave_it() {
+    for code in [
+        "const e = new Error('x');\ne.name = 'ValidationError';\nthrow e",
+        "class ValidationError extends Error {\n  constructor(message) { super(message); this.name = 'ValidationError' }\n}\nthrow new ValidationError('x')",
+        "class ValidationError extends Error {}\nthrow new ValidationError('x')",
+        "class ValidationError extends Error { name = 'ValidationError' }\nconst e = new ValidationError('old'); e.message = 'x'; throw e",
+    ] {
+        let error = run(code).error();
+        assert_eq!((error.name.as_str(), error.message.as_str()), ("ValidationError", "x"), "{code}");
+        let stack = error.stack.unwrap();
+        assert!(stack.starts_with("ValidationError: x\n    at "), "{code}: {stack}");
+    }
+}
+
+// req: CM-13
+#[test]
+fn raw_result_of_an_awaited_call_is_advised_against() {
+    let text = json!({ "content": [{ "type": "text", "text": "note: words" }] });
+    for (answer, code) in [
+        (text, "return await bascule.raw(await myServer.echo({}))"),
+        (
+            json!({ "content": [], "structuredContent": { "a": 1 } }),
+            "const r = await myServer.echo({}); bascule.raw(r)",
+        ),
+    ] {
+        let error = run_with(code, |_| {}, |_| Some(Ok(answer.clone()))).error();
+        assert!(error.message.contains("pass the call itself, without `await`"), "{}", error.message);
+    }
+    let settled = run("const call = myServer.echo({}); await call; await bascule.raw(call)").error().message;
+    assert!(settled.contains("a call in flight"), "{settled}");
+    let unknown = run("await bascule.raw('nosuch:tool', {})").error().message;
+    assert!(unknown.contains("no server is named `nosuch`"), "{unknown}");
+}
