@@ -349,7 +349,7 @@ impl ScriptWorker {
 
     /// Names the calls that the end of a failed script cancels.
     fn log_cancelled_calls(&self) {
-        let tools = self.engine.state.tools_in_flight();
+        let tools = self.engine.state.tools_started();
         if !tools.is_empty() {
             self.warn(&format!(
                 "the script failed while calls were under way; they were cancelled, and may have run: {}",

@@ -5,9 +5,9 @@ mod destructuring;
 
 use oxc::allocator::Allocator;
 use oxc::ast::AstKind;
-use oxc::ast::ast::{Argument, Expression, ForOfStatement, ForStatementLeft};
+use oxc::ast::ast::{Argument, BindingPattern, Expression, ForOfStatement, ForStatementLeft};
 use oxc::parser::{ParseOptions, Parser};
-use oxc::semantic::{Semantic, SemanticBuilder};
+use oxc::semantic::{Semantic, SemanticBuilder, SymbolId};
 use oxc::span::{GetSpan, SourceType, Span};
 
 use crate::check::{CallOrigin, call_origins, is_tool, literal_key};
@@ -20,6 +20,8 @@ use destructuring::{DestructuredValue, Destructuring};
 /// Objects of the language. Scripts call functions of these that exist.
 const LANGUAGE: [&str; 10] =
     ["Array", "Boolean", "Date", "JSON", "Math", "Number", "Object", "Promise", "String", "console"];
+
+const STACK_OVERFLOW: &str = "Maximum call stack size exceeded";
 
 /// A clearer message, and the place of the error if the engine's is not the right one.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,6 +59,9 @@ pub(crate) fn explain(
     let explainer = Explainer { source, semantic: &semantic, tools, calls };
     if let Some(name) = message.strip_suffix("' is read-only").and_then(|rest| rest.strip_prefix('\'')) {
         return explainer.constant(name, at.unwrap_or(0));
+    }
+    if message == STACK_OVERFLOW {
+        return explainer.recursion();
     }
     if message == "Cannot convert undefined or null to object" {
         return explainer.destructured(at, false, "undefined or null");
@@ -222,6 +227,22 @@ impl<'a> Explainer<'a, '_> {
         Some(format!("cannot read `{name}` of {value}: {text} is {value}{owner}{envelope}"))
     }
 
+    /// Names the first function that calls itself. The engine has no stack left to tell its own.
+    fn recursion(&self) -> Option<Explanation> {
+        let nodes = self.semantic.nodes();
+        let name = nodes.iter().find_map(|node| {
+            let AstKind::CallExpression(call) = node.kind() else { return None };
+            let Expression::Identifier(name) = call.callee.get_inner_expression() else { return None };
+            let symbol = self.semantic.scoping().get_reference(name.reference_id.get()?).symbol_id()?;
+            let is_inside =
+                nodes.ancestor_kinds(node.id()).any(|kind| declared_function(kind) == Some(symbol));
+            is_inside.then_some(name)
+        })?;
+        let position = position_of(self.source, name.span.start as usize);
+        let message = format!("{STACK_OVERFLOW}: `{}` calls itself in line {}", name.name, position.line);
+        Some(Explanation { message, position: Some(position) })
+    }
+
     fn iterated(&self, at: u32) -> Option<String> {
         let (value, has_pattern) = self.semantic.nodes().iter().find_map(|node| {
             match node.kind() {
@@ -335,6 +356,19 @@ impl<'a> Explainer<'a, '_> {
             _ => "the value".into(),
         }
     }
+}
+
+/// Returns the variable of a function at its declaration.
+fn declared_function(kind: AstKind<'_>) -> Option<SymbolId> {
+    let name = match kind {
+        AstKind::Function(function) => function.id.as_ref(),
+        AstKind::VariableDeclarator(declarator) => match &declarator.id {
+            BindingPattern::BindingIdentifier(name) => Some(&**name),
+            _ => None,
+        },
+        _ => None,
+    };
+    name?.symbol_id.get()
 }
 
 /// Returns true for `for (const [a, b] of list)`.

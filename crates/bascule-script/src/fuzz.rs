@@ -43,7 +43,7 @@ fn decodes_frames() {
         br#"{"type":"console","level":"log","text":"x\u0000"}"#,
         br#"{"type":"execution_complete","success":true,"result":[1,2]}"#,
         br#"{"type":"rpc_result","id":"s-1","success":false,"error":{"code":"X"}}"#,
-        br#"{"type":"init","id":"s","name":"a","code":"1","toolDefinitions":[{"server":"a","name":"b"}],"limits":{"timeMs":1,"memoryBytes":1,"outputBytes":1,"logBytes":1}}"#,
+        br#"{"type":"init","id":"s","name":"a","code":"1","toolDefinitions":[{"server":"a","name":"b"}],"limits":{"timeMs":1,"memoryBytes":1,"outputBytes":1,"logBytes":1,"calls":1}}"#,
         b"{}",
     ];
     let seeds: Vec<Vec<u8>> = bodies.iter().map(|body| [frame(body), frame(bodies[2])].concat()).collect();

@@ -77,7 +77,7 @@ impl ScriptWorker {
     fn explain(&self, error: &mut ScriptError) {
         let state = &self.engine.state;
         let (Some(source), Some(tools)) = (state.source.get(), state.tools.get()) else { return };
-        if !["TypeError", "ReferenceError", "SyntaxError"].contains(&error.name.as_str()) {
+        if !["TypeError", "ReferenceError", "SyntaxError", "RangeError"].contains(&error.name.as_str()) {
             return;
         }
         let results = state.last_results.borrow();

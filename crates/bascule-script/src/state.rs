@@ -146,8 +146,18 @@ impl ScriptState {
 
     /// Returns the tools of the calls in flight, with the number of calls of each.
     pub(crate) fn tools_in_flight(&self) -> BTreeMap<String, usize> {
+        self.tools_of_calls(|_| true)
+    }
+
+    /// Returns the tools of the calls in flight that the bridge may have started: it refuses those above the limit.
+    pub(crate) fn tools_started(&self) -> BTreeMap<String, usize> {
+        let limit = self.limits().calls;
+        self.tools_of_calls(|number| number <= limit)
+    }
+
+    fn tools_of_calls(&self, counts: impl Fn(u64) -> bool) -> BTreeMap<String, usize> {
         let mut tools = BTreeMap::new();
-        for call in self.calls.borrow().values() {
+        for (_, call) in self.calls.borrow().iter().filter(|(number, _)| counts(**number)) {
             *tools.entry(call.tool.clone()).or_default() += 1;
         }
         tools

@@ -142,11 +142,19 @@ pub struct ScriptLimits {
     pub output_bytes: usize,
     /// Console output.
     pub log_bytes: usize,
+    /// Number of calls. The bridge refuses later ones.
+    pub calls: u64,
 }
 
 impl Default for ScriptLimits {
     fn default() -> Self {
-        Self { time_ms: 30_000, memory_bytes: 512 << 20, output_bytes: 8 << 20, log_bytes: 256 << 10 }
+        Self {
+            time_ms: 30_000,
+            memory_bytes: 512 << 20,
+            output_bytes: 8 << 20,
+            log_bytes: 256 << 10,
+            calls: 10_000,
+        }
     }
 }
 
@@ -400,7 +408,7 @@ mod tests {
         );
         let init =
             br#"{"type":"init","id":"s","name":"a.ts","code":"return 1","toolDefinitions":[],"context":{},
-                "limits":{"timeMs":1,"memoryBytes":1,"outputBytes":1,"logBytes":1}}"#;
+                "limits":{"timeMs":1,"memoryBytes":1,"outputBytes":1,"logBytes":1,"calls":1}}"#;
         let init = ToWorker::parse(init).unwrap();
         assert!(matches!(init, ToWorker::Init(init) if init.code == "return 1"));
     }

@@ -90,6 +90,9 @@ fn failed_script_names_cancelled_calls() {
     let ran = run_with("myServer.echo({}); throw new Error('x')", |_| {}, |_| None);
     assert_eq!(ran.error().message, "x");
     assert!(ran.log().contains("cancelled, and may have run: `my-server:echo`"), "{}", ran.log());
+    let many = "for (let n = 0; n < 50; n++) myServer.echo({}); throw new Error('x')";
+    let ran = run_with(many, |init| init.limits.calls = 20, |_| None);
+    assert!(ran.log().ends_with("`my-server:echo` (20 calls)"), "the others were refused: {}", ran.log());
 }
 
 // req: CM-13

@@ -444,3 +444,16 @@ fn raw_result_of_an_awaited_call_is_advised_against() {
     let unknown = run("await bascule.raw('nosuch:tool', {})").error().message;
     assert!(unknown.contains("no server is named `nosuch`"), "{unknown}");
 }
+
+// req: CM-05
+#[test]
+fn endless_recursion_has_a_line() {
+    for code in [
+        "function f(n) {\n  return f(n + 1) + 1;\n}\nf(1)",
+        "const f = (n) => {\n  return f(n + 1) + 1;\n};\nf(1)",
+    ] {
+        let error = run(code).error();
+        let message = "Maximum call stack size exceeded: `f` calls itself in line 2";
+        assert_eq!((error.message.as_str(), error.line), (message, Some(2)), "{code}");
+    }
+}

@@ -30,6 +30,7 @@ use super::{ScriptCall, ScriptHost, ScriptOutcome, ScriptRequest};
 use crate::McpBridgeAdapter;
 use crate::call::refused_tool;
 use crate::config::ScriptSettings;
+use crate::deadline::CALLER;
 
 /// The worker stops at its time limit; the bridge kills it this much later.
 const KILL_DELAY: Duration = Duration::from_millis(250);
@@ -105,6 +106,7 @@ impl<'a> ScriptRun<'a> {
             memory_bytes: (self.settings.memory_mb as usize) << 20,
             output_bytes: self.settings.max_output_bytes as usize,
             log_bytes: self.settings.max_log_bytes as usize,
+            calls: self.settings.max_calls.into(),
         };
         let init = Init {
             id: self.recorder.id.to_string(),
@@ -260,7 +262,11 @@ impl<'a> ScriptRun<'a> {
     ) -> Result<Box<BridgeError>, Box<ScriptError>> {
         self.recorder.refused_calls += 1;
         if self.recorder.refused_calls > MAX_REFUSED_CALLS {
-            let message = format!("the script went on after {MAX_REFUSED_CALLS} refused calls");
+            let limit = match self.calls > self.settings.max_calls.into() {
+                true => format!("has reached its limit of {} calls, and ", self.settings.max_calls),
+                false => String::new(),
+            };
+            let message = format!("the script {limit}went on after {MAX_REFUSED_CALLS} refused calls");
             return Err(failed("CallLimitError", "CALL_LIMIT", message));
         }
         let request = CallRequest { tool: refused_tool(server, tool), arguments, timeout: None };
@@ -305,6 +311,7 @@ impl<'a> ScriptRun<'a> {
             return Box::pin(async move { result_of(id, answer.await.map(|value| (value, None))) });
         }
         let (caller, duration) = (self.host.caller, self.call_timeout());
+        let (limit, is_last) = (self.settings.timeout, duration < self.settings.call_timeout);
         let (originator, observer) = (self.recorder.caller.clone(), self.recorder.traces.clone());
         Box::pin(async move {
             let RpcCall { id, server, tool, args } = call;
@@ -318,6 +325,10 @@ impl<'a> ScriptRun<'a> {
                 caller(ScriptCall { request, correlation_id, caller: originator, observer }).await
             };
             let outcome = call.await.map(|outcome| (outcome.result.raw, outcome.hint));
+            let outcome = outcome.map_err(|error| match is_last {
+                true => ended_by_script(error, limit),
+                false => error,
+            });
             result_of(id, outcome)
         })
     }
@@ -422,6 +433,16 @@ impl<'a> ScriptRun<'a> {
         self.running.clear();
         self.recorder.finish(result)
     }
+}
+
+/// Names the limit of the script in the error of a call that ended only because the script has no time left.
+fn ended_by_script(mut error: Box<BridgeError>, limit: Duration) -> Box<BridgeError> {
+    if error.code == ErrorCode::ProviderTimeout && error.message.contains(CALLER) {
+        let tool = error.tool.as_ref().map_or_else(|| "a call".into(), |tool| format!("`{tool}`"));
+        let limit = limit.as_millis();
+        error.message = format!("the script exceeded its time limit of {limit} ms; {tool} was under way");
+    }
+    error
 }
 
 /// Returns the message with the result of a call and its hint, or with its error.

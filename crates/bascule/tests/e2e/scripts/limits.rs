@@ -88,6 +88,12 @@ async fn number_of_calls_is_limited() {
     let outcome = run(&bridge, code).await;
     let flood = run(&bridge, "for (;;) { clock.now({}).catch(() => {}); await null }").await;
     assert_eq!(error_name(&flood), "CallLimitError");
+    let message = flood.error.unwrap().message;
+    assert!(message.starts_with("the script has reached its limit of 5 calls, and went on"), "{message}");
+    let many =
+        "for (let n = 0; n < 20; n++) trouble.sleep({ ms: 5000 }).catch(() => {}); throw new Error('x')";
+    let log = run(&bridge, many).await.logs;
+    assert!(log.iter().any(|line| line.text.contains("`trouble:sleep` (5 calls)")), "{log:?}");
     let seen = value(&outcome);
     assert_eq!(seen.as_array().unwrap().iter().filter(|s| **s == "ok").count(), 5);
     assert_eq!(seen[7], "POLICY_DENIED");
@@ -97,6 +103,23 @@ async fn number_of_calls_is_limited() {
         most = most.max(out);
     }
     assert_eq!(most, 2);
+    terminate(&bridge).await;
+}
+
+// req: CM-01
+#[tokio::test]
+async fn call_that_ends_with_the_script_names_its_time_limit() {
+    let bridge = demo_bridge().await;
+    for (code, tool) in [
+        ("while (true) await clock.now({})", "clock:now"),
+        ("await trouble.sleep({ ms: 5000 })", "trouble:sleep"),
+    ] {
+        let outcome =
+            run_with(&bridge, code, |request| request.timeout = Some(Duration::from_millis(1_500))).await;
+        let message = outcome.error.unwrap().message;
+        let expected = format!("the script exceeded its time limit of 1500 ms; `{tool}` was under way");
+        assert!(message.starts_with(&expected), "{message}");
+    }
     terminate(&bridge).await;
 }
 
