@@ -106,23 +106,7 @@ impl<'a, 's> Checker<'a, 's> {
                 KnownType::Promise(AsyncFunction::Query(_)) => None,
                 known => Some(known),
             },
-            Expression::Identifier(identifier) => {
-                let symbol = self.symbol(identifier)?;
-                if let Some(call) = self.awaited_together(symbol) {
-                    return match self.type_of(call, depth)? {
-                        KnownType::Promise(AsyncFunction::Tool(tool)) => self.result_type(tool),
-                        _ => None,
-                    };
-                }
-                let Some((init, key)) = self.initial_value(symbol) else {
-                    return self.received_type(symbol, depth);
-                };
-                let known = self.type_of(init, depth)?;
-                match key {
-                    Some(key) => member_type(&known, &key).or_else(|| missing_type(&known, key)),
-                    None => Some(known),
-                }
-            }
+            Expression::Identifier(identifier) => self.variable_type(self.symbol(identifier)?, depth),
             Expression::StaticMemberExpression(member) if !member.optional => {
                 member_type(&self.type_of(&member.object, depth)?, member.property.name.as_str())
             }
@@ -131,6 +115,23 @@ impl<'a, 's> Checker<'a, 's> {
                 _ => None,
             },
             _ => None,
+        }
+    }
+
+    fn variable_type(&self, symbol: SymbolId, depth: usize) -> Option<KnownType<'s>> {
+        if let Some(call) = self.awaited_together(symbol) {
+            return match self.type_of(call, depth)? {
+                KnownType::Promise(AsyncFunction::Tool(tool)) => self.result_type(tool),
+                _ => None,
+            };
+        }
+        let Some((init, key)) = self.initial_value(symbol) else {
+            return self.received_type(symbol, depth);
+        };
+        let known = self.type_of(init, depth)?;
+        match key {
+            Some(key) => member_type(&known, &key).or_else(|| missing_type(&known, key)),
+            None => Some(known),
         }
     }
 
@@ -214,16 +215,8 @@ impl<'a, 's> Checker<'a, 's> {
                 awaited.map(|origin| CallOrigin { is_awaited: true, ..origin }).collect()
             }
             Expression::Identifier(identifier) => {
-                let Some(symbol) = self.symbol(identifier) else { return Vec::new() };
-                if let Some(call) = self.awaited_together(symbol) {
-                    return origins(call)
-                        .into_iter()
-                        .map(|origin| CallOrigin { is_awaited: true, ..origin })
-                        .collect();
-                }
-                let Some((init, key)) = self.initial_value(symbol) else { return Vec::new() };
-                let found = origins(init).into_iter();
-                found.map(|origin| key.clone().into_iter().fold(origin, CallOrigin::member)).collect()
+                let origins = |symbol| self.variable_origins(symbol, depth);
+                self.symbol(identifier).map(origins).unwrap_or_default()
             }
             Expression::StaticMemberExpression(member) => {
                 let name = &member.property.name;
@@ -239,6 +232,16 @@ impl<'a, 's> Checker<'a, 's> {
             Expression::LogicalExpression(choice) => [origins(&choice.left), origins(&choice.right)].concat(),
             _ => Vec::new(),
         }
+    }
+
+    fn variable_origins(&self, symbol: SymbolId, depth: usize) -> Vec<CallOrigin> {
+        if let Some(call) = self.awaited_together(symbol) {
+            let awaited = self.origins_of(call, depth).into_iter();
+            return awaited.map(|origin| CallOrigin { is_awaited: true, ..origin }).collect();
+        }
+        let Some((init, key)) = self.initial_value(symbol) else { return Vec::new() };
+        let found = self.origins_of(init, depth).into_iter();
+        found.map(|origin| key.clone().into_iter().fold(origin, CallOrigin::member)).collect()
     }
 
     /// Checks `object.name`. A server may answer with text in spite of its declared type, so only the members of a promise are
