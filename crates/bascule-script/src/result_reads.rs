@@ -89,12 +89,13 @@ impl ResultRead {
             }
             owner = member(owner, name)?;
         }
-        let is_missing = !has_member(owner, &self.name) && !(self.is_parsed && owner.is_string());
-        let description = match text {
-            Some(text) => format!("a character of {}", described(&Value::from(text).to_string())?),
-            None => described(&owner.to_string())?,
-        };
-        is_missing.then_some(description)
+        if has_member(owner, &self.name) || (self.is_parsed && owner.is_string()) {
+            return None;
+        }
+        match text {
+            Some(text) => Some(format!("a character of {}", described(&Value::from(text).to_string())?)),
+            None => described(&owner.to_string()),
+        }
     }
 }
 
