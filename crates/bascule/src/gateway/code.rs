@@ -3,6 +3,7 @@
 //!
 //! In the view `code` clients see these three alone; in the view `all`, `execute_code` beside the tools of servers.
 
+use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ struct Execute {
     intent: Option<String>,
     k: Option<usize>,
     context: Option<Box<RawValue>>,
-    timeout_ms: Option<u64>,
+    timeout_ms: Option<NonZeroU64>,
     #[serde(default)]
     details: bool,
 }
@@ -157,7 +158,7 @@ impl Gateway {
             intent: execute.intent.map(|text| tool_intent(text, execute.k)),
             context: execute.context,
             // A client can shorten the configured timeout, not extend it.
-            timeout: execute.timeout_ms.map(|ms| Duration::from_millis(ms.max(1)).min(self.longest())),
+            timeout: execute.timeout_ms.map(|ms| Duration::from_millis(ms.get()).min(self.longest())),
             correlation_id: Some(request.correlation_id().clone()),
             ..ScriptRequest::new(execute.code)
         };

@@ -155,8 +155,9 @@ fn mcp_client_runs_scripts() {
     let whole = &detailed["result"]["_meta"]["bascule/script"];
     assert_eq!(whole["traces"].as_array().unwrap().len(), 2, "{detailed:#}");
     assert!(whole["injected"].as_array().unwrap().len() > 10);
-    let wrong = client.call("execute_code", &json!({ "kode": 1 }));
-    assert_eq!(wrong["result"]["isError"], true);
+    for wrong in [json!({ "kode": 1 }), json!({ "code": "return 1", "timeoutMs": 0 })] {
+        assert_eq!(client.call("execute_code", &wrong)["result"]["isError"], true, "{wrong}");
+    }
 }
 
 // req: CM-07
@@ -277,6 +278,7 @@ fn describes_tools_in_typescript() {
     let client = Client::connect(serving.address(), "/mcp");
     let describe = |arguments: Value| client.call("describe_tools", &arguments)["result"].clone();
     let tools = |result: &Value| result["structuredContent"]["tools"].as_array().unwrap().clone();
+    eventually("all servers have listed their tools", || tools(&describe(json!({}))).len() == 19);
     let spellings = [
         "clock:now",
         "mcp.clock.now",
