@@ -82,7 +82,7 @@ impl FindingKind {
     }
 }
 
-/// What the check of a script finds.
+/// The findings in a script, and the members that it reads.
 pub(crate) struct CheckedScript {
     pub(crate) findings: Vec<Finding>,
     pub(crate) reads: Vec<ResultRead>,

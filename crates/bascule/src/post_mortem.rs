@@ -88,7 +88,9 @@ pub(crate) async fn explain_result(
         None => {
             let no_reason = !has_other_content && gives_no_reason(&text);
             let named = find_named_paths(&text, request.arguments.get());
-            let written = stderr_start.and_then(|start| find_symptom(&backend.stderr_after(start)));
+            // The lines may be those of another call.
+            let start = stderr_start.filter(|_| !server.has_requests());
+            let written = start.and_then(|start| find_symptom(&backend.stderr_after(start)));
             named.into_iter().chain(written).chain(no_reason.then_some(Symptom::NoReason)).collect()
         }
     };

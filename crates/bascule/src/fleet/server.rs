@@ -148,6 +148,11 @@ impl Server {
         self.in_flight.begin_upstream_request(self.serial, origin, abandoned_for)
     }
 
+    /// Returns true if a caller waits for a response.
+    pub(crate) fn has_requests(&self) -> bool {
+        self.in_flight.has_requests_to(self.serial)
+    }
+
     /// Sends a registered request, as often as that is safe, until the deadline. Dropping the future cancels the request.
     pub(crate) async fn run(
         &self,

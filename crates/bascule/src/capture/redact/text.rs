@@ -66,7 +66,7 @@ struct TextReader<'a> {
     name: Option<Range<usize>>,
     /// The next piece is the value of a `name` or a `key`.
     is_naming: bool,
-    /// That value was the name of a secret: the next `value` is the secret.
+    /// The last `name` or `key` names a secret: the next `value` is hidden.
     names_secret: bool,
     /// Quotes that have no end in the rest, with the number of backslashes before them.
     unclosed: Vec<(char, usize)>,
