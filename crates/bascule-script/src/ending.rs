@@ -35,7 +35,9 @@ pub(crate) struct ScriptEnding {
 /// The value that a script returned.
 struct ReturnedValue<'js> {
     value: Value<'js>,
-    /// The promise of the last call of a script without a `return`: the script does not wait for it.
+    /// The value is that of the last call of a script without a `return`: it never fails the script.
+    is_unreturned: bool,
+    /// The promise of that call: the script does not wait for it.
     last_call: Option<Promise<'js>>,
 }
 
@@ -44,7 +46,11 @@ impl<'js> ReturnedValue<'js> {
     fn new(value: Value<'js>, is_in_list: bool) -> Self {
         let listed = value.as_array().filter(|_| is_in_list).and_then(|list| list.get::<Value>(0).ok());
         let last_call = listed.as_ref().and_then(|listed| listed.as_promise()).cloned();
-        Self { value: listed.unwrap_or(value), last_call }
+        Self { is_unreturned: listed.is_some(), value: listed.unwrap_or(value), last_call }
+    }
+
+    fn has_rejected(&self) -> bool {
+        self.last_call.as_ref().is_some_and(|call| call.state() == PromiseState::Rejected)
     }
 
     fn is_settled(&self) -> bool {
@@ -147,7 +153,7 @@ impl ScriptWorker {
     ) -> Option<Completed> {
         let mut converted = None;
         if !ending.has_returned {
-            if returned.last_call.is_none() {
+            if !returned.is_unreturned {
                 match self.convert(ctx, &returned.value) {
                     ConvertedValue::Waiting => return None,
                     done => converted = Some(done),
@@ -181,23 +187,30 @@ impl ScriptWorker {
         let is_undefined = returned.is_undefined();
         // The conversion of a promise handles its rejection, which must fail the script first.
         let convert = || self.convert(ctx, &returned.value);
-        let converted = converted.or_else(|| returned.last_call.is_none().then(convert));
+        let converted = converted.or_else(|| (!returned.is_unreturned).then(convert));
         let is_null = matches!(&converted, Some(ConvertedValue::Text(text)) if text == "null");
         self.log_unawaited_calls(is_null || is_undefined);
         if let Some(error) = self.unhandled_rejection(ctx) {
             return self.failed_with_notes(error);
         }
         match converted.unwrap_or_else(convert) {
-            ConvertedValue::Text(text) => {
-                self.log_missing_members();
-                if is_undefined {
-                    self.log_unreturned();
+            ConvertedValue::Text(text) => match self.too_long(&text) {
+                Some(error) if returned.is_unreturned => self.without_value(ctx, &error),
+                Some(error) => failed(error),
+                None => {
+                    self.log_missing_members();
+                    if is_undefined {
+                        self.log_unreturned();
+                    }
+                    self.returned(ctx, text)
                 }
-                self.returned(ctx, text)
+            },
+            ConvertedValue::Failed(error) if returned.is_unreturned && !returned.has_rejected() => {
+                self.without_value(ctx, &error)
             }
             ConvertedValue::Failed(error) => failed(*error),
             // The last call waits for something that the script does not wait for.
-            ConvertedValue::Waiting if returned.last_call.is_some() => self.returned(ctx, "null".into()),
+            ConvertedValue::Waiting if returned.is_unreturned => self.returned(ctx, "null".into()),
             ConvertedValue::Waiting => failed(deadlock()),
         }
     }
@@ -223,12 +236,20 @@ impl ScriptWorker {
         }
     }
 
+    fn too_long(&self, text: &str) -> Option<ScriptError> {
+        let limit = self.engine.state.limits().output_bytes;
+        (text.len() > limit).then(|| too_much_output(text.len(), limit))
+    }
+
+    /// Ends a script whose last call has a value that it cannot have: its author did not return that value.
+    fn without_value(&self, ctx: &Ctx<'_>, error: &ScriptError) -> Completed {
+        let ScriptError { name, message, .. } = error;
+        self.warn(&format!("the value of the last call was left out: {name}: {message}"));
+        self.returned(ctx, "null".into())
+    }
+
     fn returned(&self, ctx: &Ctx<'_>, text: String) -> Completed {
         let _ = self.call::<()>(ctx, &self.engine.prelude.report_losses, ());
-        let limit = self.engine.state.limits().output_bytes;
-        if text.len() > limit {
-            return failed(too_much_output(text.len(), limit));
-        }
         // A member's name may contain half of a character.
         let text = if text.contains(r"\ud") { replace_lone_surrogates(&text) } else { text };
         match RawValue::from_string(text) {

@@ -95,9 +95,13 @@ pub(crate) fn return_last_call<'a>(arena: &'a Allocator, program: &mut Program<'
     let Statement::ExpressionStatement(last) = &mut *statement else { return };
     let (builder, span) = (AstBuilder::new(arena), last.span);
     let mut value = take(&mut last.expression, &builder);
-    // `void main()` and `!function () { … }()` drop the value.
-    while let Expression::UnaryExpression(unary) = &mut value {
-        value = take(&mut unary.argument, &builder);
+    // `!function () { … }()` is another spelling of a call.
+    loop {
+        value = match &mut value {
+            Expression::UnaryExpression(unary) => take(&mut unary.argument, &builder),
+            Expression::ParenthesizedExpression(inner) => take(&mut inner.expression, &builder),
+            _ => break,
+        }
     }
     let list = ArenaVec::from_array_in([value.into()], &builder);
     let list = Expression::new_array_expression(span, list, &builder);
@@ -145,12 +149,12 @@ pub(crate) fn find<'a>(source: &str, semantic: &Semantic<'a>) -> Unreturned {
     };
     let call = body.iter().rev().find_map(|statement| {
         let Statement::ExpressionStatement(statement) = statement else { return None };
-        let CalledFunction { call, is_awaited, has_then } = called(&statement.expression)?;
+        let CalledFunction { call, is_awaited, is_void, has_then } = called(&statement.expression)?;
         let declared = function_of(symbol_of(&call.callee));
         let value = declared.map(|declared| declared.value).or_else(|| FunctionValue::of(&call.callee))?;
         let is_last = last.is_some_and(|last| last.span() == statement.span);
         let is_main = value.is_async() || declared.is_some_and(|declared| MAIN.contains(&declared.name));
-        let is_result = is_last && value.returns_value(semantic) && !returns(semantic);
+        let is_result = is_last && !is_void && value.returns_value(semantic) && !returns(semantic);
         let advice = return_advice(source, call, declared.is_some());
         let dropped = DroppedCall { offset: statement.span.start, advice, is_result, has_then };
         // Nothing is lost by a call that is awaited and has no value.
@@ -302,13 +306,18 @@ fn is_short(text: &str) -> bool {
 struct CalledFunction<'a> {
     call: &'a CallExpression<'a>,
     is_awaited: bool,
+    /// `void main()`: its author drops the value.
+    is_void: bool,
     has_then: bool,
 }
 
 /// Returns the call of a function in an expression, also in `main().catch(…)`, `void main()` and `await main()`.
 fn called<'a>(expression: &'a Expression<'a>) -> Option<CalledFunction<'a>> {
     match expression.get_inner_expression() {
-        Expression::UnaryExpression(unary) => called(&unary.argument),
+        Expression::UnaryExpression(unary) => {
+            let called = called(&unary.argument)?;
+            Some(CalledFunction { is_void: called.is_void || unary.operator.is_void(), ..called })
+        }
         Expression::AwaitExpression(awaited) => {
             Some(CalledFunction { is_awaited: true, ..called(&awaited.argument)? })
         }
@@ -320,7 +329,7 @@ fn called<'a>(expression: &'a Expression<'a>) -> Option<CalledFunction<'a>> {
                 let has_then = called.has_then || member.property.name == "then";
                 Some(CalledFunction { has_then, ..called })
             }
-            _ => Some(CalledFunction { call, is_awaited: false, has_then: false }),
+            _ => Some(CalledFunction { call, is_awaited: false, is_void: false, has_then: false }),
         },
         _ => None,
     }

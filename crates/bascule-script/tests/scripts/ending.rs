@@ -242,7 +242,8 @@ fn value_of_last_call_is_that_of_a_script_without_return() {
     for (call, n) in [
         ("main();", 1),
         ("main(2).catch(console.error)", 2),
-        ("void main()", 1),
+        ("(main());", 1),
+        ("!main()", 1),
         ("main().then((x) => x)", 1),
     ] {
         let ran = run(&format!("{declared}{call}"));
@@ -267,6 +268,54 @@ fn value_of_last_call_is_that_of_a_script_without_return() {
     assert_eq!(own.value(), json!(2));
     let pending = run("async function main() { await new Promise(() => {}); return 1 }\nmain()");
     assert_eq!(pending.value(), json!(null));
+}
+
+// req: CM-13
+#[test]
+fn value_of_last_call_never_fails_the_script() {
+    let circular = "const a = {}; a.a = a; return a";
+    let caught =
+        "const p = Promise.reject(new RangeError('late')); p.catch(() => {}); return { p }".to_owned();
+    for (body, reason) in [
+        (
+            circular.to_owned(),
+            "left out: TypeError: the returned value cannot be converted to JSON: `result.a` refers",
+        ),
+        ("return () => 1".into(), "is a function"),
+        ("return 'x'.repeat(2_000)".into(), "left out: OutputLimitError: the returned value is 2002 bytes"),
+        (caught, "the value of the last call was left out: RangeError: late"),
+    ] {
+        for call in ["main();", "await main()", "main().catch(console.error)"] {
+            let code = format!("async function main() {{ await myServer.echo({{}}); {body} }}\n{call}");
+            let answer = |_: &_| Some(crate::support::structured(&json!({})));
+            let ran = run_with(&code, |init| init.limits.output_bytes = 1_000, answer);
+            assert_eq!((ran.value(), ran.calls.len()), (json!(null), 1), "{code}");
+            assert!(ran.log().contains(reason), "{code}: {}", ran.log());
+        }
+        let ran = run(&format!("function main() {{ {} }}\nmain()", body.replace("2_000", "9e6")));
+        assert_eq!(ran.value(), json!(null), "{body}");
+        let returned = run(&format!("return (() => {{ {} }})()", body.replace("2_000", "9e6")));
+        assert!(!returned.completed.success, "{body}");
+    }
+    // The rejection of the call itself fails the script, and so does one in its value that nothing handles.
+    let rejected = "const failing = Promise.reject(new RangeError('lost')); failing.catch(() => {});
+        const main = async () => { return await failing };\n";
+    for call in ["main()", "await main()"] {
+        assert_eq!(run(&format!("{rejected}{call}")).error().name, "RangeError", "{call}");
+    }
+    let lost = "async function main() { return { p: Promise.reject(new RangeError('lost')) } }\n";
+    for call in ["main()", "await main()"] {
+        assert_eq!(run(&format!("{lost}{call}")).error().name, "RangeError", "{call}");
+    }
+}
+
+// req: CM-13
+#[test]
+fn void_drops_the_value_of_the_last_call() {
+    for call in ["void main()", "(void main());", "void (main())", "void main().catch(console.error)"] {
+        let ran = run(&format!("async function main() {{ return 1 }}\n{call}"));
+        assert_eq!((ran.value(), ran.log()), (json!(null), String::new()), "{call}");
+    }
 }
 
 // req: CM-13
