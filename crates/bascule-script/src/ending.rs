@@ -210,7 +210,10 @@ impl ScriptWorker {
             }
             ConvertedValue::Failed(error) => failed(*error),
             // The last call waits for something that the script does not wait for.
-            ConvertedValue::Waiting if returned.is_unreturned => self.returned(ctx, "null".into()),
+            ConvertedValue::Waiting if returned.is_unreturned => {
+                self.log_lost_value(returned);
+                self.returned(ctx, "null".into())
+            }
             ConvertedValue::Waiting => failed(deadlock()),
         }
     }
@@ -353,6 +356,17 @@ impl ScriptWorker {
             let line = position_of(source, offset as usize).line;
             self.warn(&format!("line {line}: {advice}"));
         }
+    }
+
+    /// Names the last call of a script that ends before the call does.
+    fn log_lost_value(&self, returned: &ReturnedValue<'_>) {
+        let what = match returned.is_settled() {
+            true => "promises in the value of the last call had not settled when the script ended",
+            false => "the last call had not ended when the script ended",
+        };
+        let call = self.engine.state.transpiled.get().and_then(|script| script.unreturned.call.as_ref());
+        let advice = call.map(|call| format!(": {}", call.advice)).unwrap_or_default();
+        self.warn(&format!("{what}, and its value is lost{advice}"));
     }
 
     /// Tells the time that the answer has waited for timers alone.

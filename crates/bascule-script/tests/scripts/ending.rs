@@ -311,6 +311,25 @@ fn value_of_last_call_never_fails_the_script() {
 
 // req: CM-13
 #[test]
+fn last_call_that_has_not_ended_is_told() {
+    let timed = |code: &str| {
+        let answer = |_: &_| Some(crate::support::structured(&json!({})));
+        let ran = run_with(code, |init| init.limits.time_ms = 2_000, answer);
+        assert_eq!(ran.value(), json!(null), "{code}");
+        ran.log()
+    };
+    let slow = "async function main() { await myServer.echo({}); await bascule.sleep(60_000); return 1 }\n";
+    let lost = "the last call had not ended when the script ended, and its value is lost: write `return await main()`";
+    let log = timed(&format!("{slow}main();"));
+    assert!(log.ends_with(lost), "{log}");
+    let inside = "const main = async () => { return { late: bascule.sleep(60_000) } };\nmain();";
+    let log = timed(inside);
+    assert!(log.contains("promises in the value of the last call had not settled"), "{log}");
+    assert!(!timed(&format!("{slow}void main();")).contains("is lost"));
+}
+
+// req: CM-13
+#[test]
 fn void_drops_the_value_of_the_last_call() {
     for call in ["void main()", "(void main());", "void (main())", "void main().catch(console.error)"] {
         let ran = run(&format!("async function main() {{ return 1 }}\n{call}"));
