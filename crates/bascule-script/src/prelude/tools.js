@@ -219,15 +219,13 @@ function (native, own, stacks, format, sleep, values) {
   const PASS_THE_CALL = 'the call itself, and was given its value: pass the call itself, without `await`: `bascule.raw(server.tool({ … }))`';
   const isObject = (value) => typeof value === 'object' && value !== null;
   const isPromise = (value) => isObject(value) && own.classOf(value) === '[object Promise]';
-  function isToolId(text) {
-    const parts = native.splitId(text);
-    return parts !== undefined && typeof native.findServer(parts[0]) === 'number';
-  }
+  // Unknown servers and tools are refused with their own reason.
+  const isLikeId = (text) => native.splitId(text) !== undefined && !own.test(/\s/, text);
 
   // Returns the whole result of a call in flight, or calls a tool (a function or an id) and returns its whole result.
   function rawResult(call, args, options) {
     // The value of a call may be text.
-    if (typeof call === 'string' && args === undefined && !isToolId(call)) {
+    if (typeof call === 'string' && args === undefined && !isLikeId(call)) {
       return own.reject(new own.TypeError('bascule.raw takes ' + PASS_THE_CALL));
     }
     const promise = typeof call === 'function' ? call(args, options) : typeof call === 'string' ? callById(call, args, options) : call;

@@ -441,8 +441,15 @@ fn raw_result_of_an_awaited_call_is_advised_against() {
     }
     let settled = run("const call = myServer.echo({}); await call; await bascule.raw(call)").error().message;
     assert!(settled.contains("a call in flight"), "{settled}");
-    let unknown = run("await bascule.raw('nosuch:tool', {})").error().message;
-    assert!(unknown.contains("no server is named `nosuch`"), "{unknown}");
+    for arguments in ["", ", {}"] {
+        let unknown =
+            run(&format!("const id = 'nosuch:' + 'tool'; await bascule.raw(id{arguments})")).error();
+        assert_eq!(unknown.code.as_deref(), Some("TOOL_NOT_FOUND"), "{unknown:?}");
+        assert!(unknown.message.contains("no server is named `nosuch`"), "{unknown:?}");
+        let code = format!("const id = 'other:' + 'x'; await bascule.raw(id{arguments})");
+        let withheld = run_with(&code, |init| init.not_granted = vec!["other:x".into()], |_| None).error();
+        assert!(withheld.message.contains("grant"), "{withheld:?}");
+    }
 }
 
 // req: CM-05
