@@ -58,7 +58,7 @@ function (native, own, stacks, format, sleep, values) {
   }
 
   // Starts a call. `settleCall` settles its promise; calls may end in any order.
-  function startCall(server, tool, names, args, options) {
+  function startCall(server, tool, names, args, options, third) {
     const sites = stacks.capture(startCall);
     const refuse = (message, cause) => {
       const code = 'INVALID_INPUT';
@@ -69,8 +69,8 @@ function (native, own, stacks, format, sleep, values) {
       own.weakSet(refusals, refused, true);
       return refused;
     };
-    // Callbacks of arrays get an index too, which is no mistake.
-    if (typeof options === 'object' && options !== null) {
+    // Callbacks of arrays get an index too, those of a Set the value again, and those of a Map the key: all get a third argument.
+    if (typeof options === 'object' && options !== null && options !== args && third === undefined) {
       return refuse(quoted(names) + ' takes one argument, the object for the tool, and was not called: there are no options and no signal ' +
         'for a call; the time limit is `timeoutMs` of the script, and `Promise.race` with a timer stops waiting earlier');
     }
@@ -320,7 +320,7 @@ function (native, own, stacks, format, sleep, values) {
     if (typeof found === 'string') throw notFound(server, key, found);
     const tool = found < 0 ? key : native.toolName(index, found);
     const names = { __proto__: null, server, tool };
-    return own.freeze({ __proto__: null, [tool]: (args, options) => startCall(index, tool, names, args, options) }[tool]);
+    return own.freeze({ __proto__: null, [tool]: (args, options, third) => startCall(index, tool, names, args, options, third) }[tool]);
   }
 
   // `tool` is the tool that the script wants, as far as that is known.

@@ -368,4 +368,8 @@ fn second_argument_of_a_call_is_an_error() {
     }
     let mapped = run("return (await Promise.all([{ n: 1 }, { n: 2 }].map(myServer.echo))).length");
     assert_eq!((mapped.value(), mapped.calls.len()), (json!(2), 2));
+    for each in ["new Set([{ n: 1 }])", "new Map([[{ key: 1 }, { n: 1 }]])"] {
+        let ran = run(&format!("{each}.forEach(myServer.echo)"));
+        assert_eq!((ran.value(), ran.calls.len()), (json!(null), 1), "{each}");
+    }
 }
