@@ -17,7 +17,7 @@ use crate::tool_lookup::ToolLookup;
 use crate::typescript::{SourcePosition, offset_of, position_of, without_fence};
 use destructuring::{DestructuredValue, Destructuring};
 
-/// Objects of the language. Scripts call functions of these that exist.
+/// Objects of the language whose functions scripts call.
 const LANGUAGE: [&str; 10] =
     ["Array", "Boolean", "Date", "JSON", "Math", "Number", "Object", "Promise", "String", "console"];
 
@@ -37,6 +37,9 @@ pub(crate) struct CallHistory<'s> {
     pub(crate) in_flight: Vec<String>,
 }
 
+/// Tells if a global of the engine, or a member of it, is a function.
+pub(crate) type IsFunction<'f> = dyn Fn(&str, Option<&str>) -> bool + 'f;
+
 /// Explains an error of the engine. The position is the engine's, if it has one.
 pub(crate) fn explain(
     source: &str,
@@ -44,6 +47,7 @@ pub(crate) fn explain(
     message: &str,
     position: Option<SourcePosition>,
     calls: &CallHistory<'_>,
+    is_function: &IsFunction<'_>,
 ) -> Option<Explanation> {
     if let Some(name) = message.strip_suffix(" is not defined") {
         let advice = advice_for_global(name)?;
@@ -56,7 +60,7 @@ pub(crate) fn explain(
         Parser::new(&arena, source, SourceType::ts().with_module(true)).with_options(options).parse();
     let semantic = SemanticBuilder::new().with_build_nodes(true).build(&parsed.program).semantic;
     let at = position.and_then(|position| offset_of(source, position));
-    let explainer = Explainer { source, semantic: &semantic, tools, calls };
+    let explainer = Explainer { source, semantic: &semantic, tools, calls, is_function };
     if let Some(name) = message.strip_suffix("' is read-only").and_then(|rest| rest.strip_prefix('\'')) {
         return explainer.constant(name, at.unwrap_or(0));
     }
@@ -98,6 +102,7 @@ struct Explainer<'a, 's> {
     semantic: &'s Semantic<'a>,
     tools: &'s ToolLookup,
     calls: &'s CallHistory<'s>,
+    is_function: &'s IsFunction<'s>,
 }
 
 impl<'a> Explainer<'a, '_> {
@@ -128,34 +133,43 @@ impl<'a> Explainer<'a, '_> {
             Some((callee, _)) => return Some(callee),
             None => Span::sized(at, 0),
         };
+        // An error inside a callback never belongs to the call outside.
+        let bodies = nodes.iter().filter_map(|node| match node.kind() {
+            AstKind::Function(function) => function.body.as_ref().map(|body| body.span),
+            AstKind::ArrowFunctionExpression(arrow) => Some(arrow.body.span()),
+            _ => None,
+        });
+        let bodies = bodies.filter(|body| body.contains_inclusive(inner));
+        let function = bodies.min_by_key(|body| body.size()).unwrap_or(nodes.program().span);
         let around = nodes.iter().filter_map(|node| match node.kind() {
             AstKind::CallExpression(call) => {
                 let is_argument = |argument: &Argument<'_>| argument.span().contains_inclusive(inner);
-                let is_around = call.arguments.iter().any(is_argument);
+                let is_around =
+                    function.contains_inclusive(call.span) && call.arguments.iter().any(is_argument);
                 (is_around && !self.is_known_function(&call.callee)).then_some((&call.callee, call.span))
             }
             _ => None,
         });
-        let nearest = around.min_by_key(|(_, span)| span.size()).map(|(callee, _)| callee);
-        nearest.or(exact.map(|(callee, _)| callee))
+        around.min_by_key(|(_, span)| span.size()).map(|(callee, _)| callee)
     }
 
-    /// Returns true for tools, and for functions of the language such as `Math.max`.
+    /// Returns true for tools, and for functions that the language has, such as `Math.max`.
     fn is_known_function(&self, callee: &Expression<'a>) -> bool {
         if is_tool(self.semantic, self.tools, callee) {
             return true;
         }
-        let root = match callee.get_inner_expression() {
-            Expression::StaticMemberExpression(member) => member.object.get_inner_expression(),
-            Expression::Identifier(_) => callee.get_inner_expression(),
-            _ => return false,
+        let (root, member) = match callee.get_inner_expression() {
+            Expression::StaticMemberExpression(member) => {
+                (member.object.get_inner_expression(), Some(member.property.name.as_str()))
+            }
+            callee => (callee, None),
         };
         let Expression::Identifier(root) = root else { return false };
         let is_global = root
             .reference_id
             .get()
             .is_some_and(|id| self.semantic.scoping().get_reference(id).symbol_id().is_none());
-        is_global && LANGUAGE.contains(&root.name.as_str())
+        is_global && LANGUAGE.contains(&root.name.as_str()) && (self.is_function)(&root.name, member)
     }
 
     /// Explains `JSON.parse(undefined)`.

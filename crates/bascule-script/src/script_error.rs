@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rquickjs::{CaughtError, Ctx, Value};
+use rquickjs::{CatchResultExt, CaughtError, Ctx, Value};
 
 use crate::explain::{CallHistory, explain};
 use crate::typescript::{Mistake, SourcePosition, SyntaxError};
@@ -40,7 +40,7 @@ impl ScriptWorker {
         let name = self.engine.state.name.get().map_or("script.ts", String::as_str);
         (error.line, error.column) =
             error.stack.as_deref().and_then(|stack| position_in(stack, name)).unzip();
-        self.explain(&mut error);
+        self.explain(ctx, &mut error);
         match error.name.as_str() {
             _ if is_out_of_time => {
                 let mut error = at_position_of(error, out_of_time(limits));
@@ -74,7 +74,7 @@ impl ScriptWorker {
     }
 
     /// Replaces a short message of the engine by a clear one.
-    fn explain(&self, error: &mut ScriptError) {
+    fn explain(&self, ctx: &Ctx<'_>, error: &mut ScriptError) {
         let state = &self.engine.state;
         let (Some(source), Some(tools)) = (state.source.get(), state.tools.get()) else { return };
         if !["TypeError", "ReferenceError", "SyntaxError", "RangeError"].contains(&error.name.as_str()) {
@@ -84,7 +84,9 @@ impl ScriptWorker {
         let calls =
             CallHistory { results: &results, in_flight: state.tools_in_flight().into_keys().collect() };
         let position = error.line.zip(error.column).map(|(line, column)| SourcePosition { line, column });
-        let Some(explanation) = explain(source, tools, &error.message, position, &calls) else { return };
+        let is_function = |name: &str, member: Option<&str>| is_function(ctx, name, member);
+        let explanation = explain(source, tools, &error.message, position, &calls, &is_function);
+        let Some(explanation) = explanation else { return };
         let heading = format!("{}: {}", error.name, error.message);
         let sites = error.stack.as_deref().and_then(|stack| stack.strip_prefix(&heading)).map(str::to_owned);
         error.message = explanation.message;
@@ -98,6 +100,16 @@ impl ScriptWorker {
         };
         error.stack = sites.map(|sites| format!("{}: {}{sites}", error.name, error.message));
     }
+}
+
+/// Returns true if a global, or a member of it, is a function.
+fn is_function(ctx: &Ctx<'_>, name: &str, member: Option<&str>) -> bool {
+    let value = ctx.globals().get::<_, Value>(name).and_then(|value| match (member, value.as_object()) {
+        (Some(member), Some(object)) => object.get(member),
+        _ => Ok(value),
+    });
+    // A getter of the script may throw.
+    value.catch(ctx).is_ok_and(|value| value.is_function())
 }
 
 /// Corrects the first position of a stack trace.

@@ -411,6 +411,26 @@ fn names_the_value_without_a_method_also_before_a_function_argument() {
 
 // req: CM-05
 #[test]
+fn absent_function_of_the_language_is_named_itself() {
+    for (code, expected) in [
+        ("const rows = [1];\nreturn rows.map((r) => JSON.stringfy(r))", "`JSON.stringfy` is not a function"),
+        ("const out = [], xs = [1]; out.push(Math.sum(xs))", "`Math.sum` is not a function"),
+        ("const out = []; out.push(Object.item({}))", "`Object.item` is not a function"),
+        ("const o = {}; [1].forEach((x) => { o.add(Math.max(x)) })", "`o.add` is not a function"),
+        ("const f = {}; return [1].map((x) => f[0](Math.max(x)))", "`f[0]` is not a function"),
+        ("const add = 1; return [1].map((x) => { add(Math.max(x)) })", "`add` is not a function"),
+    ] {
+        let error = run(code).error();
+        assert_eq!(error.message, expected, "{code}");
+    }
+    // The engine's own functions call the argument.
+    for code in ["new Promise(5)", "return Array.from([1], 5)", "return [1].map((x) => Array.from([x], 5))"] {
+        assert_eq!(run(code).error().message, "not a function", "{code}");
+    }
+}
+
+// req: CM-05
+#[test]
 fn error_has_the_name_that_the_script_gave_it() {
     for code in [
         "const e = new Error('x');\ne.name = 'ValidationError';\nthrow e",
