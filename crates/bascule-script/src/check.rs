@@ -14,11 +14,12 @@ mod results;
 mod targets;
 mod variables;
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
+use std::collections::HashMap;
 
 use oxc::ast::AstKind;
 use oxc::ast::ast::{CallExpression, Expression};
-use oxc::semantic::{NodeId, Semantic};
+use oxc::semantic::{NodeId, Semantic, SymbolId};
 use oxc::span::GetSpan;
 
 use crate::result_reads::ResultRead;
@@ -95,9 +96,7 @@ pub(crate) fn check(
     is_global: &dyn Fn(&str) -> bool,
 ) -> CheckedScript {
     let flow = JumpsAndAwaits::of(semantic);
-    let assigned = OnceCell::new();
-    let (findings, reads) = (Vec::new(), Vec::new());
-    let mut checker = Checker { semantic, tools, is_global, flow, assigned, findings, reads };
+    let mut checker = Checker { is_global, flow, ..Checker::without_flow(semantic, tools) };
     for node in semantic.nodes().iter() {
         if checker.findings.len() >= MAX_FOUND {
             break;
@@ -164,14 +163,16 @@ struct Checker<'a, 's> {
     assigned: OnceCell<Assignments>,
     findings: Vec<Finding>,
     reads: Vec<ResultRead>,
+    /// The variables that are passed on, by the number of variables to follow from there.
+    passed_on: RefCell<HashMap<(SymbolId, usize), bool>>,
 }
 
 impl<'a, 's> Checker<'a, 's> {
     /// Makes a checker for questions that do not depend on the order of statements.
     fn without_flow(semantic: &'s Semantic<'a>, tools: &'s ToolLookup) -> Self {
         let (flow, assigned) = (JumpsAndAwaits::default(), OnceCell::new());
-        let (findings, reads) = (Vec::new(), Vec::new());
-        Self { semantic, tools, is_global: &|_| true, flow, assigned, findings, reads }
+        let (findings, reads, passed_on) = (Vec::new(), Vec::new(), RefCell::default());
+        Self { semantic, tools, is_global: &|_| true, flow, assigned, findings, reads, passed_on }
     }
 }
 

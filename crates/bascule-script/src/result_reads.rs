@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::check::is_member_of_type;
 use crate::last_results::{described, member};
 
-/// Longer results are not looked into.
+/// Longer results are not looked into, and only this much of a text.
 const MAX_LENGTH: usize = 64 << 10;
 
 /// The reading of a member of a result.
@@ -47,7 +47,7 @@ impl ReadMembers {
         let mut open = reads.iter().zip(&mut self.states).filter(|(read, _)| read.tool == tool);
         let Some(first) = open.by_ref().find(|(_, state)| is_open(state)) else { return };
         let result = match is_text {
-            true => Some(Value::from(value)),
+            true => Some(Value::from(&value[..value.floor_char_boundary(MAX_LENGTH)])),
             false if value.len() > MAX_LENGTH => None,
             false => serde_json::from_str(value).ok(),
         };
@@ -118,13 +118,17 @@ mod tests {
 
     /// Checks the warnings about a read of `path` (the last name is the member) after some results.
     fn check(path: &[&str], results: &[&str], expected: Option<&str>) {
+        check_results(path, false, results, expected);
+    }
+
+    fn check_results(path: &[&str], is_text: bool, results: &[&str], expected: Option<&str>) {
         let (name, path) = path.split_last().unwrap();
         let path = path.iter().map(|name| (*name).to_owned()).collect();
         let (owner, name, tool) = ("`r`".into(), (*name).to_owned(), "a:b".into());
         let reads = [ResultRead { owner, name, tool, path, ..ResultRead::default() }];
         let mut members = ReadMembers::default();
         for result in results {
-            members.note(&reads, "a:b", false, result);
+            members.note(&reads, "a:b", is_text, result);
         }
         let warnings: Vec<_> = members.warnings(&reads).map(|(_, text)| text).collect();
         assert_eq!(warnings.first().map(String::as_str), expected, "{results:?}");
@@ -148,5 +152,19 @@ mod tests {
             Some("`r` has no member `x`: it is a character of a string: \"words\", of the result of a:b"),
         );
         check(&["a", "0", "x"], &[r#"{"a":""}"#], None);
+    }
+
+    // req: CM-13
+    #[test]
+    fn warns_of_a_member_of_a_long_text() {
+        let text = "é".repeat(MAX_LENGTH + 1);
+        let start = "é".repeat(40);
+        let warning = |what: &str, part: &str| {
+            format!("`r` has no member `x`: it is {what}: \"{start}…\", {part} result of a:b")
+        };
+        check_results(&["x"], true, &[&text], Some(&warning("a string", "the")));
+        check_results(&["5", "x"], true, &[&text], Some(&warning("a character of a string", "of the")));
+        // The rest of the text is not looked into.
+        check_results(&["65530", "x"], true, &[&text], None);
     }
 }

@@ -77,8 +77,18 @@ impl<'a> Checker<'a, '_> {
         false
     }
 
-    /// Returns true if a variable is passed on, and nowhere tested.
+    /// Returns true if a variable is passed on, and nowhere tested. Looks at the uses of a variable once.
     fn is_variable_passed_on(&self, symbol: SymbolId, variables: usize) -> bool {
+        let key = (symbol, variables);
+        if let Some(known) = self.passed_on.borrow().get(&key) {
+            return *known;
+        }
+        let found = self.has_passed_on_use(symbol, variables);
+        self.passed_on.borrow_mut().insert(key, found);
+        found
+    }
+
+    fn has_passed_on_use(&self, symbol: SymbolId, variables: usize) -> bool {
         let scoping = self.semantic.scoping();
         if !self.is_set_once(symbol) {
             return false;

@@ -607,6 +607,22 @@ fn warns_of_undefined_in_the_value_or_an_argument() {
     assert_eq!(ran.log(), "");
 }
 
+// req: CM-13
+#[test]
+fn variables_with_many_uses_are_followed_once() {
+    let all = |item: &str| format!("[{}]", [item].repeat(1_000).join(", "));
+    let code = format!(
+        "const r: any = await mcp.myServer.echo({{}});\nconst a = {};\nconst b = {}; const c = {}; const all = {}; return 1",
+        all("r.x"),
+        all("a"),
+        all("b"),
+        all("c")
+    );
+    let start = std::time::Instant::now();
+    assert_eq!(run(&code).value(), json!(1));
+    assert!(start.elapsed().as_secs() < 10, "{:?}", start.elapsed());
+}
+
 fn add_clock(init: &mut Init) {
     let now = json!({ "type": "object", "properties": {
         "timeZone": { "type": "string" },
