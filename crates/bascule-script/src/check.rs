@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use oxc::ast::AstKind;
 use oxc::ast::ast::{CallExpression, Expression};
 use oxc::semantic::{NodeId, Semantic, SymbolId};
-use oxc::span::GetSpan;
+use oxc::span::{GetSpan, Span};
 
 use crate::result_reads::ResultRead;
 use crate::tool_lookup::ToolLookup;
@@ -89,14 +89,16 @@ pub(crate) struct CheckedScript {
     pub(crate) reads: Vec<ResultRead>,
 }
 
-/// Checks a script. `is_global` tells the names of the engine's globals.
+/// Checks a script. `is_global` tells the names of the engine's globals. `result_call` is the call whose value is that of a script
+/// without a `return`.
 pub(crate) fn check(
     semantic: &Semantic<'_>,
     tools: &ToolLookup,
     is_global: &dyn Fn(&str) -> bool,
+    result_call: Option<Span>,
 ) -> CheckedScript {
     let flow = JumpsAndAwaits::of(semantic);
-    let mut checker = Checker { is_global, flow, ..Checker::without_flow(semantic, tools) };
+    let mut checker = Checker { is_global, result_call, flow, ..Checker::without_flow(semantic, tools) };
     for node in semantic.nodes().iter() {
         if checker.findings.len() >= MAX_FOUND {
             break;
@@ -159,6 +161,7 @@ struct Checker<'a, 's> {
     semantic: &'s Semantic<'a>,
     tools: &'s ToolLookup,
     is_global: &'s dyn Fn(&str) -> bool,
+    result_call: Option<Span>,
     flow: JumpsAndAwaits,
     assigned: OnceCell<Assignments>,
     findings: Vec<Finding>,
@@ -172,7 +175,8 @@ impl<'a, 's> Checker<'a, 's> {
     fn without_flow(semantic: &'s Semantic<'a>, tools: &'s ToolLookup) -> Self {
         let (flow, assigned) = (JumpsAndAwaits::default(), OnceCell::new());
         let (findings, reads, passed_on) = (Vec::new(), Vec::new(), RefCell::default());
-        Self { semantic, tools, is_global: &|_| true, flow, assigned, findings, reads, passed_on }
+        let (is_global, result_call) = (&|_: &str| true, None);
+        Self { semantic, tools, is_global, result_call, flow, assigned, findings, reads, passed_on }
     }
 }
 

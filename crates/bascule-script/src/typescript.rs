@@ -138,7 +138,9 @@ fn strip_types<'a>(
     let semantic = builder.with_build_nodes(true).build(program);
     check_diagnostics(source, semantic.diagnostics)?;
     let lines = Lines::of(source);
-    let CheckedScript { findings, reads } = check(&semantic.semantic, tools, is_global);
+    let unreturned = unreturned::find(source, &semantic.semantic);
+    let CheckedScript { findings, reads } =
+        check(&semantic.semantic, tools, is_global, unreturned.result_call());
     let mistakes = findings
         .into_iter()
         .map(|finding| Mistake { position: lines.position_of(finding.offset as usize), finding });
@@ -146,7 +148,7 @@ fn strip_types<'a>(
         mistakes: mistakes.collect(),
         reads,
         loop_lines: loop_lines(&lines, &semantic.semantic),
-        unreturned: unreturned::find(source, &semantic.semantic),
+        unreturned,
         ..TranspiledScript::default()
     };
     let scoping = semantic.semantic.into_scoping();

@@ -27,6 +27,8 @@ pub(crate) struct Unreturned {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DroppedCall {
     pub(crate) offset: u32,
+    /// The call of the function, without `await` and `.catch(…)`.
+    span: Span,
     /// The text to write.
     pub(crate) advice: String,
     /// The call is the last statement of a script without a `return`, and has a value: the script returns it.
@@ -36,6 +38,11 @@ pub(crate) struct DroppedCall {
 }
 
 impl Unreturned {
+    /// Returns the place of the call whose value is that of the script, unchanged.
+    pub(crate) fn result_call(&self) -> Option<Span> {
+        self.call.as_ref().filter(|call| call.is_result && !call.has_then).map(|call| call.span)
+    }
+
     /// Returns true if the script returns the value of its last call.
     pub(crate) fn has_result(&self) -> bool {
         self.call.as_ref().is_some_and(|call| call.is_result)
@@ -156,7 +163,8 @@ pub(crate) fn find<'a>(source: &str, semantic: &Semantic<'a>) -> Unreturned {
         let is_main = value.is_async() || declared.is_some_and(|declared| MAIN.contains(&declared.name));
         let is_result = is_last && !is_void && value.returns_value(semantic) && !returns(semantic);
         let advice = return_advice(source, call, declared.is_some());
-        let dropped = DroppedCall { offset: statement.span.start, advice, is_result, has_then };
+        let (offset, span) = (statement.span.start, call.span);
+        let dropped = DroppedCall { offset, span, advice, is_result, has_then };
         // Nothing is lost by a call that is awaited and has no value.
         (is_main && (is_result || !is_awaited)).then_some(dropped)
     });

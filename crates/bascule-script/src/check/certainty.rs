@@ -134,7 +134,7 @@ impl<'a> Checker<'a, '_> {
     }
 
     /// Returns the call of a function if nothing else refers to the function.
-    fn sole_call(&self, function: NodeId) -> Option<NodeId> {
+    pub(super) fn sole_call(&self, function: NodeId) -> Option<NodeId> {
         let span = self.semantic.nodes().kind(function).span();
         let symbol = match self.declared_symbol(function) {
             Some(symbol) => symbol,
@@ -210,7 +210,7 @@ impl<'a> Checker<'a, '_> {
 }
 
 /// Returns the function around a node, or the program.
-fn function_of(semantic: &Semantic<'_>, node: NodeId) -> NodeId {
+pub(super) fn function_of(semantic: &Semantic<'_>, node: NodeId) -> NodeId {
     let is_function = |node: &&AstNode<'_>| {
         matches!(node.kind(), AstKind::Function(_) | AstKind::ArrowFunctionExpression(_))
     };

@@ -5,12 +5,13 @@ use oxc::ast::ast::{BindingPattern, CallExpression, Expression};
 use oxc::semantic::{NodeId, SymbolId};
 use oxc::span::GetSpan;
 
+use super::certainty::function_of;
 use super::results::{KnownType, MAX_DEPTH};
 use super::targets::Target;
 use super::{Checker, MAX_FOUND};
 use crate::result_reads::ResultRead;
 
-/// Variables are followed this far.
+/// Variables, and calls of functions, are followed this far.
 const MAX_VARIABLES: usize = 3;
 
 impl<'a> Checker<'a, '_> {
@@ -46,7 +47,7 @@ impl<'a> Checker<'a, '_> {
         let mut inner = nodes.kind(node).span();
         for ancestor in nodes.ancestor_kinds(node) {
             match ancestor {
-                AstKind::ReturnStatement(_) => return true,
+                AstKind::ReturnStatement(_) => return self.is_result_passed_on(node, variables),
                 AstKind::VariableDeclarator(declarator) => {
                     let BindingPattern::BindingIdentifier(name) = &declarator.id else { return false };
                     let symbol = name.symbol_id.get().zip(variables.checked_sub(1));
@@ -75,6 +76,19 @@ impl<'a> Checker<'a, '_> {
             inner = ancestor.span();
         }
         false
+    }
+
+    /// Returns true if what the function around the node returns is passed on: that of its only call, which every run makes.
+    fn is_result_passed_on(&self, node: NodeId, functions: usize) -> bool {
+        let function = function_of(self.semantic, node);
+        if function == NodeId::ROOT {
+            return true;
+        }
+        let (Some(call), Some(left)) = (self.sole_call(function), functions.checked_sub(1)) else {
+            return false;
+        };
+        let is_result = self.result_call == Some(self.semantic.nodes().kind(call).span());
+        self.is_unconditional(call) && (is_result || self.is_passed_on(call, left))
     }
 
     /// Returns true if a variable is passed on, and nowhere tested. Looks at the uses of a variable once.

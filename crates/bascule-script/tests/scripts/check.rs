@@ -578,6 +578,18 @@ fn warns_of_undefined_in_the_value_or_an_argument() {
         words.clone(),
         &time.replace('2', "3"),
     );
+    for call in [
+        "main();",
+        "await main()",
+        "main().catch(console.error)",
+        "const at = await main(); return at",
+        "return { at: await main() }",
+        "async function all() { return await main() }; return await all()",
+    ] {
+        let declared = "async function main() { return r.time }";
+        check(&format!("{declared} {call}"), words.clone(), time);
+    }
+    check("(async () => { return r.time })()", words.clone(), time);
     for tested in [
         "return r.time ?? 'none'",
         "return r.time?.split(':') ?? []",
@@ -594,6 +606,14 @@ fn warns_of_undefined_in_the_value_or_an_argument() {
         "const rows = typeof r === 'object' ? r : r.rows; return rows",
         "if (Array.isArray(r)) return r.foo; return r.content",
         "if (r.content) return 1; return r.time",
+        "const alt = () => { return r.time }; return r.content ? r.content : alt()",
+        "const alt = () => { return r.time }; return r.content",
+        "const alt = () => { return r.time }; const a = alt() ?? 1; return a",
+        "const alt = () => { return r.time }; alt(); return 1",
+        "function alt() { return r.content ? 1 : alt() || r.time } return alt()",
+        "const alt = () => { return r.time }; return r.content || [alt, alt()]",
+        "async function main() { return r.time }; main().then((x) => x ?? 1)",
+        "async function main() { return r.time }; void main()",
     ] {
         check(tested, words.clone(), "");
     }
