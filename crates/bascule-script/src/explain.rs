@@ -241,17 +241,24 @@ impl<'a> Explainer<'a, '_> {
         Some(format!("cannot read `{name}` of {value}: {text} is {value}{owner}{envelope}"))
     }
 
-    /// Names the first function that calls itself. The engine has no stack left to tell its own.
+    /// Names the function that calls itself, if there is one alone. The engine has no stack left to tell its own.
     fn recursion(&self) -> Option<Explanation> {
         let nodes = self.semantic.nodes();
-        let name = nodes.iter().find_map(|node| {
-            let AstKind::CallExpression(call) = node.kind() else { return None };
-            let Expression::Identifier(name) = call.callee.get_inner_expression() else { return None };
-            let symbol = self.semantic.scoping().get_reference(name.reference_id.get()?).symbol_id()?;
-            let is_inside =
-                nodes.ancestor_kinds(node.id()).any(|kind| declared_function(kind) == Some(symbol));
-            is_inside.then_some(name)
-        })?;
+        let calls: Vec<_> = nodes
+            .iter()
+            .filter_map(|node| {
+                let AstKind::CallExpression(call) = node.kind() else { return None };
+                let Expression::Identifier(name) = call.callee.get_inner_expression() else { return None };
+                let symbol = self.semantic.scoping().get_reference(name.reference_id.get()?).symbol_id()?;
+                let is_inside =
+                    nodes.ancestor_kinds(node.id()).any(|kind| declared_function(kind) == Some(symbol));
+                is_inside.then_some((symbol, name))
+            })
+            .collect();
+        let (symbol, name) = calls.first()?;
+        if calls.iter().any(|(other, _)| other != symbol) {
+            return None;
+        }
         let position = position_of(self.source, name.span.start as usize);
         let message = format!("{STACK_OVERFLOW}: `{}` calls itself in line {}", name.name, position.line);
         Some(Explanation { message, position: Some(position) })

@@ -483,4 +483,10 @@ fn endless_recursion_has_a_line() {
         let message = "Maximum call stack size exceeded: `f` calls itself in line 2";
         assert_eq!((error.message.as_str(), error.line), (message, Some(2)), "{code}");
     }
+    let twice = "const f = (n) =>\n  f(n - 1) + f(n - 2);\nf(1)";
+    assert!(run(twice).error().message.ends_with("`f` calls itself in line 2"));
+    // Nothing tells which one it was.
+    let two =
+        "const down = (n) => n > 0 ? down(n - 1) : 0;\nconst up = (n) => up(n + 1) + 1;\ndown(3); up(1)";
+    assert_eq!(run(two).error().message, "Maximum call stack size exceeded");
 }
