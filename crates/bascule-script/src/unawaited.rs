@@ -53,7 +53,7 @@ impl UnawaitedCalls {
         };
         (!self.tools.is_empty()).then(|| {
             format!(
-                "these calls were not awaited, and were finished after the script had returned: {}{wait}",
+                "these calls were not awaited, and ended after the script had returned: {}{wait}",
                 named_tools(&self.tools)
             )
         })
@@ -75,7 +75,7 @@ pub(crate) fn named_tools(tools: &BTreeMap<String, usize>) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "these calls were not awaited, and were finished after the script had returned: ";
+    const TEXT: &str = "these calls were not awaited, and ended after the script had returned: ";
 
     /// Checks the warning about a call from 0 s on that ends at `end`, and one that a timer makes at 60 s, in milliseconds.
     fn check(end: u64, late_end: Option<u64>, expected: &str) {

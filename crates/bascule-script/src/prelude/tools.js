@@ -72,7 +72,7 @@ function (native, own, stacks, format, sleep, values) {
     // Callbacks of arrays get an index too, those of a Set the value again, and those of a Map the key: all get a third argument.
     if (typeof options === 'object' && options !== null && options !== args && third === undefined) {
       return refuse(quoted(names) + ' takes one argument, the object for the tool, and was not called: there are no options and no signal ' +
-        'for a call; the time limit is `timeoutMs` of the script, and `Promise.race` with a timer stops waiting earlier');
+        'for a call; the time limit is `timeoutMs` of the script');
     }
     let text;
     try {

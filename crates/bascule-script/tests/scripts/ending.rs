@@ -13,7 +13,7 @@ fn finishes_calls_that_were_not_awaited() {
     assert_eq!(ran.calls.len(), 3);
     assert_eq!(
         ran.log(),
-        "these calls were not awaited, and were finished after the script had returned: `github:list_commits`, \
+        "these calls were not awaited, and ended after the script had returned: `github:list_commits`, \
          `my-server:echo` (2 calls); the script returned no value: write `return await main()`"
     );
     let ran = run(
@@ -32,7 +32,7 @@ fn call_that_lost_a_race_is_told() {
     assert_eq!(ran.value(), "gave up");
     assert_eq!(
         ran.log(),
-        "these calls were not awaited, and were finished after the script had returned: `my-server:echo`"
+        "these calls were not awaited, and ended after the script had returned: `my-server:echo`"
     );
 }
 
@@ -237,8 +237,7 @@ fn names_what_a_script_does_not_return() {
 #[test]
 fn value_of_last_call_is_that_of_a_script_without_return() {
     let declared = "async function main(n = 1) { await myServer.echo({}); return { n } }\n";
-    let unawaited =
-        "these calls were not awaited, and were finished after the script had returned: `my-server:echo`";
+    let unawaited = "these calls were not awaited, and ended after the script had returned: `my-server:echo`";
     for (call, n) in [
         ("main();", 1),
         ("main(2).catch(console.error)", 2),

@@ -278,7 +278,7 @@ fn describes_tools_in_typescript() {
     let client = Client::connect(serving.address(), "/mcp");
     let describe = |arguments: Value| client.call("describe_tools", &arguments)["result"].clone();
     let tools = |result: &Value| result["structuredContent"]["tools"].as_array().unwrap().clone();
-    eventually("all servers have listed their tools", || tools(&describe(json!({}))).len() == 19);
+    eventually("all servers have listed their tools", || tools(&describe(json!({}))).len() >= 19);
     let spellings = [
         "clock:now",
         "mcp.clock.now",
