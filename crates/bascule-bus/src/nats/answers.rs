@@ -1,8 +1,8 @@
 //! The recorded answers of requests, which all replicas of an agent's bridges share.
 //!
 //! An answer has a subject of its own, made of its request and of its topic. The server takes the first message of a subject
-//! alone, and publishes what it takes to the topic. So one answer of many is both recorded and published, or none is: a
-//! replica that was stopped for a while, and answers late, is refused by the server itself.
+//! alone, and publishes what it takes to the topic: recording and publishing are one step of the server. A replica that was
+//! stopped for a while, and answers late, is refused by the server itself.
 
 use std::fmt::Write;
 

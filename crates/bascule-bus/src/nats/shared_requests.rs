@@ -1,9 +1,9 @@
-//! Requests on the topic without an agent's name. The `source` of such a request is its agent, to whose queue it goes.
+//! Routes requests from the shared topic `tool.invoke.mcp` to the topic of the agent that is their `source`.
 //!
-//! The bridges of all agents share one consumer of that topic, and whichever takes a request stores it under its agent's own
-//! topic. So it waits for its agent like any other request, and no bridge sees the requests of another one as its own. A
-//! bridge that ends between the two steps leaves the request to the next one; the claim of its message id finds the second
-//! copy.
+//! The bridges of all agents share one consumer of the shared topic, and whichever takes a request stores it under its agent's own
+//! topic. So it waits for its agent like any other request, and no bridge sees the requests of another one as its own. A bridge
+//! that ends after storing and before acknowledging leaves the request to another bridge: both stored copies have one message id,
+//! so the claim recognises the second one as a duplicate.
 
 use std::time::Duration;
 
@@ -17,12 +17,12 @@ use super::queue::consumer;
 use super::without_nats_headers;
 use crate::{AgentName, BusError, Envelope, SharedTopics};
 
-/// The requests that one router takes at a time.
+/// The most requests of one router that are not acknowledged.
 pub(super) const SHARED_PREFETCH: usize = 32;
 const CONSUMER: &str = "shared";
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A request that belongs to no agent.
+/// A request whose `source` is no agent's name, and the reason. The receiver makes it a dead letter.
 pub(super) struct UnroutableRequest {
     pub(super) message: PulledMessage,
     pub(super) reason: String,

@@ -1,9 +1,10 @@
-//! An entry of a claims stream: a line of text, and for answers the bytes of the message after it.
+//! An entry of the stream `bascule.claims.{agent}`, the log in which replicas agree on the one that handles a request: a line of
+//! text, and for answers the bytes of the message after it.
 
 use crate::MessageId;
 use crate::request_identity::RequestIdentity;
 
-/// An entry with the number that its writer recognises it by.
+/// An entry. Its writer recognises it by the nonce when it reads the stream back.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct ClaimEntry<'a> {
     pub(super) nonce: u64,
@@ -12,19 +13,19 @@ pub(super) struct ClaimEntry<'a> {
 
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum EntryContent<'a> {
-    /// A replica wants to handle the request.
+    /// A replica wants to handle the request. Entries of earlier builds have no mark.
     Claim { id: MessageId, mark: Option<RequestMark<'a>> },
-    /// The holder of the claim gives it back.
+    /// A replica gives its claim back. `holder` is the nonce of that claim.
     Release { id: MessageId, holder: u64 },
-    /// Bytes of a long answer, whose last bytes have the same number. The first part has index 0.
+    /// One part of a long answer. Its parts, numbered from 0, and the final `Answer` have the same nonce.
     AnswerPart { index: u32, bytes: &'a [u8] },
-    /// The request was answered with this message, or its last bytes after so many parts.
+    /// The request was answered. `bytes` is the message, or its last part after `parts` entries `AnswerPart`.
     Answer { id: MessageId, parts: u32, bytes: &'a [u8] },
-    /// All entries before this one have been read.
+    /// A marker. A replica that reads its own marker back has read all earlier entries.
     Sync,
 }
 
-/// Tells a request from another one with its id. Earlier builds wrote none.
+/// Distinguishes two requests with one message id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct RequestMark<'a> {
     /// The digest of the body.

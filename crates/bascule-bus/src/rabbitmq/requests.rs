@@ -189,7 +189,7 @@ impl AgentRequests {
         }
         match &message.content {
             Ok(envelope) => envelope.source != self.agent.as_str(),
-            // The agent that it names is answered. What names nobody becomes a dead letter.
+            // The agent that it names is answered. A request without one becomes a dead letter.
             Err(unreadable) => Envelope::parse_leniently(&unreadable.payload)
                 .is_ok_and(|(envelope, _)| envelope.source != self.agent.as_str()),
         }

@@ -107,7 +107,7 @@ impl BusFace {
         self.follow_claim(delivery, &request, claim).await
     }
 
-    /// Does what the claim of a request says.
+    /// Continues with a request as its claim requires.
     async fn follow_claim(
         &self,
         delivery: &RequestDelivery,
