@@ -1,7 +1,7 @@
 //! Soak test of the bus: replicas of a bridge are killed and stopped, and the broker is killed, at random during calls whose
 //! side effects are counted. Every request gets one answer, and no side effect happens twice.
 //!
-//! Runs for a short time by default, or for `SOAK_SECONDS` (`make soak-bus`). `SOAK_SEED` repeats a random sequence.
+//! Runs for a short time by default, in which RabbitMQ is not killed, or for `SOAK_SECONDS` (`make soak-bus`). `SOAK_SEED` repeats a random sequence.
 
 #![allow(
     clippy::unwrap_used,
